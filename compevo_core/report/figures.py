@@ -126,6 +126,35 @@ class Plot:
     figure: Figure
     alt: str
 
+    @property
+    def width(self) -> float:
+        """Width in inches."""
+        return float(self.figure.get_figwidth())
+
+    @property
+    def source(self) -> str:
+        """The plot as an SVG in a data URI; the same figure gives the same text."""
+        buffer = io.BytesIO()
+        with mpl.rc_context(THEME):
+            # The date and matplotlib's version would make every page differ.
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.
+        encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+        return f"data:image/svg+xml;base64,{encoded}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Plots under one caption, side by side in ``columns`` columns where the screen is wide.
+
+    Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
+    Without a caption, the template gives one.
+    """
+
+    plots: Sequence[Plot]
+    caption: str = ""
+    columns: int = 1
+
 
 @dataclass(frozen=True)
 class Line:
@@ -134,31 +163,10 @@ class Line:
     A point without a value (None) is left out; a NaN breaks the line.
     """
 
-    x: Sequence[float]
+    x: Sequence[Any]
     y: Sequence[float | None]
     style: Mapping[str, Any] = field(default_factory=dict)
     band: tuple[Sequence[float], Sequence[float]] | None = None
-
-
-@dataclass(frozen=True)
-class Image:
-    """An image as the page holds it: a data URI, its alternative text and its width in inches."""
-
-    source: str
-    alt: str
-    width: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """Images under one caption, side by side in ``columns`` columns where the screen is wide.
-
-    Without a caption, the template gives one.
-    """
-
-    images: Sequence[Image]
-    caption: str
-    columns: int = 1
 
 
 def plot_lines(
@@ -248,30 +256,6 @@ def get_figure(axis: Axes) -> Figure:
     figure = axis.get_figure(root=True)
     assert figure is not None  # noqa: S101 - every axis here was made with its figure
     return figure
-
-
-def make_picture(plots: Sequence[Plot], *, caption: str = "", columns: int = 1) -> Picture:
-    """Encode plots for the page.
-
-    Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
-    """
-    images = [
-        Image(_encode_svg(plot.figure), plot.alt, float(plot.figure.get_figwidth()))
-        for plot in plots
-    ]
-    return Picture(images=images, caption=caption, columns=columns)
-
-
-def _encode_svg(figure: Figure) -> str:
-    """Return a figure as a data URI; the same figure gives the same text."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(THEME):
-        # The date and matplotlib's version would make every page differ.
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-
-    # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.
-    encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
-    return f"data:image/svg+xml;base64,{encoded}"
 
 
 def agent_colour(agent: int) -> str:

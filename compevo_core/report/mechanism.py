@@ -32,7 +32,6 @@ from compevo_core.report.figures import (
     agent_style,
     get_figure,
     make_axis,
-    make_picture,
     method_colour,
     method_style,
     plot_lines,
@@ -483,7 +482,7 @@ def _show_traces(traces: pl.DataFrame) -> list[Picture]:
         f"spans the seeds ({_describe_seeds(traces)})."
     )
     pictures = [
-        make_picture(
+        Picture(
             plot_dynamics(traces),
             caption="Training dynamics: the loss of the aggregated forecast on the windows of each "
             f"round, and its error on validation windows. {end} {smoothed} Runs of one seed see "
@@ -491,14 +490,14 @@ def _show_traces(traces: pl.DataFrame) -> list[Picture]:
             "Where methods have unequal seeds, their windows differ too.",
             columns=2,
         ),
-        make_picture(
+        Picture(
             plot_rewards(traces),
             caption="Reward of each agent, minus the scaled error of its own forecast, on one "
             f"scale. {smoothed} An agent of one seed shares only its place and its first logic "
             "with the agent of that number in another.",
             columns=3,
         ),
-        make_picture(
+        Picture(
             plot_news(traces),
             caption="Different articles that an agent read in a round, over the rounds, and by the "
             f"agents' rank over the last {RANKED_ROUNDS} rounds. {smoothed} A flat line of ranks "
@@ -513,7 +512,7 @@ def _show_traces(traces: pl.DataFrame) -> list[Picture]:
             "How far a logic lies from the one before: one minus the cosine of their embeddings, 0 "
             f"where it was kept. {smoothed}"
         )
-        pictures.append(make_picture([plot], caption=caption, columns=2))
+        pictures.append(Picture([plot], caption=caption, columns=2))
     return pictures
 
 
@@ -537,7 +536,7 @@ def _view_space(logics: pl.DataFrame, still: Sequence[str], title: str) -> Mappi
     return {
         "figure": chart_logics(logics),
         "label": label,
-        "still": make_picture([plot], caption=caption),
+        "still": Picture([plot], caption=caption),
     }
 
 

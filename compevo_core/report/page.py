@@ -12,7 +12,6 @@ import base64
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +166,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     if inputs.panels:
         panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
         sections += show("forecasts", "Forecasts and actual values", panels=panels)
-    sections += _list_run_sections(inputs)
+    sections += build_run_sections(inputs.runs)
     if groups := list_groups(inputs):
         sections += show("mechanism", "Mechanism", groups=groups)
     if variants := _list_variants(inputs):
@@ -229,18 +228,4 @@ def _list_variants(inputs: ReportInputs) -> list[dict[str, Any]]:
     return [
         {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
         for name in rows.get_column("dataset").unique(maintain_order=True)
-    ]
-
-
-def _list_run_sections(inputs: ReportInputs) -> list[Section]:
-    # With one run its name says nothing; the index keeps the anchors apart.
-    has_several = len(inputs.runs) > 1
-    return [
-        replace(
-            section,
-            anchor=f"{section.anchor}-{index}",
-            title=f"{section.title}: {run.name}" if has_several else section.title,
-        )
-        for index, run in enumerate(inputs.runs)
-        for section in build_run_sections(run)
     ]

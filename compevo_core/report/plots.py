@@ -9,11 +9,10 @@ supervised stage ends and the rewriting of logics begins.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, timedelta, timezone
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
@@ -39,7 +38,6 @@ from compevo_core.report.figures import (
     agent_style,
     get_figure,
     make_axis,
-    make_picture,
     method_style,
     plot_lines,
     set_clock,
@@ -93,7 +91,7 @@ def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
 
 def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
     alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above holds the numbers."
-    return make_picture([Plot(plot_mae(rows), alt)], caption=f"{name}: pooled MAE by {kind}")
+    return Picture([Plot(plot_mae(rows), alt)], caption=f"{name}: pooled MAE by {kind}")
 
 
 def plot_mae(rows: pl.DataFrame) -> Figure:
@@ -141,7 +139,7 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         "diagonal is right, a flatter one has too narrow bands."
     )
     caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
-    return make_picture([Plot(plot_reliability(records), alt)], caption=caption)
+    return Picture([Plot(plot_reliability(records), alt)], caption=caption)
 
 
 def plot_reliability(records: Sequence[Row]) -> Figure:
@@ -204,7 +202,7 @@ def show_panel(panel: ForecastPanel) -> Picture:
         f"then the actual values and the forecasts by {methods}."
     )
     caption = f"{panel.entity}, from {start}. {scope}."
-    return make_picture([Plot(plot_panel(panel), alt)], caption=caption)
+    return Picture([Plot(plot_panel(panel), alt)], caption=caption)
 
 
 def find_zone(panel: ForecastPanel) -> timezone:
@@ -218,8 +216,8 @@ def plot_panel(panel: ForecastPanel) -> Figure:
     step = timedelta(minutes=panel.step_minutes)
     origin = panel.origin_utc.astimezone(zone)
     # The history ends one step before the origin, which is the start of the first forecast step.
-    past = _to_days([origin - step * k for k in range(len(panel.history), 0, -1)])
-    ahead = _to_days([origin + step * k for k in range(len(panel.truth))])
+    past = [origin - step * k for k in range(len(panel.history), 0, -1)]
+    ahead = [origin + step * k for k in range(len(panel.truth))]
 
     # A missing value breaks the line.
     truth = [float("nan") if value is None else value for value in panel.truth]
@@ -239,39 +237,30 @@ def plot_panel(panel: ForecastPanel) -> Figure:
     return get_figure(axis)
 
 
-def _to_days(moments: list[datetime]) -> list[float]:
-    """Return matplotlib's day numbers, which are in UTC whatever the zone of the moments."""
-    return [float(date2num(moment)) for moment in moments]  # type: ignore[no-untyped-call]
-
-
 # Height of one more row of the legend, so that it does not flatten the plot.
 LEGEND_ROW = 0.18
 
-LOSSES = (
-    ("loss", "total", INK),
-    ("loss_pred", "forecast", ACCENT),
-    ("loss_pg", "policy", RED),
-    ("loss_div", "diversity", GREEN),
-    ("loss_prune", "pruning", PURPLE),
-    ("loss_own", "own errors of agents", GOLD),
-)
+LOSSES: Mapping[str, Style] = {
+    "loss": {"label": "total", "color": INK, "linewidth": 2.2},
+    "loss_pred": {"label": "forecast", "color": ACCENT},
+    "loss_pg": {"label": "policy", "color": RED},
+    "loss_div": {"label": "diversity", "color": GREEN},
+    "loss_prune": {"label": "pruning", "color": PURPLE},
+    "loss_own": {"label": "own errors of agents", "color": GOLD},
+}
+_MARKED: Style = {"marker": "o", "markersize": 3.5}
 # Validation is measured in some rounds only, so its points are marked.
-ERRORS = (
-    ("loss_pred", {"label": "train, this round's batch", "color": "#9fb6cf"}),
-    (
-        "val_mae_scaled",
-        {"label": "validation MAE (scaled)", "color": ACCENT, "marker": "o", "markersize": 3.5},
-    ),
-    (
-        "val_prior_mae_scaled",
-        {
-            "label": "validation MAE of the prior alone",
-            "color": RED,
-            "marker": "s",
-            "markersize": 3,
-        },
-    ),
-)
+ERRORS: Mapping[str, Style] = {
+    "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
+    "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **_MARKED},
+    "val_prior_mae_scaled": {
+        "label": "validation MAE of the prior alone",
+        "color": RED,
+        "marker": "s",
+        "markersize": 3,
+    },
+}
+#: Values of rounds that a picture plots, and their titles.
 SELECTION = {
     "rewards": "Reward (minus scaled error)",
     "fitness": "Fitness (moving average)",
@@ -288,50 +277,41 @@ POLICY = {
     "clip_fraction": "Share clipped",
     "gradient_conflict": "Gradient cosine",
 }
+#: The diagnostics of paper appendix B.
+THEORY = {
+    "best_response_gap": "Best-response gap",
+    "regret": "Regret against the best fixed logic",
+    "group_regret": "Regret against the group's best",
+    "gradient_margin": "Gradient-conflict margin",
+    "grad_norm": "Gradient norm",
+    "weight_entropy": "Weight entropy (nats)",
+}
+OF_AGENTS = frozenset({*SELECTION, "best_response_gap", "regret", "group_regret"})
 # Values whose sign carries the meaning: a line is plotted at zero.
 SIGNED = frozenset({"gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
 
 
 def plot_losses(run: TrainingRun) -> list[Plot]:
     """Plot the joint objective with its terms, unweighted, and the forecast errors."""
+    rounds = [record.round for record in run.rounds]
     # At weight zero the agents' own errors are no term of this run.
     terms = [
-        _line(run, key, label=label, color=colour, linewidth=2.2 if key == "loss" else 1.4)
-        for key, label, colour in LOSSES
+        Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
+        for key, style in LOSSES.items()
         if key != "loss_own" or any(run.values_of(key))
     ]
-    errors = [_line(run, key, **style) for key, style in ERRORS]
+    errors = [Line(rounds, run.values_of(key), style) for key, style in ERRORS.items()]
     return [
         _plot(run, terms, "Loss terms", HALF),
         _plot(run, errors, "Forecast loss and validation error", HALF, legend_columns=1),
     ]
 
 
-def plot_selection(run: TrainingRun) -> list[Plot]:
-    """Plot reward, fitness, weight and gate of each agent."""
-    return [_plot_agents(run, key, title, HALF) for key, title in SELECTION.items()]
-
-
-def plot_health(run: TrainingRun) -> list[Plot]:
-    """Plot whether agents differ, whether their mean helps, and how many they are worth."""
-    return [_plot_value(run, key, title) for key, title in HEALTH.items()]
-
-
-def plot_policy(run: TrainingRun) -> list[Plot]:
-    """Plot divergence, clipping and the angle between the two gradients."""
-    return [_plot_value(run, key, title) for key, title in POLICY.items()]
-
-
-def plot_theory(run: TrainingRun) -> list[Plot]:
-    """Plot the diagnostics of paper appendix B, two rows of three."""
-    return [
-        _plot_agents(run, "best_response_gap", "Best-response gap", THIRD),
-        _plot_fixed_regret(run),
-        _plot_agents(run, "group_regret", "Regret against the group's best", THIRD),
-        _plot_value(run, "gradient_margin", "Gradient-conflict margin"),
-        _plot_value(run, "grad_norm", "Gradient norm"),
-        _plot_value(run, "weight_entropy", "Weight entropy (nats)"),
-    ]
+def plot_values(
+    run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
+) -> list[Plot]:
+    """Plot values of the rounds, with a line for each agent where every agent has its own."""
+    return [_plot_value(run, key, title, size) for key, title in titles.items()]
 
 
 def has_fixed_regret(run: TrainingRun) -> bool:
@@ -346,7 +326,7 @@ def plot_updates(run: TrainingRun) -> list[Plot]:
     plots = []
     for key, title, marks in (
         ("delta", "Distance to the previous logic", {}),
-        ("lud", "LUD of judged updates", {"marker": "o", "markersize": 3.5}),
+        ("lud", "LUD of judged updates", _MARKED),
     ):
         lines = []
         for agent in range(run.agents):
@@ -357,41 +337,26 @@ def plot_updates(run: TrainingRun) -> list[Plot]:
     return plots
 
 
-def _plot_fixed_regret(run: TrainingRun) -> Plot:
-    title = "Regret against the best fixed logic"
-    if has_fixed_regret(run):
-        return _plot_agents(run, "regret", title, THIRD)
+def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
+    rounds, values = [record.round for record in run.rounds], run.values_of(key)
+    if key not in OF_AGENTS:
+        return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
 
-    # An empty plot keeps the six in their places.
-    plot = _plot(run, [], f"{title} (not measured)", THIRD)
-    (axis,) = plot.figure.axes
-    place: Style = {"ha": "center", "va": "center", "transform": axis.transAxes}
-    axis.text(0.5, 0.5, "not measured", color=MUTED, **place)
-    return plot
+    if key == "regret" and not has_fixed_regret(run):
+        # An empty plot keeps the others in their places.
+        plot = _plot(run, [], f"{title} (not measured)", size)
+        (axis,) = plot.figure.axes
+        place: Style = {"ha": "center", "va": "center", "transform": axis.transAxes}
+        axis.text(0.5, 0.5, "not measured", color=MUTED, **place)
+        return plot
 
-
-def _plot_agents(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
-    """Plot a value of each agent; a round without it leaves no point."""
     columns = 4 if size == HALF else 3
-    height = size[1] + LEGEND_ROW * ((run.agents - 1) // columns)
+    size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
     lines = [
-        Line(
-            [record.round for record in run.rounds],
-            [None if row is None else row[agent] for row in run.values_of(key)],
-            agent_style(agent),
-        )
+        Line(rounds, [row and row[agent] for row in values], agent_style(agent))
         for agent in range(run.agents)
     ]
-    who = "one line an agent, "
-    return _plot(run, lines, title, (size[0], height), key=key, who=who, legend_columns=columns)
-
-
-def _plot_value(run: TrainingRun, key: str, title: str) -> Plot:
-    return _plot(run, [_line(run, key, color=ACCENT)], title, THIRD, key=key)
-
-
-def _line(run: TrainingRun, key: str, **style: object) -> Line:
-    return Line([record.round for record in run.rounds], run.values_of(key), style)
+    return _plot(run, lines, title, size, key=key, legend_columns=columns)
 
 
 def _plot(
@@ -401,7 +366,6 @@ def _plot(
     size: tuple[float, float],
     *,
     key: str = "",
-    who: str = "",
     legend_columns: int = 3,
 ) -> Plot:
     """Plot lines over the axis of rounds, and describe the plot."""
@@ -416,6 +380,7 @@ def _plot(
     if key in SIGNED:
         axis.axhline(0.0, color=INK, linewidth=0.8)
 
+    who = "one line an agent, " if key in OF_AGENTS else ""
     length = f"{run.agents} agents over {len(run.rounds)} rounds"
     boundary = run.first_evolving_round
     if boundary is not None:

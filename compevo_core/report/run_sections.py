@@ -8,21 +8,22 @@ appendices B and F). What does not: measuring them (``training``, ``paper.lud``)
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from compevo_core.data.arrays import evenly_spaced
-from compevo_core.report.figures import make_picture
+from compevo_core.report.figures import HALF, Picture
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.mechanism import run_plateau_table
 from compevo_core.report.plots import (
     HEALTH,
+    POLICY,
+    SELECTION,
+    THEORY,
     has_fixed_regret,
-    plot_health,
     plot_losses,
-    plot_policy,
-    plot_selection,
-    plot_theory,
     plot_updates,
+    plot_values,
 )
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
@@ -69,31 +70,42 @@ class Section:
     view: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_run_sections(run: TrainingRun) -> list[Section]:
-    """Return each section of a run that has something to show."""
-    if not run.rounds:
-        return []
-    parts = [("training", "Training", view_training(run))]
-    if run.has_values("effective_agents"):
-        parts.append(("health", "Health of the population", view_health(run)))
-    parts.append(("logics", "Logics by round", view_logics(run)))
-    parts.append(("theory", "Theory diagnostics", view_theory(run)))
-    # LUD is measured after training, on demand.
-    if run.lud:
-        parts.append(("lud", "Logic update degree", view_lud(run)))
-    return [
-        Section(anchor=name, title=title, template="run.html", macro=name, view=view)
-        for name, title, view in parts
-    ]
+def build_run_sections(runs: Sequence[TrainingRun]) -> list[Section]:
+    """Return each section of each run that has something to show.
+
+    With one run its name says nothing; the run's index keeps the anchors apart.
+    """
+    sections = []
+    for index, run in enumerate(runs):
+        parts = (
+            ("training", "Training", view_training, True),
+            ("health", "Health of the population", view_health, run.has_values("effective_agents")),
+            ("logics", "Logics by round", view_logics, True),
+            ("theory", "Theory diagnostics", view_theory, True),
+            # LUD is measured after training, on demand.
+            ("lud", "Logic update degree", view_lud, bool(run.lud)),
+        )
+        sections += [
+            Section(
+                anchor=f"{macro}-{index}",
+                title=f"{title}: {run.name}" if len(runs) > 1 else title,
+                template="run.html",
+                macro=macro,
+                view=view(run),
+            )
+            for macro, title, view, is_shown in parts
+            if run.rounds and is_shown
+        ]
+    return sections
 
 
 def view_training(run: TrainingRun) -> Mapping[str, Any]:
     """Return the facts and the curves of a run."""
     return {
         "facts": list_facts(run),
-        "losses": make_picture(plot_losses(run), columns=2),
-        "selection": make_picture(plot_selection(run), columns=2),
-        "policy": make_picture(plot_policy(run), columns=3),
+        "losses": Picture(plot_losses(run), columns=2),
+        "selection": Picture(plot_values(run, SELECTION, HALF), columns=2),
+        "policy": Picture(plot_values(run, POLICY), columns=3),
         "plateau": run_plateau_table(run),
         "calibration": calibration_table(run),
         "has_stages": run.first_evolving_round is not None,
@@ -133,15 +145,19 @@ def calibration_table(run: TrainingRun) -> Table | None:
             f"Known errors are added by series and step ({report['known_errors']}, half-life "
             f"{report['half_life_days']:g} days)."
         )
-    return Table(
-        header=["Forecast", "Validation MAE (scaled)"],
-        rows=[
-            ["best prior, as it is", format_number(report["prior_mae"])],
-            ["population before calibration", format_number(report["raw_mae"])],
-            ["population as sealed", format_number(report["calibrated_mae"])],
-        ],
+    names = {
+        "prior_mae": "best prior, as it is",
+        "raw_mae": "population before calibration",
+        "calibrated_mae": "population as sealed",
+    }
+    return tabulate(
+        names,
+        {
+            "Forecast": lambda key: names[key],
+            "Validation MAE (scaled)": lambda key: format_number(report[key]),
+        },
         caption=f"Calibration on {report['windows']:,} validation windows",
-        highlighted_rows=frozenset({2}),
+        highlighted=[2],
         notes=[
             f"Share of each agent's correction that is kept, mean over steps: {join_items(shares)};"
             " 0 % returns its prior.",
@@ -156,18 +172,13 @@ def calibration_table(run: TrainingRun) -> Table | None:
 def view_health(run: TrainingRun) -> Mapping[str, Any]:
     """Return whether the population is more than one agent repeated, by round and at the end."""
     last = [record for record in run.rounds if record.effective_agents is not None][-LAST_ROUNDS:]
+    means = {key: sum(getattr(record, key) for record in last) / len(last) for key in HEALTH}
     return {
-        "picture": make_picture(plot_health(run), columns=3),
-        "means": {
-            key: format_number(sum(getattr(record, key) for record in last) / len(last))
-            for key in HEALTH
-        },
+        "picture": Picture(plot_values(run, HEALTH), columns=3),
+        "means": {key: format_number(mean) for key, mean in means.items()},
         "n_rounds": len(last),
         "agents": run.agents,
-        "weights": [
-            (f"agent {agent}", format_number(weight))
-            for agent, weight in enumerate(run.rounds[-1].weights)
-        ],
+        "weights": [format_number(weight) for weight in run.rounds[-1].weights],
         "equal_weight": format_number(1.0 / run.agents),
     }
 
@@ -175,45 +186,52 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
 def view_logics(run: TrainingRun) -> Mapping[str, Any]:
     """Return what became of each logic, and the logics of evenly spaced rounds."""
     # Rounds after which nothing was rewritten would repeat the logics of the one before.
-    versions = [run.rounds[0]] + [
-        run.rounds[t] for t in range(1, len(run.rounds)) if run.rounds[t - 1].evolved
-    ]
+    steps = [pair for pair in pairwise(run.rounds) if pair[0].evolved]
+    versions = [run.rounds[0], *(after for _, after in steps)]
     shown = [versions[position] for position in evenly_spaced(len(versions), SHOWN_ROUNDS)]
+    first, last = run.rounds[0].logics, run.rounds[-1].logics
+
+    # What the last round wrote was never played, so it replaced nothing that a reader could see.
+    def count_replaced(agent: int) -> int:
+        return sum(before.logics[agent] != after.logics[agent] for before, after in steps)
+
+    change = tabulate(
+        range(run.agents),
+        {
+            "Agent": lambda i: f"agent {i}",
+            "First logic": lambda i: first[i],
+            "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
+            "Rewritings that replaced it": lambda i: f"{count_replaced(i)} of {len(steps)}",
+        },
+        caption="What the logics became",
+        text_columns=(0, 1, 2),
+    )
     return {
-        "change": _change_table(run),
+        "change": change,
         "samples": _describe_samples(run),
         # The ends are open, because their comparison is what most readers look for.
         "rounds": [
             {
                 "number": record.round,
-                "is_open": index in (0, len(shown) - 1),
+                "is_open": record.round in (shown[0].round, shown[-1].round),
                 "table": _logic_table(record),
             }
-            for index, record in enumerate(shown)
+            for record in shown
         ],
         "total": len(versions),
     }
 
 
-def _change_table(run: TrainingRun) -> Table:
-    """Return each agent's first and last logic, and how many rewritings replaced the played one."""
-    # What the last round wrote was never played, so it replaced nothing that a reader could see.
-    steps = [
-        (record.logics, following.logics)
-        for record, following in zip(run.rounds[:-1], run.rounds[1:], strict=True)
-        if record.evolved
-    ]
-    rows = []
-    for agent in range(run.agents):
-        first, last = run.rounds[0].logics[agent], run.rounds[-1].logics[agent]
-        replaced = sum(before[agent] != after[agent] for before, after in steps)
-        end = "as at the start" if first == last else last
-        rows.append([f"agent {agent}", first, end, f"{replaced} of {len(steps)}"])
-    return Table(
-        header=["Agent", "First logic", "Last logic", "Rewritings that replaced it"],
-        rows=rows,
-        caption="What the logics became",
-        text_columns=frozenset({0, 1, 2}),
+def _logic_table(record: RoundRecord) -> Table:
+    return tabulate(
+        range(len(record.logics)),
+        {
+            "Agent": lambda agent: f"agent {agent}",
+            "Logic": lambda agent: record.logics[agent],
+            "Reward": lambda agent: format_number(record.rewards[agent]),
+            "Weight": lambda agent: format_number(record.weights[agent]),
+        },
+        text_columns=(0, 1),
     )
 
 
@@ -221,9 +239,7 @@ def _describe_samples(run: TrainingRun) -> str:
     """Say how much of what the agents wrote was of use; empty where they wrote nothing."""
     rewriting = run.rewriting_rounds
     # Each agent drafts one candidate and samples its group.
-    written = sum(
-        len(record.candidates) + sum(map(len, record.group_logics)) for record in rewriting
-    )
+    written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
     if not written:
         return ""
 
@@ -237,22 +253,10 @@ def _describe_samples(run: TrainingRun) -> str:
     )
 
 
-def _logic_table(record: RoundRecord) -> Table:
-    columns = zip(record.logics, record.rewards, record.weights, strict=True)
-    return Table(
-        header=["Agent", "Logic", "Reward", "Weight"],
-        rows=[
-            [f"agent {agent}", logic, format_number(reward), format_number(weight)]
-            for agent, (logic, reward, weight) in enumerate(columns)
-        ],
-        text_columns=frozenset({0, 1}),
-    )
-
-
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
     """Return the plots, and the growth of regret as a table where it was fitted."""
     return {
-        "picture": make_picture(plot_theory(run), columns=3),
+        "picture": Picture(plot_values(run, THEORY), columns=3),
         "has_fixed_regret": has_fixed_regret(run),
         "growth": growth_table(run),
     }
@@ -267,25 +271,25 @@ def growth_table(run: TrainingRun) -> Table | None:
 
     # Regret is a running total, so the last round that has one holds the whole of it.
     regrets = [regret for regret in run.values_of("regret") if regret is not None][-1]
-    lines = [(f"agent {i}", regret, fits["agents"][i]) for i, regret in enumerate(regrets)]
-    lines.append(("mean of agents", sum(regrets) / len(regrets), fits["mean"]))
-    return Table(
-        header=[
-            *("Agent", "Regret at the end", "Exponent", "95 % interval", "Rounds used", "Meaning")
-        ],
-        rows=[
-            [
-                name,
-                format_number(regret),
-                "" if fit["exponent"] is None else f"{fit['exponent']:.2f}",
-                "" if fit["low"] is None else f"{fit['low']:.2f} to {fit['high']:.2f}",
-                f"{fit['n_used']} of {len(run.rewriting_rounds)}",
-                describe_growth(fit),
-            ]
-            for name, regret, fit in lines
-        ],
+    lines = [
+        {"name": f"agent {agent}", "end": regret} | fit
+        for agent, (regret, fit) in enumerate(zip(regrets, fits["agents"], strict=True))
+    ]
+    mean = {"name": "mean of agents", "end": sum(regrets) / len(regrets)} | fits["mean"]
+    return tabulate(
+        [*lines, mean],
+        {
+            "Agent": lambda row: row["name"],
+            "Regret at the end": lambda row: format_number(row["end"]),
+            "Exponent": lambda row: "" if row["exponent"] is None else f"{row['exponent']:.2f}",
+            "95 % interval": lambda row: (
+                "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+            ),
+            "Rounds used": lambda row: f"{row['n_used']} of {len(run.rewriting_rounds)}",
+            "Meaning": describe_growth,
+        },
         caption="Growth of regret against the best fixed logic",
-        text_columns=frozenset({0, 5}),
+        text_columns=(0, 5),
         notes=(
             "Regret grew with the number of rounds T as T to the power of the exponent: 1 is in "
             "proportion to the rounds, 0.5 the rate of the paper's theorem. Rounds with regret at "
@@ -327,7 +331,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "is_stale": False,
         # The answers of a small local model look like measurements, so the page warns of them.
         "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
-        "picture": make_picture(plot_updates(run), columns=2) if run.lud_rows else None,
+        "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
         "tables": tables,
         "has_gains": bool(scored),
     }

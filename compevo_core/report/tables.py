@@ -155,8 +155,8 @@ def build_table(
 
 
 def tabulate(
-    rows: Iterable[Row],
-    cells: Mapping[str, Callable[[Row], str]],
+    rows: Iterable[Any],
+    cells: Mapping[str, Callable[[Any], str]],
     *,
     caption: str = "",
     text_columns: Iterable[int] = (0,),

@@ -26,7 +26,7 @@ from compevo_core.forecast.day_summary import (
 from compevo_core.forecast.explain import Explanation, explain
 from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.day_charts import MOST_SERIES, chart_series, plot_day
-from compevo_core.report.figures import Plot, make_picture
+from compevo_core.report.figures import Picture, Plot
 from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.tables import Table
 from compevo_core.report.wording import MISSING, method_name, shorten_hash
@@ -56,7 +56,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "table": day_table(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
-        "picture": make_picture([Plot(plot_day(day), alt)], caption=f"{issued.origin:%d %B %Y}"),
+        "picture": Picture([Plot(plot_day(day), alt)], caption=f"{issued.origin:%d %B %Y}"),
         "before": before_table(day),
         "skill": skill_table(day),
     }

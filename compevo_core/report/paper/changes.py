@@ -11,7 +11,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FULL_METHOD, list_changes
-from compevo_core.report.figures import Picture, Plot, get_figure, make_picture
+from compevo_core.report.figures import Picture, Plot, get_figure
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.paper import published
 from compevo_core.report.paper.cells import (
@@ -218,7 +218,7 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
                 title = f"{scope_name(dataset, subset)}: {sweep.title.lower()}"
                 alt = f"RMSE by change for {title}; the table holds the numbers."
                 plot = Plot(plot_sweep(name, dataset, shown), alt)
-                pictures.append(make_picture([plot], caption=title))
+                pictures.append(Picture([plot], caption=title))
     return pictures
 
 

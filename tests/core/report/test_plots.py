@@ -1,23 +1,27 @@
 """Nothing of a plot is cut off, and curves hold the numbers of their rows."""
 
+from functools import partial
+
 import pytest
 from matplotlib.text import Text
 
-from compevo_core.report.figures import add_legend, get_figure, make_axis, make_picture
+from compevo_core.report.figures import add_legend, get_figure, make_axis
 from compevo_core.report.paper.changes import plot_sweep, show_curves
 from compevo_core.report.paper.scores import collect_scores
 from compevo_core.report.plots import (
-    plot_health,
+    HEALTH,
+    POLICY,
+    SELECTION,
+    THEORY,
     plot_losses,
     plot_panel,
-    plot_policy,
-    plot_selection,
-    plot_theory,
     plot_updates,
+    plot_values,
 )
 from tests.support.report_samples import make_frame, make_inputs, make_panel, make_row, make_run
 
-PLOTS = (plot_losses, plot_selection, plot_health, plot_policy, plot_theory, plot_updates)
+VALUES = SELECTION | HEALTH | POLICY | THEORY
+PLOTS = (plot_losses, plot_updates, partial(plot_values, titles=VALUES))
 
 
 def test_every_method_of_a_forecast_panel_stands_in_the_legend_within_the_figure():
@@ -49,12 +53,6 @@ def test_the_title_of_a_training_plot_is_not_cut_off(plot):
         name = axis.get_title(loc="left")
         (title,) = (text for text in axis.findobj(Text) if text.get_text() == name)
         assert title.get_window_extent().x1 <= drawn.figure.bbox.x1, name
-
-
-def test_an_image_knows_how_wide_it_was_drawn_so_that_the_page_does_not_blow_it_up():
-    plot = plot_health(make_run())[0]
-    picture = make_picture([plot], caption="")
-    assert picture.images[0].width == plot.figure.get_figwidth()
 
 
 def sweep_rows(name="tau", values=("0.1", "0.5", "1")):

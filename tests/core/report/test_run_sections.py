@@ -6,7 +6,7 @@ import pytest
 
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.page import render_page
-from compevo_core.report.plots import plot_losses, plot_policy, plot_theory
+from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
     GUARDS,
@@ -80,10 +80,10 @@ def test_a_dashed_line_and_a_sentence_mark_the_end_of_the_supervised_stage() -> 
 
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
-    kl, _, _ = plot_policy(staged_run())
+    kl, _, _ = plot_values(staged_run(), POLICY)
     (axis,) = kl.figure.axes
     assert list(axis.get_lines()[0].get_xdata()) == [8, 12, 16]
-    gap = plot_theory(staged_run())[0].figure.axes[0]
+    gap = plot_values(staged_run(), THEORY)[0].figure.axes[0]
     assert list(gap.get_lines()[0].get_xdata()) == [8, 12, 16]
     # What every round has keeps every point.
     loss = plot_losses(staged_run())[0].figure.axes[0]
@@ -127,7 +127,7 @@ def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
         "effective_agents": "1.50",
     }
     assert 'id="health-0"' in PAGE
-    assert "health" not in [section.anchor for section in build_run_sections(make_run())]
+    assert "health-0" not in [section.anchor for section in build_run_sections([make_run()])]
 
 
 @pytest.mark.parametrize("key", ["loss_own", "cut_prompts"])
@@ -209,6 +209,6 @@ def test_one_capable_judge_without_scored_updates_has_neither_agreement_nor_gain
 
 def test_lud_is_shown_only_where_it_was_measured_and_of_this_very_model():
     unmeasured = replace(make_run(), lud={}, lud_rows=())
-    assert "lud" not in [section.anchor for section in build_run_sections(unmeasured)]
+    assert "lud-0" not in [section.anchor for section in build_run_sections([unmeasured])]
     stale = replace(make_run(), lud=LUD | {"artifact_hash": "other"})
     assert view_lud(stale) == {"is_stale": True}
