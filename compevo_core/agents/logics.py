@@ -11,6 +11,7 @@ A sentence with slots names who should look for what, where and when, and what i
     afternoon, as a sign of higher values.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -151,7 +152,7 @@ _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
 def build_slots(entities: Sequence[str]) -> list[list[str]]:
     """Return the texts of each slot; a logic is one text of every slot, one behind the other."""
     regions = sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
-    topics = [*TOPICS, *_list_topic_pairs()]
+    topics = [*TOPICS, *map(" and ".join, itertools.combinations(TOPICS, 2))]
     return [
         [f" {verb} news about" for verb in _VERBS],
         [f" {topic}" for topic in topics],
@@ -195,15 +196,6 @@ def find_topics(logic: str) -> tuple[str, ...]:
     if slots is None or not set(slots.topics) <= set(TOPICS):
         return ()
     return slots.topics
-
-
-def _list_topic_pairs() -> list[str]:
-    """Return two different topics joined, each pair once."""
-    return [
-        f"{first} and {second}"
-        for number, first in enumerate(TOPICS)
-        for second in TOPICS[number + 1 :]
-    ]
 
 
 def _build_seed(number: int) -> str:

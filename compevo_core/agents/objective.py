@@ -8,8 +8,7 @@ L_pg (``agents.grpo``), the order of the backward passes (``training.forecast_st
 Shapes: A agents, B windows, H horizon, D hidden.
 """
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -71,21 +70,17 @@ def own_error_weights(
     step_H = np.full(HORIZON, _OUTSIDE_WEIGHT)
     step_H[member.first_step : member.last_step + 1] = 1.0
 
-    weight_B = np.array([own_error_weight(member, view, seed=seed, agent=agent) for view in views])
+    is_own_B = [not member.entities or view.entity in member.entities for view in views]
+    weight_B = np.where(is_own_B, 1.0, _OUTSIDE_WEIGHT)
+    if member.window_share < 1.0:
+        # Sampled by the window's name: a property of agent and window, the same in every round.
+        for b, view in enumerate(views):
+            name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
+            draw = np.random.default_rng([seed, member.seed, agent, name]).random()
+            weight_B[b] *= draw < member.window_share
+
     # Outside in both ways is still a quarter: the smaller of the two, not their product.
     return np.asarray(np.minimum(weight_B[:, None], step_H))
-
-
-def own_error_weight(member: MemberConfig, view: WindowView, *, seed: int, agent: int) -> float:
-    """Return how much a window counts: 0 outside an agent's share, 1 in its series, else 1/4."""
-    # Sampled by the window's name: a property of agent and window, the same in every round.
-    if member.window_share < 1.0:
-        name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
-        if np.random.default_rng([seed, member.seed, agent, name]).random() >= member.window_share:
-            return 0.0
-
-    is_own_series = not member.entities or view.entity in member.entities
-    return 1.0 if is_own_series else _OUTSIDE_WEIGHT
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
@@ -107,25 +102,15 @@ def pruning_loss(gates_A: Tensor) -> Tensor:
     return gates_A.abs().sum()
 
 
-@dataclasses.dataclass(frozen=True)
-class LossTerms:
-    """The terms of one round, unweighted."""
-
-    pred: float  # Eq. 7
-    own: float  # sum of the agents' own errors
-    pg: float  # Eq. 14
-    div: float  # Eq. 16
-    prune: float  # Eq. 17
-
-    def total(self, config: ObjectiveConfig) -> float:
-        """Return the weighted sum that the round minimised (Eq. 15)."""
-        return (
-            config.lambda_pred * self.pred
-            + config.lambda_own * self.own
-            + config.lambda_pg * self.pg
-            + config.lambda_div * self.div
-            + config.lambda_prune * self.prune
-        )
+def joint_loss(terms: Mapping[str, float], config: ObjectiveConfig) -> float:
+    """Return the weighted sum that a round minimised (Eq. 15), of terms by their record's keys."""
+    return (
+        config.lambda_pred * terms["loss_pred"]
+        + config.lambda_own * terms["loss_own"]
+        + config.lambda_pg * terms["loss_pg"]
+        + config.lambda_div * terms["loss_div"]
+        + config.lambda_prune * terms["loss_prune"]
+    )
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:

@@ -211,21 +211,14 @@ class PopulationWeights:
 
         Steps whose truth is NaN move nothing.
         """
-        for view, agents_AH, mixture_H, truth_H in zip(
-            views, agents_NAH, mixture_NH, truth_NH, strict=True
-        ):
-            self._observe_window(view.entity, view.unknown_steps, agents_AH, mixture_H, truth_H)
+        known = [(view.entity, view.unknown_steps) for view in views]
+        self._observe(known, agents_NAH, mixture_NH, truth_NH)
 
     def replay(self, experience: Experience) -> None:
         """Take note of all windows of an experience, with which a population was sealed."""
-        for i in range(len(experience)):
-            self._observe_window(
-                experience.entities[experience.entity_N[i]],
-                int(experience.unknown_N[i]),
-                experience.agents_NAH[i],
-                experience.mixture_NH[i],
-                experience.truth_NH[i],
-            )
+        entities = [experience.entities[i] for i in experience.entity_N]
+        known = list(zip(entities, experience.unknown_N.tolist(), strict=True))
+        self._observe(known, experience.agents_NAH, experience.mixture_NH, experience.truth_NH)
 
     def _online_weights(self, view: WindowView) -> FloatArray:
         """Return the weights (A, H) of one window by the errors that are known."""
@@ -233,22 +226,25 @@ class PopulationWeights:
         by_part = [self._state(view.entity, view.unknown_steps, part).weights() for part in parts]
         return np.repeat(np.stack(by_part, axis=1), HORIZON // len(parts), axis=1)
 
-    def _observe_window(
+    def _observe(
         self,
-        entity: str,
-        unknown_steps: int,
-        agents_AH: FloatArray,
-        mixture_H: FloatArray,
-        truth_H: FloatArray,
+        known: Sequence[tuple[str, int]],
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
     ) -> None:
         if not self._config.selection.online:
             return
 
-        for part, steps in enumerate(np.split(np.arange(HORIZON), self._config.selection.parts)):
-            known = steps[np.isfinite(truth_H[steps])]
-            if known.size:
-                state = self._state(entity, unknown_steps, part)
-                state.observe(agents_AH[:, known], mixture_H[known], truth_H[known])
+        parts = np.split(np.arange(HORIZON), self._config.selection.parts)
+        for scope, agents_AH, mixture_H, truth_H in zip(
+            known, agents_NAH, mixture_NH, truth_NH, strict=True
+        ):
+            for part, steps in enumerate(parts):
+                measured = steps[np.isfinite(truth_H[steps])]
+                if measured.size:
+                    state = self._state(*scope, part)
+                    state.observe(agents_AH[:, measured], mixture_H[measured], truth_H[measured])
 
     def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
         by_series = self._config.selection.scope == "series"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal, list_most_read
-from compevo_core.agents.objective import LossTerms
+from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
@@ -153,8 +153,7 @@ class RoundTrainer:
         reward_AG = rewriting.group.reward_AC[:, 1:] if rewriting else None
         record |= self.update.apply(proposal, reward_AG, state.round)
         record["loss_pg"] += played.loss_pg
-        terms = [record[f"loss_{name}"] for name in ("pred", "own", "pg", "div", "prune")]
-        record["loss"] = LossTerms(*terms).total(self.config.objective) + played.loss_tokens
+        record["loss"] = joint_loss(record, self.config.objective) + played.loss_tokens
 
         # After the update, which may stop the round and must then leave the state as it was.
         if rewriting:

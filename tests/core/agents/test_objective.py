@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from compevo_core.agents.objective import (
-    LossTerms,
     diversity_loss,
+    joint_loss,
     own_error_weights,
     prediction_loss,
     pruning_loss,
@@ -29,8 +29,9 @@ def test_pruning_is_the_absolute_sum_of_gates() -> None:
 
 def test_the_total_is_the_weighted_sum_of_the_terms() -> None:
     config = ObjectiveConfig(lambda_own=2.0, lambda_pg=0.5, lambda_div=0.1, lambda_prune=0.01)
-    terms = LossTerms(pred=1.0, own=5.0, pg=2.0, div=3.0, prune=4.0)
-    assert terms.total(config) == pytest.approx(1.0 + 10.0 + 1.0 + 0.3 + 0.04)
+    terms = dict(zip(("pred", "own", "pg", "div", "prune"), (1.0, 5.0, 2.0, 3.0, 4.0), strict=True))
+    total = joint_loss({f"loss_{name}": value for name, value in terms.items()}, config)
+    assert total == pytest.approx(1.0 + 10.0 + 1.0 + 0.3 + 0.04)
 
 
 TRUTH_BH = torch.tensor([[0.0, float("nan"), 1.0], [2.0, 2.0, 2.0]])
