@@ -6,9 +6,7 @@ a forecast of 48 steps and its rationale the articles that the agent read; the r
 of the forecast, known in training; the verifier's scores of the last turn weigh the agents. A
 forecast is sampled from a normal distribution around the numeric head's.
 
-What belongs here: messages, value and verifier heads, returns, advantages, weights, and the order
-of a debate at inference. What does not: training it (``training.debate``). All agents are in one
-process, as each reads all others.
+``training.debate`` trains it. All agents are in one process, as each reads all others.
 
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """
@@ -57,12 +55,12 @@ class DebateHeads(nn.Module):
         # States of deep layers are large and of few directions; without a norm the heads diverge.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
-    def value(self, states_ABD: Tensor, agents: slice = slice(None)) -> Tensor:
+    def value(self, states_ABD: Tensor, agents: slice) -> Tensor:
         """Return what each agent expects to earn from here on, (A, B)."""
         product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.value_AD[agents])
         return product_AB + self.value_bias_A1[agents]
 
-    def verify(self, states_ABD: Tensor, agents: slice = slice(None)) -> Tensor:
+    def verify(self, states_ABD: Tensor, agents: slice) -> Tensor:
         """Return the logit (A, B) that a forecast is better than the agents' mean error."""
         product_AB = torch.einsum("abd,ad->ab", self.norm(states_ABD), self.verifier_AD[agents])
         return product_AB + self.verifier_bias_A1[agents]
@@ -85,10 +83,7 @@ def write_notes(
         for agent, articles in enumerate(news)
     ]
     return [
-        [
-            "\n".join(said[other][window] for other in range(len(said)) if other != agent)
-            for window in range(len(views))
-        ]
+        ["\n".join(others) for others in zip(*said[:agent], *said[agent + 1 :], strict=True)]
         for agent in range(len(said))
     ]
 
@@ -138,11 +133,6 @@ def weigh_by_score(logit_AB: Tensor) -> Tensor:
 def find_better(error_AB: Tensor) -> Tensor:
     """Return 1 where a forecast beats the agents' mean error on its window, else 0, (A, B)."""
     return (error_AB < error_AB.mean(0, keepdim=True)).to(error_AB.dtype)
-
-
-def verifier_loss(logit_AB: Tensor, is_better_AB: Tensor) -> Tensor:
-    """Return the cross-entropy of telling better forecasts apart, mean over all."""
-    return nn.functional.binary_cross_entropy_with_logits(logit_AB, is_better_AB)
 
 
 class DebateExecutor(StrategyExecutor):

@@ -1,8 +1,7 @@
 """The competition-induced update of logic states: opponent context, two gates, soft prompt (4.3).
 
-What belongs here: the trainable fusion that turns candidate states into a soft prompt (Eq. 9 to 13,
-"Textual logic interface"). What does not: making candidates and decoding text
-(``agents.logic_writer``), the policy loss (``agents.grpo``).
+The trainable fusion turns candidate states into a soft prompt (Eq. 9 to 13, "Textual logic
+interface"); ``agents.logic_writer`` makes the candidates and decodes text.
 
 Shapes: A agents, D hidden.
 """

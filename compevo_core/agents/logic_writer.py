@@ -1,10 +1,5 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
 
-What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
-samples, by its own adapters or by a frozen model behind an endpoint, and their log-probabilities.
-What does not: scoring them (``agents.strategy``), the policy loss (``agents.grpo``), the algebra of
-the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
-
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
 instruction and the cue always stay. Each process writes for its local agents; only the candidates'
@@ -395,12 +390,11 @@ class LogicWriter:
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.
         length = packed.ids_AL.shape[1]
-        positions = [
-            agent * length + position
-            for agent, samples in enumerate(sampled)
-            for number, ids in enumerate(samples)
-            for position in _select_last(packed.token_indices(agent, number), len(ids))
-        ]
+        positions: list[int] = []
+        for agent, samples in enumerate(sampled):
+            for number, ids in enumerate(samples):
+                indices = packed.token_indices(agent, number)
+                positions += [agent * length + i for i in indices[len(indices) - len(ids) :]]
         states_ND = states_ALD.flatten(0, 1).index_select(
             0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
         )
@@ -528,10 +522,6 @@ def _split_groups(
     """Return the logics of each agent's samples, and which of the samples held none, (A, G)."""
     is_empty_AG = torch.tensor([[is_empty for _, is_empty in group] for group in read])
     return [[logic for logic, _ in group] for group in read], is_empty_AG.to(device)
-
-
-def _select_last(indices: list[int], count: int) -> list[int]:
-    return indices[len(indices) - count :]
 
 
 def seed_agent_generators(

@@ -1,9 +1,7 @@
 """The texts a backbone reads: the forecast template and the logic-update template (paper D.3, G).
 
-What belongs here: wording, layout, the cleaning of untrusted text, token ids of prompts and the ids
-at which generation stops. What does not: what is cut from a prompt that is too long
-(``agents.text_decoder``, ``agents.logic_writer``), number syntax (``agents.text_decoder``), the
-judge's template (``paper.lud_judges``).
+What is cut from a prompt that is too long is decided where it is built (``agents.text_decoder``,
+``agents.logic_writer``).
 
 News is data, never an instruction: control characters and the special tokens of tokenizers are
 removed before it enters a prompt. The same holds for logics, which a model wrote.
@@ -15,40 +13,16 @@ ends with what differs (logic, news), so that the shared part is read once for a
 import bisect
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from jinja2 import TemplateError
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.data.view import HORIZON, WindowView
 
-
-class Tokenizer(Protocol):
-    """What the agents use of a transformers tokenizer."""
-
-    @property
-    def eos_token_id(self) -> int:
-        """The id that ends a sequence."""
-
-    @property
-    def bos_token(self) -> str | None:
-        """The text of the token that begins a sequence; None if there is none."""
-
-    def __call__(self, text: str, *, add_special_tokens: bool) -> Mapping[str, list[int]]:
-        """Return the token ids of a text under ``input_ids``."""
-
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Return the text of token ids."""
-
-    def apply_chat_template(
-        self,
-        conversation: Sequence[Mapping[str, str]],
-        *,
-        tokenize: bool,
-        add_generation_prompt: bool,
-    ) -> str:
-        """Return turns in the layout that the model was trained on; only if it has a template."""
+Tokenizer = Any
+"""A tokenizer of transformers, whose types are not known to the type checker."""
 
 
 def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -310,18 +284,15 @@ def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -
     """
     if getattr(tokenizer, "chat_template", None):
         turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        render = tokenizer.apply_chat_template
         try:
-            text = _render_turns(tokenizer, turns) + cue
+            opened = render(turns, tokenize=False, add_generation_prompt=True)
         except TemplateError:
             # Some backbones (Gemma 2, Mistral 0.1) know no system turn.
             turns = [{"role": "user", "content": f"{system}\n{user}"}]
-            text = _render_turns(tokenizer, turns) + cue
+            opened = render(turns, tokenize=False, add_generation_prompt=True)
     else:
-        text = f"{system}\n{user}\n{cue}"
+        opened = f"{system}\n{user}\n"
 
-    shared, _, rest = text.partition(_CUT)
+    shared, _, rest = f"{opened}{cue}".partition(_CUT)
     return shared, rest
-
-
-def _render_turns(tokenizer: Tokenizer, turns: list[dict[str, str]]) -> str:
-    return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)

@@ -274,7 +274,6 @@ def calibrate(
     if guard == "prior":
         fitted = _Correction(np.zeros_like(blend_AH), NO_LEVEL, None)
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
-        override_A = np.eye(len(prior_A))[prior_A.argmin()]
 
     with torch.no_grad():
         calibration = model.calibration
@@ -365,22 +364,18 @@ def _guard(
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
-    prior = float(mean_errors(forecasts.base_ABH, truth_BH).min())
-
+    base_A, error_A = mean_errors(forecasts.base_ABH, truth_BH), mean_errors(sealed_ABH, truth_BH)
+    prior = float(base_A.min())
     if learnt <= prior:
         return "none", np.zeros(agents), learnt
 
     equal_A = np.full(agents, 1.0 / agents)
-    weights_BA = np.broadcast_to(equal_A, (len(truth_BH), agents))
-    equal = aggregate_error(sealed_ABH, weights_BA, truth_BH)
+    equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, (len(truth_BH), agents)), truth_BH)
     if equal <= prior:
         return "equal", equal_A, equal
-
-    error_A = mean_errors(sealed_ABH, truth_BH)
-    best = int(error_A.argmin())
-    if error_A[best] <= prior:
-        return "best", np.eye(agents)[best], float(error_A[best])
-    return "prior", np.zeros(agents), prior
+    if error_A.min() <= prior:
+        return "best", np.eye(agents)[error_A.argmin()], float(error_A.min())
+    return "prior", np.eye(agents)[base_A.argmin()], prior
 
 
 def _collect_errors(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from compevo_core.agents.debate import (
     DebateExecutor,
@@ -22,7 +23,6 @@ from compevo_core.agents.debate import (
     find_better,
     log_density,
     standardise_advantages,
-    verifier_loss,
     weigh_by_score,
 )
 from compevo_core.agents.decoders import ForecastExample
@@ -126,7 +126,7 @@ class DebateTrainer(RoundTrainer):
                 **_select_evidence(last.news, notes, agent),
             )
             # Agent by agent, as the activations of all of them may not fit in memory.
-            loss = verifier_loss(logit_1B, find_better(error_AB)[agent])
+            loss = binary_cross_entropy_with_logits(logit_1B, find_better(error_AB)[agent])
             require_finite("the verifier's loss", loss, state.round)
             (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
             logits.append(logit_1B.detach())

@@ -51,8 +51,13 @@ class _MicroBatch:
     read_news: NewsByAgent  # in the training pass: nothing where it is dropped
     notes: NotesByAgent | None  # what they read of each other in a debate
     windows: int  # of the whole round
-    answer_share: float  # of the windows whose truth is whole, which alone teach answers as text
+    answers: int  # of the whole round: windows whose truth is whole, which alone teach answers
     round_number: int
+
+    @property
+    def answer_share(self) -> float:
+        """The share of the round's answers that are taught here."""
+        return sum(example.has_whole_truth for example in self.examples) / max(self.answers, 1)
 
     def select(self, windows: Sequence[int]) -> "_MicroBatch":
         """Return some of the windows."""
@@ -102,12 +107,23 @@ class ForecastStep:
         """
         local_logics: list[str] = self.shards.local(logics)
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
-        batches = self._cut(local_logics, examples, news, news_rng, notes, round_number)
+        size = self.config.run.micro_batch_size
+        whole = _MicroBatch(
+            logics=local_logics,
+            examples=examples,
+            news=news,
+            read_news=self._drop_news(news, news_rng),
+            notes=notes,
+            windows=len(examples),
+            answers=sum(example.has_whole_truth for example in examples),
+            round_number=round_number,
+        )
 
         # The activations of a micro-batch are freed before the next one; gradients add up.
         losses = np.zeros(3)
         scored = []
-        for batch in batches:
+        for start in range(0, len(examples), size):
+            batch = whole.select(range(len(examples))[start : start + size])
             trained, batch_losses = self._train_pass(batch)
             losses += batch_losses
             scored.append((batch, trained))
@@ -152,37 +168,6 @@ class ForecastStep:
         token_loss = batch.answer_share * float(gathered.token_loss_A.sum())
         losses = [float(pred.detach()), float(own.detach()), token_loss]
         return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
-
-    def _cut(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        news: NewsByAgent,
-        news_rng: np.random.Generator,
-        notes: NotesByAgent | None,
-        round_number: int,
-    ) -> list[_MicroBatch]:
-        """Cut a batch into micro-batches, and drop news of the training pass."""
-        read_news = self._drop_news(news, news_rng)
-        size = self.config.run.micro_batch_size
-        answers_B = [example.has_whole_truth for example in examples]
-
-        batches = []
-        for start in range(0, len(examples), size):
-            part = slice(start, start + size)
-            batches.append(
-                _MicroBatch(
-                    logics=logics,
-                    examples=examples[part],
-                    news=[row[part] for row in news],
-                    read_news=[row[part] for row in read_news],
-                    notes=None if notes is None else [row[part] for row in notes],
-                    windows=len(examples),
-                    answer_share=sum(answers_B[part]) / max(sum(answers_B), 1),
-                    round_number=round_number,
-                )
-            )
-        return batches
 
     def _drop_news(self, news: NewsByAgent, rng: np.random.Generator) -> NewsByAgent:
         """Return the news of the training pass: none for the sampled pairs of agent and window."""

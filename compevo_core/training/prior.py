@@ -280,13 +280,10 @@ def make_examples(
     """Return examples with scaled priors and truth; each window needs a known target."""
     # The scale is that of the window's own entity, so that errors of large and small series count
     # alike in the loss.
+    examples = make_view_examples(windows.views(), priors_NPH, scaler)
     return [
-        ForecastExample(
-            view=window.view,
-            priors_PH=scaler.scale(priors_PH, window.view.entity),
-            truth_H=scaler.scale(window.y, window.view.entity),
-        )
-        for window, priors_PH in zip(windows, priors_NPH, strict=True)
+        dataclasses.replace(example, truth_H=scaler.scale(window.y, window.view.entity))
+        for example, window in zip(examples, windows, strict=True)
     ]
 
 

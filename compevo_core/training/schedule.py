@@ -18,7 +18,6 @@ from typing import Literal, Self
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from compevo_core.agents.logic_writer import seed_agent_generators
 from compevo_core.config.run import RunConfig
@@ -89,12 +88,6 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     # Clamped: a run that goes on past its planned rounds stays at rate zero.
     progress = (round_number - warmup_rounds) / max(1, total_rounds - warmup_rounds)
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
-
-
-def set_learning_rates(optimizer: Optimizer, factor: float) -> None:
-    """Set the rate of every group of parameters to a share of its ``base_lr``."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
 
 
 class DaySampler:

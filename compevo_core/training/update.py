@@ -21,7 +21,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
 from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.schedule import EVOLUTION, RunSchedule, set_learning_rates
+from compevo_core.training.schedule import EVOLUTION, RunSchedule
 
 _NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
@@ -43,7 +43,9 @@ class JointUpdate:
 
     def start_round(self, round_number: int) -> None:
         """Set the learning rates of the round and forget the gradients of the last one."""
-        set_learning_rates(self.optimizer, self.schedule.factor(round_number))
+        factor = self.schedule.factor(round_number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply(
