@@ -6,14 +6,12 @@ does not: which figures a table holds (the other modules of ``report.paper``), m
 """
 
 from collections.abc import Mapping, Sequence
-from math import log10
 from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS
-from compevo_core.report.paper.published import Published, find_published
-from compevo_core.report.paper.scores import METRICS, Score
+from compevo_core.report.paper.scores import METRICS, Published, Score, find_published
 from compevo_core.report.rows import is_synthetic, select_pooled, select_scope
 from compevo_core.report.tables import METRIC_TITLES, Column, Row, Table, build_table
 from compevo_core.report.wording import (
@@ -90,7 +88,7 @@ def error_table(
         # Own and published figures are ranked apart: they are of other windows.
         if any(line.published for line in lines):
             figures = [line.published.get(metric) for line in lines]
-            cells = [format_published(figure) if figure else NOT_PRINTED for figure in figures]
+            cells = [figure.text if figure else NOT_PRINTED for figure in figures]
             values = [figure.value if figure else None for figure in figures]
             columns.append(
                 Column(
@@ -129,18 +127,6 @@ def _describe_seeds(score: Score | None) -> str:
     # A row of another budget than the usual one must not pass for one of it.
     small = score.budget not in ("", "standard")
     return f"{score.seeds}, {score.budget} budget" if small else str(score.seeds)
-
-
-def format_published(figure: Published) -> str:
-    """Return a printed figure in the unit of the series, with its spread."""
-    # 35.0e-6 with its one digit is 0.000035: more digits would claim what was not printed.
-    digits, shift = len(figure.printed.partition(".")[2]), round(log10(figure.scale))
-    texts = [
-        f"{float(printed) * 10.0**shift:,.{max(digits - shift, 0)}f}"
-        for printed in (figure.printed, figure.spread)
-        if printed
-    ]
-    return " ± ".join(texts)
 
 
 def format_share(share: float | None) -> str:

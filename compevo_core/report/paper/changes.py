@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FULL_METHOD, list_changes
 from compevo_core.report.figures import Picture, Plot, get_figure
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.paper import published
+from compevo_core.report.paper import scores as published
 from compevo_core.report.paper.cells import (
     NOT_PRINTED,
     TableLine,
@@ -62,7 +62,7 @@ def build_ablation(inputs: ReportInputs) -> list[Table]:
     tables: list[Table] = []
     for dataset in published.DATASETS:
         command = f"compevo experiment ablation {dataset}"
-        change = Change(dataset, "", published.ABLATION, "architecture", FULL_METHOD, command)
+        change = Change(dataset, "", published.VARIANTS, "architecture", FULL_METHOD, command)
         tables += _build_changes(inputs, rows, change, list_changes("variant"))
     return tables
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.paper import published
+from compevo_core.report.paper import scores as published
 from compevo_core.report.paper.cells import NO_ROW, NOT_PRINTED
 from compevo_core.report.paper.scores import collect_scores, list_test_scopes, share_budget
 from compevo_core.report.rows import drop_sweeps
@@ -127,7 +127,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         header=["Judges", "Cohen's kappa", "Pearson r", "Updates", "Source"],
         rows=[
             *(_own_cells(row, row["subject"], ("kappa", "pearson_r")) for row in judged),
-            *_printed_rows(published.JUDGES, "all", ("kappa", "pearson_r"), "500"),
+            *_printed_rows(published.JUDGE_FIGURES, "all", ("kappa", "pearson_r"), "500"),
         ],
         caption="Logic updates: agreement of judges",
         text_columns=frozenset({0, 4}),
@@ -139,7 +139,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         rows=[
             *(_own_cells(row, f"{row['subject']}, by {row['judge']}", columns) for row in gained),
             *_printed_rows(
-                published.LUD_GAINS, "electricity", ("mean_lud", "rmse_gain", "pearson_r"), ""
+                published.GAIN_FIGURES, "electricity", ("mean_lud", "rmse_gain", "pearson_r"), ""
             ),
         ],
         caption="Logic updates: size and gain of the forecast",

@@ -18,27 +18,23 @@ from compevo_core.report.paper.cells import (
     describe_tests,
     error_table,
     find_line,
-    format_published,
     format_share,
     pair_cells,
     title_scope,
 )
-from compevo_core.report.paper.published import (
+from compevo_core.report.paper.scores import (
     AGENTS,
     DATASETS,
     MAIN,
     PARAMETERS,
+    Score,
+    collect_scores,
     find_published,
     implied_level,
     list_contradictions,
     list_subjects,
-)
-from compevo_core.report.paper.scores import (
-    Score,
-    collect_scores,
     list_tasks,
     list_test_scopes,
-    list_thinned_scopes,
     macro_reduction,
     share_budget,
     skill_score,
@@ -147,8 +143,7 @@ def _error_table(
         notes += [PROTOCOL[dataset]] if label == MAIN and dataset in PROTOCOL else []
         notes += [
             f"The paper contradicts itself: {sentence}"
-            for sentence in list_contradictions(label)
-            if sentence.startswith(f"{dataset},")
+            for sentence in list_contradictions(label, dataset)
         ]
     # Where a random walk is hard to beat, the table itself says who does not.
     if label == MAIN and dataset in RANDOM_WALK and NAIVE in scores:
@@ -183,7 +178,7 @@ def list_missing(dataset: str, methods: Sequence[str]) -> list[str]:
 def _list_thinned(rows: pl.DataFrame, dataset: str, methods: Sequence[str]) -> list[str]:
     """Return the errors of methods that were scored on some of the windows alone."""
     notes = []
-    for subset in list_thinned_scopes(rows, dataset):
+    for subset in list_test_scopes(rows, dataset, is_thinned=True):
         scores = collect_scores(drop_sweeps(rows), dataset, subset)
         scored = [method for method in methods if method in scores]
         if not scored:
@@ -380,7 +375,7 @@ def _parameter_table(inputs: ReportInputs) -> Table:
         figure = find_published(PARAMETERS, "all", method, "trainable_parameters")
         count = scores[method].mean.get("trainable_parameters") if method in scores else None
         own = MISSING if count is None else f"{count:,.0f}"
-        rows.append([method_name(method), own, format_published(figure) if figure else NOT_PRINTED])
+        rows.append([method_name(method), own, figure.text if figure else NOT_PRINTED])
     return Table(
         header=["Method", "Trainable weights", "Paper, Llama-3.1-8B"],
         rows=rows,

@@ -18,7 +18,7 @@ FEW = {"n_blocks": 3, "p_two_sided": None, "interval_low": None, "interval_high"
 
 
 def score(seeds):
-    return Score({}, {}, seeds, 449, "MW", False, {})
+    return Score({}, {}, seeds, 449, "MW", {})
 
 
 def describe(*tests, **scores):

@@ -5,7 +5,7 @@ import pytest
 
 from compevo_core.errors import ConfigError
 from compevo_core.report.paper.changes import ONE_FORECAST
-from compevo_core.report.paper.published import DATASETS
+from compevo_core.report.paper.scores import DATASETS
 from compevo_core.report.paper.tables import (
     PAPER_TABLES,
     build_paper_tables,
