@@ -28,6 +28,7 @@ from compevo_pipeline.sources.aemo.parse_tables import (
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import read_json
 from compevo_pipeline.sources.common.nem import (
+    DEMAND_UNIT,
     DEMAND_VARIABLE,
     HALF_HOUR,
     NEM_OFFSET,
@@ -38,6 +39,7 @@ from compevo_pipeline.sources.common.nem import (
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
+    build_series_frame,
     flag_missing,
     raise_if_duplicates,
     to_stamp,
@@ -88,14 +90,14 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     forecast = pl.col("field").str.to_uppercase()
     measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
     variable = pl.when(is_actual).then(pl.lit(DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
-    return build_region_series(
+    return build_series_frame(
         _read_day(raw, "demand", (ACTUAL, *QUANTILES)),
         raw,
-        "AEMO/",
-        region=pl.concat_str(measure, pl.lit("/"), pl.col("region")),
+        series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
         variable=variable,
         start_utc=pl.col("start_utc"),
         value=pl.col("value"),
+        unit=DEMAND_UNIT,
         flag=flag_missing(pl.col("value")),
     )
 
@@ -163,14 +165,7 @@ def _parse_actual_report(raw: RawFile) -> pl.DataFrame:
     # Of a reissued interval the row changed last counts; of two changed in the same second the
     # later line is the reissue.
     latest = table.sort("LASTCHANGED", LINE).unique(_KEY, keep="last", maintain_order=True)
-    return build_region_series(
-        latest,
-        raw,
-        "AEMO/OPERATIONAL_DEMAND/",
-        region=pl.col("REGIONID"),
-        start_utc=interval_start_utc(pl.col("INTERVAL_DATETIME"), HALF_HOUR),
-        value=pl.col("OPERATIONAL_DEMAND"),
-    )
+    return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
 
 
 def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) -> pl.DataFrame:

@@ -11,7 +11,6 @@ the names in the ``I`` record, since AEMO adds columns from one version to the n
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import polars as pl
 
@@ -54,32 +53,13 @@ _FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d{1,12})$')
 _SHOWN_CHARACTERS = 60
 
 
-class _Collection(NamedTuple):
-    """Spelling of one collection."""
-
-    header: tuple[str, ...]
-    stamp: str
-    value: str
-    region: pl.Expr
-    formats: tuple[str, ...]
-
-
-_COLLECTIONS = (
-    _Collection(
-        header=("DATETIME", "TOTALDEMAND", "REGIONID"),
-        stamp="DATETIME",
-        value="TOTALDEMAND",
-        region=pl.col("REGIONID"),
-        formats=("%d/%m/%Y %H:%M",),  # the day comes first
-    ),
-    _Collection(
-        header=("datetime", "load_act"),
-        stamp="datetime",
-        value="load_act",
-        region=pl.lit("SA1"),  # the file holds one region and has no column for it
-        formats=("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"),
-    ),
-)
+# By header, of which two columns tell them apart: the region, and the spellings of the stamp.
+_COLLECTIONS: dict[tuple[str, ...], tuple[pl.Expr, tuple[str, ...]]] = {
+    # The day comes first.
+    ("DATETIME", "TOTALDEMAND", "REGIONID"): (pl.col("REGIONID"), ("%d/%m/%Y %H:%M",)),
+    # The file holds one region and has no column for it.
+    ("datetime", "load_act"): (pl.lit("SA1"), ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M")),
+}
 
 
 def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -110,29 +90,15 @@ def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
         raise_if_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
 
     # The last half-hour of a month that still grows is incomplete: averaging nulls and flags it.
-    if is_half_hourly:
-        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
-    else:
+    if not is_half_hourly:
         table = average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
 
-    measures = (
-        ("TOTALDEMAND", DEMAND_VARIABLE, DEMAND_UNIT),
-        ("RRP", PRICE_VARIABLE, PRICE_UNIT),
+    keys = ("REGION", "SETTLEMENTDATE")
+    demand = build_region_series(table, raw, "TOTALDEMAND", *keys, "TOTALDEMAND")
+    price = build_region_series(
+        table, raw, "RRP", *keys, "RRP", variable=PRICE_VARIABLE, unit=PRICE_UNIT
     )
-    return pl.concat(
-        build_region_series(
-            table,
-            raw,
-            f"AEMO/{column}/",
-            region=pl.col("REGION"),
-            start_utc=interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR),
-            value=pl.col(column),
-            flag=pl.col("flag"),
-            variable=variable,
-            unit=unit,
-        )
-        for column, variable, unit in measures
-    )
+    return pl.concat([demand, price])
 
 
 def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -148,30 +114,22 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
     first_line = text.partition("\n")[0]
     first_cells = tuple(split_cells(first_line, quoting=Quoting.CELLS)[:2])
 
-    # Two columns tell the collections apart; read_table compares the rest and names what changed.
-    layout = next((known for known in _COLLECTIONS if known.header[:2] == first_cells), None)
-    if layout is None:
-        headers = " or ".join(",".join(known.header) for known in _COLLECTIONS)
+    # read_table compares the rest and names what changed.
+    header = next((known for known in _COLLECTIONS if known[:2] == first_cells), None)
+    if header is None:
+        headers = " or ".join(map(",".join, _COLLECTIONS))
         raise SchemaDrift(
             f"{raw.name}, line 1: the header is {first_line[:200]!r}, expected {headers}; extend "
             "_COLLECTIONS"
         )
 
-    table = read_table(text, raw.name, layout.header, quoting=Quoting.CELLS)
-    table = table.with_columns(layout.region.alias("region"))
-    table = convert_columns(table, raw, layout.stamp, [layout.value], "region", layout.formats)
-    raise_if_duplicates(table, raw.name, ["region", layout.stamp])
+    (stamp, value), (region, formats) = header[:2], _COLLECTIONS[header]
+    table = read_table(text, raw.name, header, quoting=Quoting.CELLS).with_columns(region=region)
+    table = convert_columns(table, raw, stamp, [value], "region", formats)
+    raise_if_duplicates(table, raw.name, ["region", stamp])
     if not tolerate_gaps:
-        raise_if_gaps(table, raw.name, layout.stamp, HALF_HOUR, by="region")
-
-    return build_region_series(
-        table,
-        raw,
-        "AEMO/TOTALDEMAND/",
-        region=pl.col("region"),
-        start_utc=interval_start_utc(pl.col(layout.stamp), HALF_HOUR),
-        value=pl.col(layout.value),
-    )
+        raise_if_gaps(table, raw.name, stamp, HALF_HOUR, by="region")
+    return build_region_series(table, raw, "TOTALDEMAND", "region", stamp, value)
 
 
 def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -198,15 +156,9 @@ def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFra
         _check_whole_days(table, raw.name)
 
     # The stamp is the day's midnight in NEM time, and period 1 starts there.
-    minutes = 30 * (period.cast(pl.Int64) - 1)
-    start = pl.col("SETTLEMENTDATE") - NEM_OFFSET + pl.duration(minutes=minutes)
+    end = pl.col("SETTLEMENTDATE") + pl.duration(minutes=30 * period.cast(pl.Int64))
     return build_region_series(
-        table,
-        raw,
-        "AEMO/HISTDEMAND/",
-        region=pl.col("REGIONID"),
-        start_utc=start.dt.replace_time_zone("UTC"),
-        value=pl.col("DEMAND"),
+        table.with_columns(end=end), raw, "HISTDEMAND", "REGIONID", "end", "DEMAND"
     )
 
 
@@ -237,18 +189,7 @@ def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
         table = average_half_hours(
             physical.sort(keys), "SETTLEMENTDATE", "REGIONID", ["TOTALDEMAND"]
         )
-    else:
-        table = table.with_columns(pl.lit(OBSERVED).alias("flag"))
-
-    return build_region_series(
-        table,
-        raw,
-        "AEMO/TOTALDEMAND/",
-        region=pl.col("REGIONID"),
-        start_utc=interval_start_utc(pl.col("SETTLEMENTDATE"), HALF_HOUR),
-        value=pl.col("TOTALDEMAND"),
-        flag=pl.col("flag"),
-    )
+    return build_region_series(table, raw, "TOTALDEMAND", *keys, "TOTALDEMAND")
 
 
 def convert_columns(
@@ -280,25 +221,27 @@ def convert_columns(
 def build_region_series(
     table: pl.DataFrame,
     raw: RawFile,
-    prefix: str,
+    measure: str,
+    region: str,
+    end: str,
+    value: str,
     *,
-    region: pl.Expr,
-    start_utc: pl.Expr,
-    value: pl.Expr,
-    flag: pl.Expr | str = OBSERVED,
-    variable: pl.Expr | str = DEMAND_VARIABLE,
+    variable: str = DEMAND_VARIABLE,
     unit: str = DEMAND_UNIT,
 ) -> pl.DataFrame:
-    """Build rows of ``SERIES_SCHEMA``; an id is the prefix ``AEMO/<measure>/`` and a region."""
+    """Build ``AEMO/<measure>/<region>`` from columns of regions, values and ends in NEM time.
+
+    Every row counts as observed unless the table has a column ``flag``.
+    """
     return build_series_frame(
         table,
         raw,
-        series_id=pl.concat_str(pl.lit(prefix), region),
+        series_id=pl.concat_str(pl.lit(f"AEMO/{measure}/"), pl.col(region)),
         variable=variable,
-        start_utc=start_utc,
-        value=value,
+        start_utc=interval_start_utc(pl.col(end), HALF_HOUR),
+        value=pl.col(value),
         unit=unit,
-        flag=flag,
+        flag=pl.col("flag") if "flag" in table.columns else OBSERVED,
     )
 
 
@@ -398,15 +341,13 @@ def _read_column_names(
 
 
 def _check_whole_days(table: pl.DataFrame, file_name: str) -> None:
-    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(
-        pl.len().alias("periods"), pl.col(LINE).max()
-    )
-    short = days.filter(pl.col("periods") != PERIODS_PER_DAY).sort(LINE)
-
+    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(periods=pl.len(), line=pl.max(LINE))
     # A region that lacks the whole day has no row here; the series' gaps show it.
-    if short.height:
-        region, day, periods, line = short.row(0)
-        raise SchemaDrift(
-            f"{file_name}, line {line}: {region} on {day:%Y-%m-%d} has {periods} periods, "
-            f"not {PERIODS_PER_DAY}; fetch the file again, or set tolerate_gaps for this run"
-        )
+    raise_if_rows(
+        days.sort(LINE),
+        file_name,
+        pl.col("periods") != PERIODS_PER_DAY,
+        "{REGIONID} on {SETTLEMENTDATE:%Y-%m-%d} has {periods} periods, "
+        f"not {PERIODS_PER_DAY}",
+        "fetch the file again, or set tolerate_gaps for this run",
+    )

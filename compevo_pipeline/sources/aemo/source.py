@@ -92,7 +92,8 @@ def read_files(
                     yield raw
             continue
         try:
-            yield from _read_archive(product, archive, clock)
+            folder, files = PRODUCTS[product].folder or product, PRODUCTS[product].files
+            yield from read_downloads(archive, folder, files, source=product, clock=clock)
         except SourceAbsent as error:
             absent.append(error)
 
@@ -113,12 +114,6 @@ def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> It
         yield from read_sample_files(OPERATIONAL)
     else:
         yield from read_files(mode, archive, clock, products=[OPERATIONAL])
-
-
-def _read_archive(product: str, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    folder = PRODUCTS[product].folder or product
-    files = PRODUCTS[product].files
-    yield from read_downloads(archive, folder, files, source=product, clock=clock)
 
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
