@@ -13,9 +13,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    Secret,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -46,8 +54,6 @@ JUDGE_KEY_VARIABLE = "COMPEVO_JUDGE_KEY"
 """Variable of the endpoint's API key; Dagster knows this name and never the value."""
 
 _PREFIX = "COMPEVO_"
-_PEMS_DISTRICTS = ("3", "4", "5", "6", "7", "8", "10", "11", "12")
-_PEMS_KINDS = ("station_hour", "station_5min")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,64 +138,11 @@ class Layout:
         return self.root / "report" / "index.html"
 
 
-def _parse_mode(text: object) -> Mode:
-    try:
-        return Mode(str(text))
-    except ValueError as error:
-        known = ", ".join(Mode)
-        raise ConfigError(
-            f"mode {text!r} is not one of {known}: correct COMPEVO_MODE or the run configuration"
-        ) from error
-
-
-def _check_contact(contact: str) -> str:
-    contact = contact.strip()
-    # It goes into a header: another character could end the header and begin another one.
-    if not contact.isascii() or not contact.isprintable():
-        raise ConfigError(
-            "COMPEVO_CONTACT has characters that an HTTP header must not hold; use plain ASCII"
-        )
-    return contact
-
-
-def _parse_district(district: object) -> int:
-    if str(district) not in _PEMS_DISTRICTS:
-        raise ConfigError(f"COMPEVO_PEMS_DISTRICT {district!r} is not one of {_PEMS_DISTRICTS}")
-    return int(str(district))
-
-
 def _split(text: object) -> object:
     """Return the parts of a text between commas; anything else as it is."""
     if not isinstance(text, str):
         return text
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _check_files(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    if not set(kinds) <= set(_PEMS_KINDS):
-        raise ConfigError(f"COMPEVO_PEMS_FILES {kinds} are not all of {_PEMS_KINDS}")
-    return kinds
-
-
-def _check_stations(stations: tuple[str, ...]) -> tuple[str, ...]:
-    wrong = [name for name in stations if not (name.isascii() and name.isdigit())]
-    if wrong:
-        raise ConfigError(
-            f"COMPEVO_PEMS_STATIONS holds {wrong[0]!r}, which is not the number of a station; "
-            "write them as 400001,400017 (the column ID of PeMS' station metadata)"
-        )
-    return stations
-
-
-def _check_query_key(secret: SecretStr) -> SecretStr:
-    key = secret.get_secret_value().strip()
-    # Sent as it is written, so that every text can be searched for it.
-    if key and not (key.isascii() and key.replace("-", "").replace("_", "").isalnum()):
-        raise ConfigError(
-            "COMPEVO_OPEN_METEO_KEY has characters other than letters, digits, - and _; copy the "
-            "key from Open-Meteo's page again"
-        )
-    return SecretStr(key)
 
 
 def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401 - as pydantic's
@@ -198,7 +151,15 @@ def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401
 
 
 _Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().resolve())]
-_Parts = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+_District = Annotated[Literal[3, 4, 5, 6, 7, 8, 10, 11, 12], BeforeValidator(int)]
+_Kinds = tuple[Literal["station_hour", "station_5min"], ...]
+_Stations = tuple[Annotated[str, StringConstraints(pattern="^[0-9]+$")], ...]
+# It goes into a header: another character could end the header and begin another one.
+_Contact = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[ -~]*$")]
+# Sent as it is written, so that every text can be searched for it.
+_QueryKey = Secret[
+    Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[A-Za-z0-9_-]*$")]
+]
 
 
 class Settings(BaseSettings):
@@ -218,9 +179,7 @@ class Settings(BaseSettings):
         "`.compevo` in the repository",
         "where series, news, windows, runs, results and the report go",
     )
-    mode: Annotated[Mode, BeforeValidator(_parse_mode)] = _variable(
-        Mode.SAMPLE, "`sample`", "`sample`, `archive` or `live`"
-    )
+    mode: Mode = _variable(Mode.SAMPLE, "`sample`", "`sample`, `archive` or `live`")
     archive: _Folder | None = _variable(
         None, "none", "folder of archive files; needed in archive mode"
     )
@@ -234,10 +193,11 @@ class Settings(BaseSettings):
         "`demo` in sample mode; `operational` for operational demand; `default` for others",
         "training preset, or a path to a `.toml`",
     )
-    contact: Annotated[str, AfterValidator(_check_contact)] = _variable(
+    contact: _Contact = _variable(
         "",
         "none: only the program's name is sent",
-        "address or page where a publisher reaches you; sent with every request of live mode",
+        "address or page, in ASCII, where a publisher reaches you; sent with every request of live "
+        "mode",
     )
     news_queries: _Folder | None = _variable(
         None,
@@ -255,22 +215,22 @@ class Settings(BaseSettings):
         "none",
         "its password; sent to PeMS over TLS alone, and never logged or stored",
     )
-    pems_district: Annotated[int, BeforeValidator(_parse_district)] = _variable(
+    pems_district: _District = _variable(
         PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
     )
-    pems_files: Annotated[_Parts, AfterValidator(_check_files)] = _variable(
+    pems_files: Annotated[_Kinds, NoDecode, BeforeValidator(_split)] = _variable(
         PEMS_FILES,
         f"`{','.join(PEMS_FILES)}`",
         "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
     )
-    pems_stations: Annotated[_Parts, AfterValidator(_check_stations)] = _variable(
+    pems_stations: Annotated[_Stations, NoDecode, BeforeValidator(_split)] = _variable(
         (),
         "none: all of a file",
         "numbers of the PeMS stations that are stored, with commas between them, in live and in "
         "archive mode",
     )
-    open_meteo_key: Annotated[SecretStr, AfterValidator(_check_query_key)] = _variable(
-        SecretStr(""),
+    open_meteo_key: _QueryKey = _variable(
+        Secret(""),
         "none: the free interface, which is not for commercial use",
         "key of a paid plan at Open-Meteo; sent to its customers' host over TLS alone, and never "
         "logged or stored",
@@ -321,7 +281,16 @@ class Settings(BaseSettings):
         source = EnvSettingsSource(cls)
         if environment is not None:
             source.env_vars = {name.lower(): value for name, value in environment.items() if value}
-        settings = cls(**source())
+        try:
+            settings = cls(**source())
+        except ValidationError as error:
+            fault = error.errors()[0]
+            field = str(fault["loc"][0])
+            given = "" if field.endswith("key") else f" holds {fault['input']!r}"
+            raise ConfigError(
+                f"{_PREFIX}{field.upper()}{given}: {fault['msg']}; write what it is for: "
+                f"{cls.model_fields[field].description}"
+            ) from None  # what was given may be a key
 
         folder = settings.archive
         if settings.mode is Mode.ARCHIVE and (folder is None or not folder.is_dir()):
