@@ -75,14 +75,20 @@ class DuckDBFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
         # Our lock before DuckDB's: parallel runs wait here instead of failing there.
-        with self._locked(exclusive=True), self._open_to_write() as connection:
-            connection.begin()
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+        with self._locked(exclusive=True):
+            # A new file gets its name when it is whole: half a header could not be opened again.
+            if not self.path.exists():
+                with translate_storage_errors():
+                    write_atomically(self.path, _create)
+
+            with self._open(read_only=False) as connection:
+                connection.begin()
+                try:
+                    yield connection
+                except BaseException:
+                    connection.rollback()
+                    raise
+                connection.commit()
 
     @contextmanager
     def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -100,15 +106,6 @@ class DuckDBFile:
         lock = self.path.with_name(f"{self.path.name}.lock")
         with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait_seconds):
             yield
-
-    @contextmanager
-    def _open_to_write(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        # A new file gets its name when it is whole: half a header could not be opened again.
-        if not self.path.exists():
-            with translate_storage_errors():
-                write_atomically(self.path, _create)
-        with self._open(read_only=False) as connection:
-            yield connection
 
     @contextmanager
     def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -175,8 +172,6 @@ CREATE TABLE IF NOT EXISTS news_articles (
 );
 """
 
-_FIND_TABLE = "SELECT 1 FROM news_articles LIMIT 0"
-
 _FIND_KNOWN = """
 CREATE OR REPLACE TEMP TABLE known AS
 SELECT stored.rowid AS stored_row, given.article_id, given.available_at < stored.available_at
@@ -185,8 +180,6 @@ FROM news_articles stored
 JOIN (SELECT *, md5_number_lower(article_id) AS id_key FROM incoming) given USING (id_key)
 """
 """The articles of an upsert that are stored already, and whether they were available earlier."""
-
-_COUNT_KNOWN = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
 
 _DELETE_LATER_VERSIONS = """
 DELETE FROM news_articles WHERE rowid IN (SELECT stored_row FROM known WHERE is_earlier)
@@ -318,7 +311,8 @@ class NewsStore:
             connection.execute(_CREATE_TABLE)
             connection.register("incoming", incoming)
             connection.execute(_FIND_KNOWN)
-            known, changed = connection.execute(_COUNT_KNOWN).fetchone() or (0, 0)
+            counts = "SELECT count(*), count(*) FILTER (is_earlier) FROM known"
+            known, changed = connection.execute(counts).fetchone() or (0, 0)
             if changed:
                 connection.execute(_DELETE_LATER_VERSIONS)
 
@@ -395,8 +389,8 @@ class NewsStore:
 
         Reading month by month takes memory for the articles of one.
         """
-        firsts = [first.replace(tzinfo=UTC) for first in self.count_by_month()["month"].to_list()]
-        return [(first, _add_month(first)) for first in firsts]
+        firsts = self.count_by_month()["month"].dt.replace_time_zone("UTC")
+        return list(zip(firsts, firsts.dt.offset_by("1mo"), strict=True))
 
     def read_newest(self, rows: int) -> pl.DataFrame:
         """Read the articles that became available last, the newest first."""
@@ -415,7 +409,7 @@ class NewsStore:
 
         with self._database.reader() as connection:
             try:
-                connection.execute(_FIND_TABLE)
+                connection.execute("SELECT 1 FROM news_articles LIMIT 0")
             except duckdb.CatalogException as error:
                 # The file exists without its table, when the first write did not end.
                 raise DataError(nothing_stored) from error
@@ -443,16 +437,8 @@ def _add_zone(frame: pl.DataFrame) -> pl.DataFrame:
     return zoned.select(pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items())
 
 
-def _add_month(first: datetime) -> datetime:
-    return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-
-
 def _to_naive_utc(moment: datetime | None) -> datetime | None:
     """Return a bound in UTC without its zone, as the table stores times."""
-    if moment is None:
-        return None
-
-    offset = moment.utcoffset()
-    if offset is None:
+    if moment is not None and moment.tzinfo is None:
         raise DataError(f"the bound {moment} has no time zone; give an aware datetime")
-    return (moment - offset).replace(tzinfo=None)
+    return moment and moment.astimezone(UTC).replace(tzinfo=None)

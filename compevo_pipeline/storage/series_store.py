@@ -32,6 +32,7 @@ from compevo_core.runtime.files import (
 )
 from compevo_core.runtime.storage_errors import describe_storage_error, translate_storage_errors
 from compevo_pipeline.sources.common.base import Counts, FrameKind
+from compevo_pipeline.sources.common.ledger import check_folder_name
 from compevo_pipeline.sources.common.nem import INCOMPLETE
 from compevo_pipeline.sources.common.tables import MISSING
 
@@ -195,7 +196,7 @@ class SeriesStore:
         return paths
 
     def _series_folder(self, dataset: str) -> Path:
-        return self.root / "series" / _check_folder_name(dataset)
+        return self.root / "series" / check_folder_name(dataset)
 
 
 def _upsert(
@@ -208,17 +209,12 @@ def _upsert(
 
     # Each given row beside the stored row of its key, if there is one.
     stored = stored.select(given.columns)
-    pairs = given.join(
-        stored.with_columns(pl.lit(value=True).alias("_is_stored")),
-        on=list(SERIES_KEY),
-        how="left",
-        suffix="_stored",
-    )
+    pairs = given.join(stored, on=list(SERIES_KEY), how="left", suffix="_stored")
     is_equal = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(f"{name}_stored")) for name in CONTENT
     )
     outcome = (
-        pl.when(pl.col("_is_stored").is_null())
+        pl.when(pl.col("fetched_at_stored").is_null())
         .then(pl.lit("added"))
         .when(is_equal)
         .then(pl.lit("unchanged"))
@@ -278,13 +274,6 @@ def _file_name(series_id: str) -> str:
         )
 
     return series_id.replace("/", "__")
-
-
-def _check_folder_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_\-]+", text):
-        raise DataError(f"{text!r} is no folder name; use letters, digits, _ and -")
-
-    return text
 
 
 class FrameStore:
@@ -359,11 +348,9 @@ class FrameStore:
         """
         # The name of a file that a manifest names holds its hash.
         return [
-            f"{kind.value} {name}"
+            f"{kind.value} {path.name}"
             for kind in KEYS
-            for name in sorted(
-                path.name for path in _list_frame_files(self.folder(dataset, kind)).values()
-            )
+            for path in sorted(_list_frame_files(self.folder(dataset, kind)).values())
         ]
 
 

@@ -396,11 +396,15 @@ class RawStore:
         return raw if raw.sha256 == sha256 else None
 
     def _path(self, source: str, name: str) -> Path:
-        if not re.fullmatch(r"[A-Za-z0-9_\-]+", source):
-            raise DataError(f"{source!r} is no folder name; use letters, digits, _ and -")
-
         check_member_path(name, source)
-        return self.root / source / name
+        return self.root / check_folder_name(source) / name
+
+
+def check_folder_name(text: str) -> str:
+    """Return a text that may name a folder; raise :class:`DataError` for any other."""
+    if not re.fullmatch(r"[A-Za-z0-9_\-]+", text):
+        raise DataError(f"{text!r} is no folder name; use letters, digits, _ and -")
+    return text
 
 
 def _sidecar_of(path: Path) -> Path:
