@@ -67,17 +67,20 @@ class MethodFacts:
     trainable_parameters: int | None = None
     learning_rate: float | None = None  # what the fit used; None without one
     backbone: str = ""  # name or path of the pretrained model
-    knowledge_cutoff: str = ""  # end of its training data, as ``result_rows.Identity`` has it
+    # End of its training data. Starts with YYYY, YYYY-MM or YYYY-MM-DD; "none ..." for random
+    # weights; any other text counts as unknown
+    knowledge_cutoff: str = ""
     device: str = "cpu"  # where it forecasts
     config_hash: str = ""  # hash of the configuration
-    seedless_hash: str = ""  # hash of the configuration without its seed
+    seedless_hash: str = ""  # the same without the seed, which trainings under several seeds share
     artifact_hash: str = ""  # hash of the sealed model
-    # Articles that it reads of a window's candidates; None where it reads none
+    # Articles that it reads of a window's candidates; None where it reads none. Where a window has
+    # no more candidates than that, no logic had a choice
     news_top_k: int | None = None
     # Duration of a training that can be resumed: its updates, without the priors that several
     # trainings share; None: the fit is timed from outside
     train_seconds: float | None = None
-    # Peak memory of that training; None: the process is measured from outside
+    # Peak memory of that training, in GB of 10^9 bytes; None: the process is measured from outside
     peak_memory_gb: float | None = None
 
 

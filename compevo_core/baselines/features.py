@@ -23,7 +23,7 @@ from compevo_core.baselines.base import (
     stack_published,
     stack_rows,
 )
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PUBLISHED
 from compevo_core.data.scaling import Scaler
@@ -289,8 +289,11 @@ class PublishedErrorSpace(TrainSpace):
     def encode_days(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the columns that all steps of a window share, (N, F)."""
         changes_NH = stack_published(views) - _stack_column(views, f"{PUBLISHED}{_LAG}")
-        columns = [_mean_known(_stack_column(views, name)) for name in ERRORS]
-        columns += [_mean_known(changes_NH), _mean_last_known(_stack_column(views, LAST_ERROR))]
+        columns = [mean_known(_stack_column(views, name), axis=1) for name in ERRORS]
+        columns += [
+            mean_known(changes_NH, axis=1),
+            _mean_last_known(_stack_column(views, LAST_ERROR)),
+        ]
         columns += [np.max(_stack_change(views, name), axis=1) for name in self.covariates]
         scaled = np.stack(columns, axis=1) / self._spread(views)
         return np.concatenate([scaled, encode_calendars(views)[:, : len(_FLAGS)]], axis=1)
@@ -351,20 +354,12 @@ def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
     return _stack_column(views, name) - _stack_column(views, f"{name}{_LAG}")
 
 
-def _mean_known(values_NH: FloatArray) -> FloatArray:
-    """Return the mean of each row's known values (N,), NaN where there is none."""
-    is_known = np.isfinite(values_NH)
-    total = np.where(is_known, values_NH, 0.0).sum(axis=1)
-    count = is_known.sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
 def _mean_last_known(values_NH: FloatArray) -> FloatArray:
     """Return the mean of each row's last known values (N,), NaN where there is none."""
     # Counted from the end: how many known values come at or after each one.
     is_known = np.isfinite(values_NH)
     from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
-    return _mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan))
+    return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)
 
 
 def _raise_if_unknown(what: str, given: Iterable[object], known: Sequence[object]) -> None:

@@ -10,6 +10,14 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 
+def mean_known(values: FloatArray, axis: int) -> FloatArray:
+    """Return the mean of the known values along an axis, NaN where there is none."""
+    is_known = np.isfinite(values)
+    count = is_known.sum(axis=axis)
+    total = np.where(is_known, values, 0.0).sum(axis=axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
 def evenly_spaced(total: int, count: int) -> list[int]:
     """Return ``count`` positions of ``range(total)``, evenly spaced from the first to the last.
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import build_calendar
 from compevo_core.data.candidates import Articles, CandidateFinder, NewsCutoff
 from compevo_core.data.cutting import GriddedSeries, InputValues
@@ -164,7 +164,7 @@ def find_published_errors(
 
     by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
     return by_lag | {
-        f"{PUBLISHED}_error_mean{n}": _mean_of_known(errors[1 : n + 1]) for n in ERROR_MEANS
+        f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
     }
 
 
@@ -187,14 +187,6 @@ def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> Flo
 
 def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
-
-
-def _mean_of_known(rows: FloatArray) -> FloatArray:
-    """Return the mean (H,) of the known values of each column, NaN where there is none."""
-    is_known = np.isfinite(rows)
-    count = is_known.sum(axis=0)
-    total = np.where(is_known, rows, 0.0).sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,18 +83,18 @@ class NewsPool:
 
     def get_title(self, article_id: str) -> str:
         """Return the title of an article ("" if it has none)."""
-        value = self.articles["title"][int(self.find_rows([article_id])[0])]
-        return str(value) if value is not None else ""
+        return str(self._get(article_id, "title") or "")
 
     def get_domain(self, article_id: str) -> str:
         """Return the domain of an article's publisher ("" if it is not known)."""
-        value = self.articles["domain"][int(self.find_rows([article_id])[0])]
-        return str(value) if value is not None else ""
+        return str(self._get(article_id, "domain") or "")
 
     def get_date(self, article_id: str) -> datetime:
         """Return when the article became available, UTC."""
-        row = int(self.find_rows([article_id])[0])
-        return cast(datetime, self.articles["available_at"][row])
+        return cast(datetime, self._get(article_id, "available_at"))
+
+    def _get(self, article_id: str, column: str) -> object:
+        return self.articles[column][int(self.find_rows([article_id])[0])]
 
     def names_region(self, article_id: str, place: Place) -> bool:
         """Return whether an article names the place's own region, for example its state."""

@@ -116,12 +116,8 @@ def serialize_for_hash(window: Window) -> bytes:
     They are remembered as long as the window, which never changes: sets of known windows grow day
     by day, and each of them is hashed.
     """
-    if window not in _SERIALIZED:
-        _SERIALIZED[window] = _serialize(window)
-    return _SERIALIZED[window]
-
-
-def _serialize(window: Window) -> bytes:
+    if window in _SERIALIZED:
+        return _SERIALIZED[window]
     row = to_row(window) | {"origin_utc": window.view.origin_utc.isoformat()}
     for name, empty in _UNHASHED.items():
         if row[name] == empty:
@@ -133,7 +129,8 @@ def _serialize(window: Window) -> bytes:
     row["y"] = np.nan_to_num(window.y, nan=-0.0).tobytes().hex()
     row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
 
-    return json.dumps(row, sort_keys=True, default=str).encode()
+    _SERIALIZED[window] = json.dumps(row, sort_keys=True, default=str).encode()
+    return _SERIALIZED[window]
 
 
 WINDOWS_FILE = "windows.parquet"

@@ -10,7 +10,7 @@ Shapes: N windows, Q levels of quantiles, H horizon (48).
 import calendar as month_calendar
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.base import Forecaster, MethodFacts
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.coverage import share_with_choice
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
@@ -77,55 +78,31 @@ ADDED_COLUMNS = RESULT_COLUMNS[RESULT_COLUMNS.index("news_choice_share") :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(MethodFacts):
     """What a row says about the run that made it; the windows say the rest.
+
+    The facts of the fitted method are those of ``baselines.base.MethodFacts``.
 
     Attributes:
         method: name of the method; empty: the forecaster's name.
         subset: name of the scope that was scored.
         seed: seed of the fit or training.
-        config_hash: hash of the configuration; empty for methods without one, like the next two.
-        seedless_hash: the same without the seed, which trainings under several seeds share.
-        artifact_hash: hash of the sealed model.
-        device: where the forecasts were made.
         seconds: time that forecasting took; measured if None.
-        backbone: name or path of the language model; empty for methods without one.
-        knowledge_cutoff: end of the backbone's training data. Starts with ``YYYY``, ``YYYY-MM`` or
-            ``YYYY-MM-DD``; "none ..." for random weights, "" for methods without a backbone; any
-            other text counts as unknown.
         parse_failure_rate: share of unreadable answers; None where none is parsed.
         refit: whether the model was trained once more on train and validation; None for methods
             without a configuration.
-        news_top_k: articles that an agent reads of a window's candidates; None for methods that
-            read none. Where a window has no more candidates than that, no logic had a choice.
-        train_seconds: time of the fit, without choosing a learning rate; None: not measured.
-        trainable_parameters: weights that the fit changed; None: not counted.
         budget: name of what the fit could spend; empty where that changes nothing.
-        learning_rate: what the fit used; None for methods without one.
-        peak_memory_gb: largest resident memory of fit and forecasts, in GB of 10^9 bytes; None: not
-            measured.
     """
 
     experiment: str
     method: str = ""
     subset: str = ""
     seed: int = 0
-    config_hash: str = ""
-    seedless_hash: str = ""
-    artifact_hash: str = ""
     commit: str = ""
-    device: str = "cpu"
     seconds: float | None = None
-    backbone: str = ""
-    knowledge_cutoff: str = ""
     parse_failure_rate: float | None = None
     refit: bool | None = None
-    news_top_k: int | None = None
-    train_seconds: float | None = None
-    trainable_parameters: int | None = None
     budget: str = ""
-    learning_rate: float | None = None
-    peak_memory_gb: float | None = None
 
 
 def hash_without_seed(config: RunConfig) -> str:
@@ -265,7 +242,9 @@ def _score_entity(
     row["entity"] = entity
     row["possibly_memorised"] = _is_possibly_memorised(shared["knowledge_cutoff"], first_origin)
     row["leaky"] = any(view.leaky for view in views)
-    row["news_choice_share"] = _measure_news_choice(views, shared["news_top_k"])
+    top_k = shared["news_top_k"]
+    counts = [len(view.candidate_ids) for view in views]
+    row["news_choice_share"] = share_with_choice(counts, top_k) if top_k else None
     return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
 
 
@@ -274,13 +253,6 @@ def _find_mape_threshold(windows: WindowSet) -> float:
     if "mape_threshold" in declared:
         return float(declared["mape_threshold"])
     return DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
-
-
-def _measure_news_choice(views: Sequence[WindowView], top_k: int | None) -> float | None:
-    """Return the share of windows in which a logic had a real choice of articles."""
-    if not top_k:
-        return None
-    return sum(len(view.candidate_ids) > top_k for view in views) / len(views)
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:

@@ -23,7 +23,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import file_lock, hash_file, hash_text, write_atomically, write_json
@@ -172,7 +172,9 @@ def issue_forecast(
                 "step_weights": prediction.step_weights[row].tolist(),
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
-                "inputs": _list_inputs(view),
+                # None where nobody had measured them.
+                "inputs": view.x[: LOOKBACK - view.unknown_steps].tolist()
+                + [None] * view.unknown_steps,
                 "filled_inputs": view.n_filled,
                 "unknown_inputs": view.unknown_steps,
             }
@@ -306,13 +308,6 @@ def _find_newest(news: NewsPool, views: Sequence[WindowView]) -> str | None:
     """Return when the newest article came out that an agent could have read."""
     dates = [news.get_date(name) for view in views for name in view.candidate_ids]
     return max(dates).isoformat() if dates else None
-
-
-def _list_inputs(view: WindowView) -> list[float | None]:
-    """Return the values before the origin; None where nobody had measured them."""
-    values: list[float | None] = view.x.tolist()
-    known = len(values) - view.unknown_steps
-    return values[:known] + [None] * view.unknown_steps
 
 
 def _tabulate(

@@ -8,11 +8,15 @@ Shapes: A agents, N windows, Q quantile levels, H horizon (48 steps).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
+
+_AXIS_OF_WINDOWS = {
+    "aggregate": 0, "agents": 1, "step_weights": 0, "quantiles": 0, "bases": 1, "levels": 1,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,31 +56,28 @@ class Prediction:
         priors = [one.prior for one in made if one.prior is not None]
         by_agent = zip(*(one.chosen_news for one in made), strict=True)
         joined = cls(
-            aggregate=np.concatenate([one.aggregate for one in made]),
-            agents=np.concatenate([one.agents for one in made], axis=1),
-            step_weights=np.concatenate([one.step_weights for one in made]),
-            quantiles=np.concatenate([one.quantiles for one in made]),
             chosen_news=[[choice for part in agent for choice in part] for agent in by_agent],
-            bases=np.concatenate([one.bases for one in made], axis=1),
-            levels=np.concatenate([one.levels for one in made], axis=1),
             prior=np.concatenate(priors) if priors else None,
             n_unparsed=sum(one.n_unparsed for one in made),
+            **{
+                name: np.concatenate([getattr(one, name) for one in made], axis=axis)
+                for name, axis in _AXIS_OF_WINDOWS.items()
+            },
         )
         return joined.take(order)
 
     def take(self, windows: Sequence[int]) -> Self:
         """Return the predictions of some windows, in the order given; counts stay as they are."""
         rows = list(windows)
+        taken: dict[str, Any] = {
+            name: np.take(getattr(self, name), rows, axis=axis)
+            for name, axis in _AXIS_OF_WINDOWS.items()
+        }
         return dataclasses.replace(
             self,
-            aggregate=self.aggregate[rows],
-            agents=self.agents[:, rows],
-            step_weights=self.step_weights[rows],
-            quantiles=self.quantiles[rows],
             chosen_news=[[choices[i] for i in rows] for choices in self.chosen_news],
-            bases=self.bases[:, rows],
-            levels=self.levels[:, rows],
             prior=None if self.prior is None else self.prior[rows],
+            **taken,
         )
 
     @property
