@@ -11,14 +11,14 @@ import html
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import mean, median
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.paper.run_traces import TOPIC_SEPARATOR, measure_plateau
+from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
 from compevo_core.report.day_charts import CHART_LAYOUT
 from compevo_core.report.figures import (
     GRID,
@@ -37,7 +37,7 @@ from compevo_core.report.figures import (
     plot_lines,
 )
 from compevo_core.report.inputs import ReportInputs, TrainingRun
-from compevo_core.report.tables import Table
+from compevo_core.report.tables import Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
     format_number,
@@ -52,6 +52,7 @@ PER_ROUNDS = 100
 
 #: The paper's systems in the order of legends and tables; others follow by name.
 _ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
+_PLATEAU = "Do the rewards reach a plateau?"
 _PLATEAU_NOTES = (
     "Slope: Theil-Sen, of the last half of the rounds; 95 % interval by a moving-block bootstrap.",
     "An interval without 0 contradicts a plateau. One that includes 0 does not show an "
@@ -60,47 +61,39 @@ _PLATEAU_NOTES = (
 )
 
 
-def list_methods(rows: pl.DataFrame) -> list[str]:
-    """Return the methods of rows, the paper's first and in its order."""
-    present = set(rows["method"].to_list())
-    return [name for name in _ORDER if name in present] + sorted(present - set(_ORDER))
+def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the rows of each method, the paper's methods first and in its order."""
+    parts = {part["method"][0]: part for part in rows.partition_by("method")}
+    others = sorted(parts.keys() - set(_ORDER))
+    return {method: parts[method] for method in (*_ORDER, *others) if method in parts}
 
 
-def list_still(traces: pl.DataFrame) -> list[str]:
-    """Return the methods whose agents keep the logics that they start with."""
-    moving = set(traces.drop_nulls("logic_shift")["method"].to_list())
-    return [name for name in list_methods(traces) if name not in moving]
+def list_still(traces: pl.DataFrame) -> str:
+    """Return the names of the methods whose agents keep the logics that they start with."""
+    moving = split_methods(traces.drop_nulls("logic_shift"))
+    return join_items([method_name(m) for m in split_methods(traces) if m not in moving])
 
 
 def plateau_table(logics: pl.DataFrame) -> Table | None:
     """Return how the rewards moved by method; None where no run was long enough."""
-    known = logics.drop_nulls("reward_slope")
-    if known.is_empty():
+    parts = split_methods(logics.drop_nulls("reward_slope"))
+    if not parts:
         return None
-    rows = []
-    for method in list_methods(known):
-        agents = known.filter(pl.col("method") == method)
-        rising = int((agents["slope_low"] > 0).sum())
-        falling = int((agents["slope_high"] < 0).sum())
-        rows.append(
-            [
-                method_name(method),
-                str(agents.height),
-                _signed(mean(agents["reward_change"].to_list())),
-                _signed(PER_ROUNDS * median(agents["reward_slope"].to_list())),
-                f"{agents.height - rising - falling} of {agents.height}",
-                str(rising),
-                str(falling),
-            ]
-        )
-    slope = f"Slope by {PER_ROUNDS} rounds, median"
-    return Table(
-        header=[
-            *("Method", "Agents", "Change of the reward", slope),
-            *("Interval holds 0", "Still rising", "Falling"),
-        ],
-        rows=rows,
-        caption="Do the rewards reach a plateau?",
+    flat = (pl.col("slope_low") <= 0) & (pl.col("slope_high") >= 0)
+    return tabulate(
+        parts.values(),
+        {
+            "Method": _name,
+            "Agents": lambda part: str(part.height),
+            "Change of the reward": lambda part: _signed(part["reward_change"].mean()),
+            f"Slope by {PER_ROUNDS} rounds, median": lambda part: _signed(
+                part["reward_slope"].median() * PER_ROUNDS
+            ),
+            "Interval holds 0": lambda part: f"{part.filter(flat).height} of {part.height}",
+            "Still rising": lambda part: str((part["slope_low"] > 0).sum()),
+            "Falling": lambda part: str((part["slope_high"] < 0).sum()),
+        },
+        caption=_PLATEAU,
         notes=(
             "Agents of all seeds. Change: mean of the last quarter of the rounds minus that of the "
             "first, mean over agents.",
@@ -112,30 +105,27 @@ def plateau_table(logics: pl.DataFrame) -> Table | None:
 def run_plateau_table(run: TrainingRun) -> Table | None:
     """Return how the rewards of one run's agents moved; None where it is too short for a test."""
     seed = int(run.setting("run", "seed") or 0)
-    rows = []
-    for agent in range(run.agents):
-        plateau = measure_plateau([record.rewards[agent] for record in run.rounds], seed)
-        if plateau is None:
-            return None
-        low, high = (_signed(bound * PER_ROUNDS) for bound in (plateau.low, plateau.high))
-        direction = "rising" if plateau.slope > 0 else "falling"
-        meaning = f"still {direction} over the last {plateau.n_rounds} rounds: no plateau"
-        if plateau.is_flat:
-            meaning = f"the interval includes 0: no slope is shown over {plateau.n_rounds} rounds"
-        rows.append(
+    rewards = zip(*(record.rewards for record in run.rounds), strict=True)
+    tests = [measure_plateau(values, seed) for values in rewards]
+    known = [test for test in tests if test is not None]
+    if len(known) < len(tests):
+        return None
+    return Table(
+        header=[
+            *("Agent", "Change of the reward", f"Slope by {PER_ROUNDS} rounds"),
+            *("95 % interval", "Meaning"),
+        ],
+        rows=[
             [
                 f"agent {agent}",
-                _signed(plateau.change),
-                _signed(plateau.slope * PER_ROUNDS),
-                f"{low} to {high}",
-                meaning,
+                _signed(test.change),
+                _signed(test.slope * PER_ROUNDS),
+                f"{_signed(test.low * PER_ROUNDS)} to {_signed(test.high * PER_ROUNDS)}",
+                _describe_plateau(test),
             ]
-        )
-    slope = f"Slope by {PER_ROUNDS} rounds"
-    return Table(
-        header=["Agent", "Change of the reward", slope, "95 % interval", "Meaning"],
-        rows=rows,
-        caption="Do the rewards reach a plateau?",
+            for agent, test in enumerate(known)
+        ],
+        caption=_PLATEAU,
         text_columns=frozenset({0, 4}),
         notes=(
             "Change: mean of the last quarter of the rounds minus that of the first.",
@@ -144,34 +134,39 @@ def run_plateau_table(run: TrainingRun) -> Table | None:
     )
 
 
+def _describe_plateau(plateau: Plateau) -> str:
+    if plateau.is_flat:
+        return f"the interval includes 0: no slope is shown over {plateau.n_rounds} rounds"
+    direction = "rising" if plateau.slope > 0 else "falling"
+    return f"still {direction} over the last {plateau.n_rounds} rounds: no plateau"
+
+
 def topics_table(logics: pl.DataFrame) -> Table:
     """Return which topics the last logics name, and how far apart they lie, by method."""
-    rows = []
-    for method in list_methods(logics):
-        chosen = logics.filter(pl.col("method") == method)
-        topics = Counter(
-            topic for text in chosen["topics"] for topic in text.split(TOPIC_SEPARATOR) if topic
-        )
-        names = [f"{topic} ({count})" for topic, count in topics.most_common()]
-        distances = chosen["distance_to_others"].drop_nulls().to_list()
-        rows.append(
-            [
-                method_name(method),
-                str(chosen.height),
-                f"{chosen['logic'].n_unique()} of {chosen.height}",
-                str(len(topics)),
-                ", ".join(names) or MISSING,
-                format_number(mean(distances) if distances else None),
-            ]
-        )
-    return Table(
-        header=[
-            *("Method", "Agents", "Different logics", "Topics"),
-            *("Topics of the last logics, with their agents", "Distance between agents of a run"),
-        ],
-        rows=rows,
+
+    def count_topics(part: pl.DataFrame) -> Counter[str]:
+        texts = part["topics"].to_list()
+        return Counter(topic for text in texts for topic in text.split(TOPIC_SEPARATOR) if topic)
+
+    def name_topics(part: pl.DataFrame) -> str:
+        return ", ".join(f"{name} ({n})" for name, n in count_topics(part).most_common())
+
+    return tabulate(
+        split_methods(logics).values(),
+        {
+            "Method": _name,
+            "Agents": lambda part: str(part.height),
+            "Different logics": lambda part: f"{part['logic'].n_unique()} of {part.height}",
+            "Topics": lambda part: str(len(count_topics(part))),
+            "Topics of the last logics, with their agents": lambda part: (
+                name_topics(part) or MISSING
+            ),
+            "Distance between agents of a run": lambda part: format_number(
+                part["distance_to_others"].mean()
+            ),
+        },
         caption="What the agents specialised in",
-        text_columns=frozenset({0, 4}),
+        text_columns=(0, 4),
         notes=(
             "Agents of all seeds. Topics are those of the grammar that logics with slots are "
             "written in; a logic in free text names none of them. Distance: one minus the cosine "
@@ -189,21 +184,17 @@ def shift_table(traces: pl.DataFrame) -> Table | None:
     if known.is_empty():
         return None
 
-    epochs = sorted(known["epoch"].unique().to_list())
+    epochs = known["epoch"].unique().sort()
     rows = []
-    for method in list_methods(known):
-        cells = [method_name(method)]
-        for epoch in epochs:
-            is_shown = (pl.col("method") == method) & (pl.col("epoch") == epoch)
-            values = known.filter(is_shown)["logic_shift"].to_list()
-            cells += [format_number(mean(values) if values else None), str(len(values))]
-        rows.append(cells)
+    for part in split_methods(known).values():
+        shifts: list[Any] = [part.filter(epoch=epoch)["logic_shift"] for epoch in epochs]
+        cells = [(format_number(values.mean()), str(values.len())) for values in shifts]
+        rows.append([_name(part), *chain(*cells)])
 
-    still = join_items([method_name(name) for name in list_still(traces)])
+    still = list_still(traces)
     note = f"Not listed, because they keep the logics they start with: {still}."
-    columns = [(f"Epoch {epoch + 1}", "updates") for epoch in epochs]
     return Table(
-        header=["Method", *(name for pair in columns for name in pair)],
+        header=["Method", *chain(*((f"Epoch {epoch + 1}", "updates") for epoch in epochs))],
         rows=rows,
         caption="Distance of a logic to the one before, by epoch",
         notes=(
@@ -213,7 +204,11 @@ def shift_table(traces: pl.DataFrame) -> Table | None:
     )
 
 
-def _signed(value: float) -> str:
+def _name(part: pl.DataFrame) -> str:
+    return method_name(part["method"][0])
+
+
+def _signed(value: Any) -> str:  # noqa: ANN401 - polars knows no type of a mean
     return f"{value:+.4f}"
 
 
@@ -227,72 +222,37 @@ _HEIGHT = 460  # pixels
 _HOVER_CHARACTERS = 60  # a line of the text that is shown at a point
 _VIEW = {"elev": 22, "azim": -58}  # degrees
 _EYE = {"x": 1.5, "y": 1.5, "z": 0.9}  # far enough for the labels of the axes
-#: Marks of methods in matplotlib and plotly: colours alone are not for all eyes.
-_MARKS = {
-    "compevo": ("o", "circle"),
-    "mad-rl": ("s", "square"),
-    "mael": ("D", "diamond"),
-    "mae-gpt": ("P", "cross"),
-}
-_OTHER_MARK = ("v", "diamond-open")
+#: Marks of methods in plotly and in matplotlib: colours alone are not for all eyes.
+_SYMBOLS = {"compevo": "circle", "mad-rl": "square", "mael": "diamond", "mae-gpt": "cross"}
+_OTHER_SYMBOL = "diamond-open"
+_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", _OTHER_SYMBOL: "v"}
 _AXES = ("x", "y", "z")
 
 
-class Curve(NamedTuple):
-    """Points of a curve, and the lowest and highest seed at each.
-
-    Attributes:
-        rounds: mean round of each group of rounds.
-        mean: over seeds.
-        low: lowest seed.
-        high: highest seed.
-        seeds: number of seeds.
-    """
-
-    rounds: list[float]
-    mean: list[float]
-    low: list[float]
-    high: list[float]
-    seeds: int
-
-    def to_line(self, style: Mapping[str, Any]) -> Line:
-        """Return the curve as a line, with a band where there is more than one seed."""
-        return Line(
-            self.rounds, self.mean, style, (self.low, self.high) if self.seeds > 1 else None
-        )
-
-
-def make_curve(rows: pl.DataFrame, column: str) -> Curve | None:
-    """Return the curve of a column over the rounds that have it; None where none has.
+def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
+    """Return the mean over seeds by round, with the lowest and highest where there are several.
 
     Rounds with a value are put into at most ``GROUPS`` groups of equal size, in their order.
 
     Args:
         rows: of one method, or of one agent of it.
         column: what is plotted.
+        style: how the line looks.
     """
     known = rows.drop_nulls(column)
-    if known.is_empty():
-        return None
-
-    rounds = known.select("round").unique().sort("round").with_row_index("place")
-    count = min(GROUPS, rounds.height)
-    groups = rounds.with_columns((pl.col("place") * count // rounds.height).alias("group"))
+    rounds = known["round"].n_unique()
+    place = pl.col("round").rank("dense").cast(pl.Int64) - 1
+    group = (place * min(GROUPS, rounds) // max(rounds, 1)).alias("group")
     # A seed counts once in each group, however many agents and rounds it has there.
-    by_seed = (
-        known.join(groups, on="round")
-        .group_by("group", "seed")
-        .agg(pl.col(column).mean(), pl.col("round").mean())
+    points = (
+        known.group_by(group, "seed")
+        .agg(pl.mean("round"), pl.mean(column).alias("mean"))
+        .group_by("group")
+        .agg(pl.mean("round", "mean"), pl.min("mean").alias("low"), pl.max("mean").alias("high"))
+        .sort("group")
     )
-    points = by_seed.group_by("group").agg(
-        pl.col("round").mean(),
-        pl.col(column).mean().alias("mean"),
-        pl.col(column).min().alias("low"),
-        pl.col(column).max().alias("high"),
-    )
-    columns = points.sort("group").select("round", "mean", "low", "high")
-    rounds_mean, mean, low, high = (values.to_list() for values in columns)
-    return Curve(rounds_mean, mean, low, high, known["seed"].n_unique())
+    x, mean, low, high = (points[name].to_list() for name in ("round", "mean", "low", "high"))
+    return Line(x, mean, style, (low, high) if known["seed"].n_unique() > 1 else None)
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
@@ -326,15 +286,13 @@ def plot_dynamics(rows: pl.DataFrame) -> list[Plot]:
 def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
     """Plot the reward of every agent, a plot a method, on one scale."""
     plots = []
-    for method in list_methods(rows):
-        chosen = rows.filter(pl.col("method") == method).drop_nulls("reward")
-        agents = sorted(chosen["agent"].unique().to_list())
-        curves = {
-            agent: make_curve(chosen.filter(pl.col("agent") == agent), "reward") for agent in agents
-        }
-        lines = [curve.to_line(agent_style(agent)) for agent, curve in curves.items() if curve]
-        seeds = _count_seeds(chosen["seed"].n_unique())
-        alt = f"reward of each of {len(agents)} agents of {method_name(method)}, {seeds}."
+    for method, part in split_methods(rows).items():
+        agents = part.drop_nulls("reward").partition_by("agent", as_dict=True)
+        lines = [
+            make_curve(part, "reward", agent_style(agent))
+            for (agent,), part in sorted(agents.items())
+        ]
+        alt = f"reward of each of {len(lines)} agents of {method_name(method)}, {_seeds(part)}."
         plots.append(_plot(lines, method_name(method), f"Line plot by round: {alt}", size=THIRD))
 
     # One scale, or a method of small rewards would look as restless as one of large ones.
@@ -348,8 +306,8 @@ def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
 def plot_news(rows: pl.DataFrame) -> list[Plot]:
     """Plot the unique news of an agent by round, and of the agents of each rank at the end."""
     lines, sizes = [], []
-    for method in list_methods(rows):
-        counts = rank_news(rows.filter(pl.col("method") == method), RANKED_ROUNDS)
+    for method, part in split_methods(rows).items():
+        counts = rank_news(part, RANKED_ROUNDS)
         sizes.append(f"{method_name(method)} from {counts[0]:.1f} down to {counts[-1]:.1f}")
         ranks = range(1, len(counts) + 1)
         lines.append(Line(ranks, counts, method_style(method) | {"marker": "o"}))
@@ -364,14 +322,11 @@ def plot_news(rows: pl.DataFrame) -> list[Plot]:
 def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> Plot:
     """Plot a column with one line a method and a band over its seeds."""
     lines, texts = [], []
-    for method in list_methods(rows):
-        curve = make_curve(rows.filter(pl.col("method") == method), column)
-        if curve is not None:
-            lines.append(curve.to_line(method_style(method)))
-            texts.append(
-                f"{method_name(method)} from {curve.mean[0]:.3f} to {curve.mean[-1]:.3f} "
-                f"({_count_seeds(curve.seeds)})"
-            )
+    for method, part in split_methods(rows.drop_nulls(column)).items():
+        line = make_curve(part, column, method_style(method))
+        ends = f"from {line.y[0]:.3f} to {line.y[-1]:.3f}"
+        texts.append(f"{method_name(method)} {ends} ({_seeds(part)})")
+        lines.append(line)
     return _plot(lines, title, f"Line plot by round: {title}; {join_items(texts)}.")
 
 
@@ -394,30 +349,29 @@ def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:
         f"{name}axis": axis | {"title": {"text": f"component {number}"}}
         for number, name in enumerate(_AXES, start=1)
     }
-    return {
-        "data": [_trace(logics, method) for method in list_methods(logics)],
-        "layout": CHART_LAYOUT
-        | {
-            "height": _HEIGHT,
-            "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
-            "legend": {"orientation": "h", "y": 0},
-            "scene": axes | {"camera": {"eye": _EYE}},
-        },
+    traces = [
+        {
+            "type": "scatter3d",
+            "mode": "markers",
+            "name": html.escape(method_name(method)),
+            **{name: part[name].to_list() for name in _AXES},
+            "text": [_write_hover(*row) for row in part.select("seed", "agent", "logic").rows()],
+            "hovertemplate": "%{text}",
+            "marker": {
+                "size": 5,
+                "color": method_colour(method),
+                "symbol": _SYMBOLS.get(method, _OTHER_SYMBOL),
+            },
+        }
+        for method, part in split_methods(logics).items()
+    ]
+    layout = CHART_LAYOUT | {
+        "height": _HEIGHT,
+        "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
+        "legend": {"orientation": "h", "y": 0},
+        "scene": axes | {"camera": {"eye": _EYE}},
     }
-
-
-def _trace(logics: pl.DataFrame, method: str) -> dict[str, Any]:
-    chosen = logics.filter(pl.col("method") == method)
-    symbol = _MARKS.get(method, _OTHER_MARK)[1]
-    return {
-        "type": "scatter3d",
-        "mode": "markers",
-        "name": html.escape(method_name(method)),
-        **{name: chosen[name].to_list() for name in _AXES},
-        "text": [_write_hover(*row) for row in chosen.select("seed", "agent", "logic").rows()],
-        "hovertemplate": "%{text}",
-        "marker": {"size": 5, "color": method_colour(method), "symbol": symbol},
-    }
+    return {"data": traces, "layout": layout}
 
 
 def _write_hover(seed: int, agent: int, logic: str) -> str:
@@ -425,21 +379,21 @@ def _write_hover(seed: int, agent: int, logic: str) -> str:
     return "<br>".join([f"seed {seed}, agent {agent}", *map(html.escape, lines)])
 
 
-def plot_logics(logics: pl.DataFrame) -> Figure:
-    """Plot the still picture of the points of :func:`chart_logics`."""
+def plot_logics(chart: Mapping[str, Any]) -> Figure:
+    """Plot a figure of :func:`chart_logics` as a still picture."""
     axis: Any = make_axis(6.4, 4.8, projection="3d")
-    for trace, method in zip(chart_logics(logics)["data"], list_methods(logics), strict=True):
+    for trace in chart["data"]:
         axis.scatter(
             *(trace[name] for name in _AXES),
             color=trace["marker"]["color"],
-            label=method_name(method),
-            marker=_MARKS.get(method, _OTHER_MARK)[0],
+            label=html.unescape(trace["name"]),
+            marker=_MARKERS[trace["marker"]["symbol"]],
             depthshade=False,
             s=30,
         )
     axis.view_init(**_VIEW)
-    for number, name in enumerate(_AXES, start=1):
-        axis.set(**{f"{name}label": f"component {number}"})
+    for name in _AXES:
+        axis.set(**{f"{name}label": chart["layout"]["scene"][f"{name}axis"]["title"]["text"]})
         getattr(axis, f"{name}axis").set_major_locator(MaxNLocator(4))
     add_legend(axis)
     return get_figure(axis)
@@ -447,104 +401,68 @@ def plot_logics(logics: pl.DataFrame) -> Figure:
 
 def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
     """Return what is shown of each data set and budget that left traces."""
-    keys = pl.concat(
-        [rows.select("dataset", "budget") for rows in (inputs.traces, inputs.logics)]
-    ).unique()
-
-    shown: list[Mapping[str, Any]] = []
+    parts = (inputs.traces, inputs.logics)
+    keys = pl.concat([rows.select("dataset", "budget") for rows in parts]).unique()
+    groups: list[Mapping[str, Any]] = []
     for dataset, budget in keys.sort("dataset", "budget").rows():
-        is_shown = (pl.col("dataset") == dataset) & (pl.col("budget") == budget)
-        traces, logics = inputs.traces.filter(is_shown), inputs.logics.filter(is_shown)
+        traces, logics = (rows.filter(dataset=dataset, budget=budget) for rows in parts)
         title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
-        has_logics = not logics.is_empty()
-        shown.append(
-            {
-                "title": title,
-                "pictures": [] if traces.is_empty() else _show_traces(traces),
-                "plateau": plateau_table(logics),
-                "topics": topics_table(logics) if has_logics else None,
-                "shifts": shift_table(traces),
-                "space": _view_space(logics, list_still(traces), title) if has_logics else None,
-            }
-        )
-    return shown
+        group = {
+            "title": title,
+            "curves": None if traces.is_empty() else _view_curves(traces),
+            "shifts": shift_table(traces),
+            "plateau": plateau_table(logics),
+            "topics": None if logics.is_empty() else topics_table(logics),
+            "space": None if logics.is_empty() else _view_space(logics, title),
+            "still": list_still(traces),
+        }
+        groups.append(group)
+    return groups
 
 
-def _show_traces(traces: pl.DataFrame) -> list[Picture]:
-    ends = []
-    for method in list_methods(traces):
-        curve = make_curve(traces.filter(pl.col("method") == method), "val_error")
-        if curve is not None:
-            ends.append(f"{method_name(method)} {format_number(curve.mean[-1])}")
-    end = f"It ends at: {join_items(ends)}." if ends else "It was not measured."
-    smoothed = (
-        f"Each point is a mean over neighbouring rounds, at most {GROUPS} points a line; a band "
-        f"spans the seeds ({_describe_seeds(traces)})."
-    )
-    pictures = [
-        Picture(
-            plot_dynamics(traces),
-            caption="Training dynamics: the loss of the aggregated forecast on the windows of each "
-            f"round, and its error on validation windows. {end} {smoothed} Runs of one seed see "
-            "the same windows in the same order: a dip that lines share comes from the windows. "
-            "Where methods have unequal seeds, their windows differ too.",
-            columns=2,
-        ),
-        Picture(
-            plot_rewards(traces),
-            caption="Reward of each agent, minus the scaled error of its own forecast, on one "
-            f"scale. {smoothed} An agent of one seed shares only its place and its first logic "
-            "with the agent of that number in another.",
-            columns=3,
-        ),
-        Picture(
-            plot_news(traces),
-            caption="Different articles that an agent read in a round, over the rounds, and by the "
-            f"agents' rank over the last {RANKED_ROUNDS} rounds. {smoothed} A flat line of ranks "
-            "means that all agents read equally many: where windows have no more articles than an "
-            "agent reads, no logic can choose.",
-            columns=2,
-        ),
+def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
+    ends = [
+        f"{method_name(method)} {format_number(make_curve(part, 'val_error', {}).y[-1])}"
+        for method, part in split_methods(traces.drop_nulls("val_error")).items()
     ]
-    if traces["logic_shift"].null_count() < traces.height:
-        plot = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
-        caption = (
-            "How far a logic lies from the one before: one minus the cosine of their embeddings, 0 "
-            f"where it was kept. {smoothed}"
-        )
-        pictures.append(Picture([plot], caption=caption, columns=2))
-    return pictures
+    shifts = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
+    has_shifts = traces["logic_shift"].null_count() < traces.height
+    return {
+        "dynamics": Picture(plot_dynamics(traces), columns=2),
+        "rewards": Picture(plot_rewards(traces), columns=3),
+        "news": Picture(plot_news(traces), columns=2),
+        "shifts": Picture([shifts], columns=2) if has_shifts else None,
+        "end": f"It ends at: {join_items(ends)}." if ends else "It was not measured.",
+        "seeds": _list_seeds(traces),
+        "most_points": GROUPS,
+        "ranked_rounds": RANKED_ROUNDS,
+    }
 
 
-def _view_space(logics: pl.DataFrame, still: Sequence[str], title: str) -> Mapping[str, Any]:
-    names = join_items([method_name(name) for name in list_methods(logics)])
+def _view_space(logics: pl.DataFrame, title: str) -> Mapping[str, Any]:
+    names = join_items([method_name(method) for method in split_methods(logics)])
     label = (
         f"Points in three dimensions: the last logics of {logics.height} agents on {title}, "
         f"coloured by method: {names}; the table holds the distances."
     )
-    caption = (
-        f"Logics of the last round, {logics.height} agents (seeds: {_describe_seeds(logics)}). The "
-        "axes are the first three principal components of their embeddings "
-        f"({logics['encoder'][0]}), computed over all logics of the data set together; they hold "
-        f"{format_percent(logics['shown_variance'][0])} of the variance, so points that seem close "
-        "may be far apart in the other dimensions."
-    )
-    if still:
-        methods = join_items([method_name(name) for name in still])
-        caption += f" The agents of {methods} keep the logics that they start with."
-    plot = Plot(plot_logics(logics), label)
+    chart = chart_logics(logics)
     return {
-        "figure": chart_logics(logics),
+        "figure": chart,
         "label": label,
-        "still": Picture([plot], caption=caption),
+        "still": Picture([Plot(plot_logics(chart), label)]),
+        "agents": logics.height,
+        "seeds": _list_seeds(logics),
+        "encoder": logics["encoder"][0],
+        "variance": format_percent(logics["shown_variance"][0]),
     }
 
 
-def _describe_seeds(rows: pl.DataFrame) -> str:
+def _list_seeds(rows: pl.DataFrame) -> str:
     """Return how many seeds each method has: ``CompEvo 3 and MAD-RL 1``."""
-    seeds = {m: rows.filter(pl.col("method") == m)["seed"].n_unique() for m in list_methods(rows)}
-    return join_items([f"{method_name(method)} {count}" for method, count in seeds.items()])
+    parts = split_methods(rows).values()
+    return join_items([f"{_name(part)} {part['seed'].n_unique()}" for part in parts])
 
 
-def _count_seeds(seeds: int) -> str:
-    return f"{seeds} seed" if seeds == 1 else f"{seeds} seeds"
+def _seeds(rows: pl.DataFrame) -> str:
+    count = rows["seed"].n_unique()
+    return f"{count} seed" if count == 1 else f"{count} seeds"

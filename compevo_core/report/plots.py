@@ -10,6 +10,7 @@ supervised stage ends and the rewriting of logics begins.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta, timezone
+from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -217,7 +218,7 @@ def plot_panel(panel: ForecastPanel) -> Figure:
     origin = panel.origin_utc.astimezone(zone)
     # The history ends one step before the origin, which is the start of the first forecast step.
     past = [origin - step * k for k in range(len(panel.history), 0, -1)]
-    ahead = [origin + step * k for k in range(len(panel.truth))]
+    ahead: list[Any] = [origin + step * k for k in range(len(panel.truth))]
 
     # A missing value breaks the line.
     truth = [float("nan") if value is None else value for value in panel.truth]

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from compevo_core.paper.run_traces import TRACE_SCHEMA
+from compevo_core.report.figures import Line
 from compevo_core.report.mechanism import (
     GROUPS,
     list_groups,
-    list_methods,
     make_curve,
     plateau_table,
     plot_dynamics,
@@ -19,12 +19,15 @@ from compevo_core.report.mechanism import (
     rank_news,
     run_plateau_table,
     shift_table,
+    split_methods,
     topics_table,
 )
 from compevo_core.report.page import render_page
 from compevo_core.report.rows import empty_rows
 from tests.support.report_samples import HOSTILE, make_inputs, make_rounds, make_run
 from tests.support.traced_samples import make_traced_inputs
+
+PICTURES = ("dynamics", "rewards", "news", "shifts")
 
 
 def rows_of(*rows):
@@ -37,9 +40,8 @@ def rows_of(*rows):
 def test_a_point_is_the_mean_over_seeds_of_the_mean_over_agents_by_hand():
     # Seed 1 has three agents and must not count three times.
     rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
-    curve = make_curve(rows, "unique_news")
-    assert curve == ([4.0], [4.5], [2.0], [7.0], 2)
-    assert make_curve(rows, "reward") is None
+    assert make_curve(rows, "unique_news", {}) == Line([4.0], [4.5], {}, ([2.0], [7.0]))
+    assert make_curve(rows, "reward", {}) == Line([], [])
 
 
 def test_neighbouring_rounds_share_a_point_and_rounds_without_a_value_none():
@@ -47,8 +49,8 @@ def test_neighbouring_rounds_share_a_point_and_rounds_without_a_value_none():
     every_other = rows.with_columns(
         pl.when(pl.col("round") % 2 == 0).then("unique_news").alias("unique_news")
     )
-    assert make_curve(rows, "unique_news").mean == [number + 0.5 for number in range(0, 40, 2)]
-    assert make_curve(every_other, "unique_news").rounds == list(range(0, 40, 2))
+    assert make_curve(rows, "unique_news", {}).y == [number + 0.5 for number in range(0, 40, 2)]
+    assert make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
 
 
 def test_ranks_are_of_the_agents_of_one_seed_over_its_last_rounds():
@@ -63,7 +65,7 @@ def test_ranks_are_of_the_agents_of_one_seed_over_its_last_rounds():
 
 def test_methods_stand_in_the_papers_order_and_others_behind():
     rows = pl.DataFrame({"method": ["no-diversity", "compevo", "sa", "mad-rl"]})
-    assert list_methods(rows) == ["sa", "mad-rl", "compevo", "no-diversity"]
+    assert list(split_methods(rows)) == ["sa", "mad-rl", "compevo", "no-diversity"]
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +76,12 @@ def inputs(tmp_path_factory):
 def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
     (group,) = list_groups(inputs)
     assert group["title"] == "Electricity, budget small"
-    pictures = [*group["pictures"], group["space"]["still"]]
-    assert len(pictures) == 5
-    assert all("MAD-RL 1 and CompEvo 2" in picture.caption for picture in pictures)
-    last = inputs.traces.filter(pl.col("round") == 35)
+    assert [len(group["curves"][name].plots) for name in PICTURES] == [2, 2, 2, 1]
+    assert group["curves"]["seeds"] == group["space"]["seeds"] == "MAD-RL 1 and CompEvo 2"
+    last = inputs.traces.filter(round=35)
     for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
-        error = last.filter(pl.col("method") == method)["val_error"].mean()
-        assert f"{name} {error:.4f}" in pictures[0].caption
+        error = last.filter(method=method)["val_error"].mean()
+        assert f"{name} {error:.4f}" in group["curves"]["end"]
 
 
 def test_every_picture_says_in_words_what_it_shows(inputs):
@@ -102,7 +103,7 @@ def test_nothing_is_drawn_of_what_has_no_rows(inputs):
     assert 'id="mechanism"' not in render_page(make_inputs())
     still = replace(inputs, traces=inputs.traces.filter(inputs.traces["method"] == "mad-rl"))
     (group,) = list_groups(replace(still, logics=inputs.logics.clear()))
-    assert len(group["pictures"]) == 3
+    assert [group["curves"][name] is None for name in PICTURES] == [False] * 3 + [True]
     assert [group[name] for name in ("plateau", "topics", "shifts", "space")] == [None] * 4
 
 
@@ -164,8 +165,6 @@ def test_the_logics_are_a_figure_to_turn_with_escaped_texts_and_a_still_picture(
     hover = " ".join(text for trace in figure["data"] for text in trace["text"])
     assert "&lt;script&gt;" in hover and "<script>" not in hover
     assert HOSTILE not in page
-    (group,) = list_groups(inputs)
-    assert "% of the variance" in group["space"]["still"].caption
     assert len({trace["marker"]["symbol"] for trace in figure["data"]}) == 2
     # The script of the charts comes with it, and is allowed by its hash alone.
     assert "Plotly" in page and "script-src" in page
