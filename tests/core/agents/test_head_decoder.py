@@ -71,18 +71,6 @@ def test_agents_read_together_forecast_and_learn_as_each_one_alone(form: str) ->
         assert torch.allclose(parameter.grad, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["text", "token"])
-def test_a_group_of_logics_shares_its_reading_and_forecasts_as_each_logic_alone(form: str) -> None:
-    _, executor, examples = build(news__form=form)
-    groups = [[logic, SEED_LOGICS[5], logic] for logic in LOGICS]
-    together = executor.forecast_groups(groups, examples).values_AGBH
-
-    for member in range(3):
-        alone = executor.forecast([group[member] for group in groups], examples).values_ABH
-        assert torch.allclose(together[:, member], alone, atol=1e-5)
-    assert not torch.allclose(together[:, 0], together[:, 1], atol=1e-5)
-
-
 def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one() -> None:
     _, executor, examples = build()
     priors_PH = examples[0].priors_PH.copy()

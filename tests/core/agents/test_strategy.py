@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from compevo_core.agents import strategy as retrieval
@@ -28,12 +29,7 @@ def test_a_logic_retrieves_the_articles_nearest_to_it_from_the_candidates_alone(
     assert retriever.retrieve(TITLES[3], VIEW)[0] == nearest
     without = replace(VIEW, candidate_ids=tuple(i for i in VIEW.candidate_ids if i != nearest))
     assert nearest not in retriever.retrieve(TITLES[3], without)
-
-
-def test_two_logics_read_different_news_of_the_same_pool() -> None:
-    retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
-    assert retriever.retrieve(TITLES[0], VIEW) != retriever.retrieve(TITLES[2], VIEW)
-    assert NewsRetriever(news_pool(), HashingEncoder(), 0).retrieve(TITLES[0], VIEW) == ()
+    assert NewsRetriever(news_pool(), encoder, 0).retrieve(TITLES[3], VIEW) == ()
 
 
 def test_an_agents_scope_limits_its_candidates() -> None:
@@ -71,8 +67,9 @@ def test_an_agent_reads_date_title_and_embedding_of_an_article() -> None:
     assert np.array_equal(article.embedding, HashingEncoder().encode([TITLES[2]])[0])
 
 
-def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give() -> None:
-    trainer, state, examples = build_round_trainer(backbone__context_length=1024)
+@pytest.mark.parametrize("form", ["text", "token"])
+def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(form: str) -> None:
+    trainer, state, examples = build_round_trainer(news__form=form, backbone__context_length=1024)
     groups = [[logic, SEED_LOGICS[5 + agent]] for agent, logic in enumerate(state.logics)]
     together = trainer.executor.forecast_groups(groups, examples).values_AGBH
     assert together.shape == (3, 2, 2, 48)

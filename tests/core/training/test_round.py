@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
-from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
 from compevo_core.agents.objective import diversity_loss
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
@@ -177,14 +177,17 @@ def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing
     assert state.regret == RegretTracker.start(3, trainer.config.run.fixed_logics)
 
 
-def _keep_proposals(monkeypatch: pytest.MonkeyPatch) -> list[Proposal]:
-    """Return a list that every proposal of a round is added to."""
-    proposals: list[Proposal] = []
+def _keep_proposals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Observation, Proposal]]:
+    """Return a list that what agents knew and proposed in every round is added to."""
+    seen: list[tuple[Observation, Proposal]] = []
     propose = LogicWriter.propose
-    monkeypatch.setattr(
-        LogicWriter, "propose", lambda *a: proposals.append(propose(*a)) or proposals[-1]
-    )
-    return proposals
+
+    def keep(self: LogicWriter, observation: Observation, *rest: object) -> Proposal:
+        seen.append((observation, propose(self, observation, *rest)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(LogicWriter, "propose", keep)
+    return seen
 
 
 def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
@@ -199,7 +202,7 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
     assert record.weights == pytest.approx(torch.softmax(before / 0.5, 0).tolist(), abs=1e-6)
     assert torch.allclose(selection.population_fitness(), 0.75 * before + 0.25 * rewards)
     assert state.rewards == record.rewards
-    assert torch.equal(state.previous_AD, proposals[0].candidate_AD)
+    assert torch.equal(state.previous_AD, proposals[0][1].candidate_AD)
     assert not state.previous_AD.requires_grad
     assert record.played_rewards is not None
     for agent, carried in enumerate(state.logics):
@@ -217,16 +220,10 @@ def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_o
     trainer, state, examples = build_round_trainer(
         population__agents=4, population__exposed_peers=2
     )
-    observations = []
-    propose = LogicWriter.propose
-    monkeypatch.setattr(
-        LogicWriter,
-        "propose",
-        lambda self, o, *rest: observations.append(o) or propose(self, o, *rest),
-    )
+    proposals = _keep_proposals(monkeypatch)
     logics = list(state.logics)
     record = run_step(trainer, state, examples)
-    (observed,) = observations
+    ((observed, _),) = proposals
     assert observed.logics == logics
     assert observed.rewards == record.rewards
     for agent, peers in enumerate(observed.peers):
@@ -261,7 +258,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
 
     def differentiate(*, through_candidates: bool) -> list[torch.Tensor]:
         """The gradient of L_pg in one pass, from the drafts to the samples."""
-        (proposal,) = proposals
+        ((_, proposal),) = proposals
         writer, fusion = trainer.writer, trainer.model.fusion
         candidate_AD = writer.encode([writer._tokenize(text) for text in proposal.candidates])
         if not through_candidates:
@@ -444,7 +441,7 @@ def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     record = run_step(trainer, state, examples)
 
-    candidate_AD = proposals[0].candidate_AD.detach()
+    candidate_AD = proposals[0][1].candidate_AD.detach()
     assert record.loss_div == pytest.approx(float(diversity_loss(candidate_AD)))
     fusion = [p.grad for p in trainer.model.fusion_parameters() if p.grad is not None]
     assert all(float(gradient.abs().max()) == 0.0 for gradient in fusion)

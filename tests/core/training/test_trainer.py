@@ -133,19 +133,6 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
     assert np.allclose(prediction.aggregate, prediction.prior, rtol=1e-4)
 
 
-@pytest.mark.parametrize("prior", ["none", pytest.param("calendar-ridge", marks=pytest.mark.slow)])
-def test_priors_train_save_and_load(prior: str, tmp_path: Path) -> None:
-    config = tiny(
-        forecast__prior=prior, forecast__prior_folds=2, run__rounds=1, run__validate_every=0
-    )
-    train(config, windows("train", 40), windows("val", 3, first_day=50), news_pool(), tmp_path)
-    prediction = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
-        windows("test", 1, first_day=40).views()
-    )
-    assert (prediction.prior is None) == (prior == "none")
-    assert np.isfinite(prediction.aggregate).all()
-
-
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path: Path) -> None:
     original = PopulationModel.head_parameters
 
