@@ -99,16 +99,34 @@ class RawFile:
         return f"{self.mode}:{self.source}/{self.name}"
 
 
-def find_archive_files(archive: Path | None, folder: str, *patterns: str) -> list[Path]:
-    """Return the sorted files that match one of ``patterns`` below ``archive/folder``.
+def find_archive_files(
+    archive: Path | None, folder: str, *patterns: str, is_anywhere: bool = False
+) -> list[Path]:
+    """Return the sorted files that match one of ``patterns`` in ``archive/folder``.
+
+    With ``is_anywhere`` they may lie in any folder below it, and capitals do not count.
 
     Raises:
         SourceAbsent: no archive folder was given, or nothing in it matches.
     """
     wanted = f"{folder}/{' or '.join(patterns)}"
-    root = _check_archive(archive, wanted)
-    paths = {path for pattern in patterns for path in (root / folder).glob(pattern)}
-    return _check_any(sorted(path for path in paths if path.is_file()), wanted, root)
+    if archive is None:
+        raise SourceAbsent(
+            f"archive mode needs a folder with {wanted}: set COMPEVO_ARCHIVE to the archive's root"
+        )
+
+    paths = {path for pattern in patterns for path in (archive / folder).glob(pattern)}
+    if is_anywhere:
+        lowered = [pattern.lower() for pattern in patterns]
+        below = (archive / folder).glob("**/*")
+        paths = {p for p in below if any(fnmatchcase(p.name.lower(), name) for name in lowered)}
+
+    files = sorted(path for path in paths if path.is_file())
+    if not files:
+        raise SourceAbsent(
+            f"no file {wanted} under {archive}: check COMPEVO_ARCHIVE, or run in sample mode"
+        )
+    return files
 
 
 def read_downloads(
@@ -123,34 +141,9 @@ def read_downloads(
         SourceAbsent: no archive folder was given, or no name fits.
         SourceTransient, SchemaDrift: a file cannot be unpacked.
     """
-    wanted = f"{folder}/{' or '.join(patterns)}"
-    root = _check_archive(archive, wanted)
-    lowered = [pattern.lower() for pattern in patterns]
-    paths = [
-        path
-        for path in sorted((root / folder).glob("**/*"))
-        if path.is_file() and any(fnmatchcase(path.name.lower(), pattern) for pattern in lowered)
-    ]
-
-    for path in _check_any(paths, wanted, root):
+    for path in find_archive_files(archive, folder, *patterns, is_anywhere=True):
         for member in read_members(path):
-            yield wrap_member(path, root, member, source=source, clock=clock)
-
-
-def _check_archive(archive: Path | None, wanted: str) -> Path:
-    if archive is None:
-        raise SourceAbsent(
-            f"archive mode needs a folder with {wanted}: set COMPEVO_ARCHIVE to the archive's root"
-        )
-    return archive
-
-
-def _check_any(paths: list[Path], wanted: str, archive: Path) -> list[Path]:
-    if not paths:
-        raise SourceAbsent(
-            f"no file {wanted} under {archive}: check COMPEVO_ARCHIVE, or run in sample mode"
-        )
-    return paths
+            yield wrap_member(path, Path(archive or ""), member, source=source, clock=clock)
 
 
 def read_archive_file(path: Path, archive: Path, *, source: str, clock: Clock) -> RawFile:

@@ -189,9 +189,7 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repai
             "declaration to first, last or mean"
         )
 
-    value = {"last": pl.col(_VALUE).last(), "mean": pl.col(_VALUE).mean()}.get(
-        rule, pl.col(_VALUE).first()
-    )
+    value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()
     joined = distinct.group_by(key, maintain_order=True).agg(value, pl.col(LINE).first())
     repairs = Repairs(
         out_of_order=out_of_order,
@@ -273,9 +271,8 @@ def parse_covariates(
     frames = []
     for column in keys.values:
         values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        frames += _summarise_days(
-            rows.with_columns(values.alias("value")), column, are_days=report.are_days
-        )
+        filled = rows.with_columns(values.alias(_VALUE)).drop_nulls(_VALUE)
+        frames.append(_summarise_days(filled, make_label(column), are_days=report.are_days))
     frame = pl.concat(frames)
     if not keys.id:
         frame = frame.drop("entity").join(
@@ -291,11 +288,9 @@ def parse_covariates(
     ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
 
 
-def _summarise_days(rows: pl.DataFrame, column: str, *, are_days: bool) -> list[pl.DataFrame]:
+def _summarise_days(rows: pl.DataFrame, label: str, *, are_days: bool) -> pl.DataFrame:
     """Return the values of each day; of finer rows their mean, lowest and highest."""
-    label = make_label(column)
-    known = rows.filter(pl.col("value").is_not_null())
-    value = pl.col("value")
+    value = pl.col(_VALUE)
     by_name = {label: value.first()}
     if not are_days:
         by_name = {
@@ -303,14 +298,9 @@ def _summarise_days(rows: pl.DataFrame, column: str, *, are_days: bool) -> list[
             f"{label}_min": value.min(),
             f"{label}_max": value.max(),
         }
-    return [
-        known.group_by("entity", _DAY, maintain_order=True)
-        .agg(summary.alias("value"))
-        .rename({_DAY: "valid_date"})
-        .with_columns(pl.lit(name).alias("name"))
-        .select("entity", "name", "valid_date", "value")
-        for name, summary in by_name.items()
-    ]
+    days = rows.group_by("entity", pl.col(_DAY).alias("valid_date"), maintain_order=True)
+    keys = ["entity", "valid_date"]
+    return days.agg(**by_name).unpivot(index=keys, variable_name="name", value_name="value")
 
 
 def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
@@ -343,10 +333,19 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     if report.are_days:
         stamps = stamps + DAY
 
-    records = [
-        _make_record(row, moment, declaration)
-        for row, moment in zip(table.iter_rows(named=True), stamps, strict=True)
-    ]
+    records = []
+    for row, moment in zip(table.fill_null("").iter_rows(named=True), stamps, strict=True):
+        title = row[news.title]
+        records.append(
+            NewsRecord(
+                # Without an address, the headline and its time say which article it is.
+                url=row.get(news.url, "").strip() or f"{moment:%Y%m%dT%H%M%S}/{title}",
+                title=title,
+                body=row.get(news.body, ""),
+                published_at=moment,
+                seen_at=moment,
+            )
+        )
     return claim_articles(build_article_frame(records, raw, raw.fetched_at), declaration)
 
 
@@ -374,19 +373,3 @@ def _find_addresses(cells: pl.Series) -> list[str]:
             continue
         addresses.append(cell)
     return addresses
-
-
-def _make_record(
-    row: dict[str, str | None], moment: datetime, declaration: Declaration
-) -> NewsRecord:
-    news = declaration.news
-    title = row[news.title] or ""
-    url = (row[news.url] or "").strip() if news.url else ""
-    return NewsRecord(
-        # Without an address, the headline and its time say which article it is.
-        url=url or f"{moment:%Y%m%dT%H%M%S}/{title}",
-        title=title,
-        body=(row[news.body] or "") if news.body else "",
-        published_at=moment,
-        seen_at=moment,
-    )

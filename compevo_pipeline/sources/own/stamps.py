@@ -23,34 +23,16 @@ from compevo_pipeline.sources.common.tables import LINE
 from compevo_pipeline.sources.own.table import TextColumn
 
 FORMATS = (
-    "%Y-%m-%dT%H:%M:%S%.f",
-    "%Y-%m-%d %H:%M:%S%.f",
-    "%Y-%m-%dT%H:%M",
-    "%Y-%m-%d %H:%M",
+    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"),
     "%Y-%m-%d",
-    "%Y/%m/%d %H:%M:%S",
-    "%Y/%m/%d %H:%M",
-    "%Y/%m/%d",
-    "%Y%m%d %H:%M",
-    "%Y%m%d%H%M",
-    "%Y%m%d",
-    "%d.%m.%Y %H:%M:%S",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y",
-    "%d/%m/%Y %H:%M:%S",
-    "%d/%m/%Y %H:%M",
-    "%d/%m/%Y",
-    "%m/%d/%Y %H:%M:%S",
-    "%m/%d/%Y %H:%M",
-    "%m/%d/%Y",
-    "%d-%m-%Y %H:%M",
-    "%d-%m-%Y",
-    "%m-%d-%Y %H:%M",
-    "%m-%d-%Y",
-    "%d/%m/%Y %I:%M %p",
-    "%m/%d/%Y %I:%M %p",
-    "%d/%m/%Y %I:%M:%S %p",
-    "%m/%d/%Y %I:%M:%S %p",
+    *("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d"),
+    *("%Y%m%d %H:%M", "%Y%m%d%H%M", "%Y%m%d"),
+    *("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
+    *("%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%d/%m/%Y"),
+    *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%m/%d/%Y"),
+    *("%d-%m-%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y %H:%M", "%m-%d-%Y"),
+    *("%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
+    *("%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p"),
 )
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
@@ -289,9 +271,7 @@ def find_standard_offset(zone: str) -> timedelta:
 
 def name_standard_offset(zone: str) -> str:
     """Return a clock's offset without daylight saving as declarations write it: ``-08:00``."""
-    offset = find_standard_offset(zone)
-    minutes = round(abs(offset) / timedelta(minutes=1))
-    return f"{'-' if offset < timedelta(0) else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    return _MONTHS[0].replace(tzinfo=timezone(find_standard_offset(zone))).isoformat()[-6:]
 
 
 def find_place_zone(zone: str) -> str:
