@@ -22,9 +22,12 @@ from compevo_core.report.audit_tables import audit_table, judge_news, list_audit
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.mechanism import list_groups
-from compevo_core.report.paper.cells import READING
-from compevo_core.report.paper.changes import show_curves
-from compevo_core.report.paper.tables import PAPER_TABLES, build_paper_tables
+from compevo_core.report.paper.tables import (
+    PAPER_TABLES,
+    READING,
+    build_paper_tables,
+    show_curves,
+)
 from compevo_core.report.plots import show_ablation, show_methods, show_panel, show_reliability
 from compevo_core.report.result_tables import (
     agent_table,

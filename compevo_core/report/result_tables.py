@@ -5,8 +5,9 @@ What does not: reading files (``report.rows``), building tables of columns (``re
 sentences about who won (``report.summaries``), the tests themselves (``evaluation.comparison``).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
@@ -25,7 +26,15 @@ from compevo_core.report.rows import (
     select_pooled,
     select_scope,
 )
-from compevo_core.report.tables import Column, Row, Table, build_table, tabulate
+from compevo_core.report.tables import (
+    Column,
+    Row,
+    Table,
+    build_table,
+    list_columns,
+    metric_column,
+    tabulate,
+)
 from compevo_core.report.wording import (
     AGENT,
     MISSING,
@@ -65,11 +74,15 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "Windows": lambda test: format_number(test["n"]),
     "Blocks of days": lambda test: format_number(test["n_blocks"]),
     "Mean difference": lambda test: format_number(test["mean_difference"]),
-    "95 % interval": lambda test: format_interval(test),
-    "p, two-sided": lambda test: _format_two_sided(test),
+    "95 % interval": format_interval,
+    "p, two-sided": lambda test: (
+        format_number(test["p_two_sided"])
+        # Without a test there is no better side.
+        + _SIDES.get(None if test["p_two_sided"] is None else test["rank_sign"], "")
+    ),
     "p, one-sided": lambda test: format_number(test["p_value"]),
 }
-_SIDES = {-1: " (better)", 1: " (worse)"}
+_SIDES: dict[int | None, str] = {-1: " (better)", 1: " (worse)"}
 
 
 def identity_table(rows: pl.DataFrame) -> Table:
@@ -86,15 +99,17 @@ def identity_table(rows: pl.DataFrame) -> Table:
 
 def check_table(checks: Sequence[LeakageCheck]) -> Table:
     """Return the leakage checks with their outcome in words; failed ones are highlighted."""
-    return Table(
-        header=["Check", "Outcome", "Detail"],
-        rows=[
-            [check.name, "passed" if check.passed else "FAILED", check.detail] for check in checks
-        ],
+    return tabulate(
+        checks,
+        {
+            "Check": lambda check: check.name,
+            "Outcome": lambda check: "passed" if check.passed else "FAILED",
+            "Detail": lambda check: check.detail,
+        },
         caption="Leakage checks",
-        text_columns=frozenset({0, 1, 2}),
+        text_columns=(0, 1, 2),
         # A failed check must not pass for one of many lines.
-        highlighted_rows=frozenset(i for i, check in enumerate(checks) if not check.passed),
+        highlighted={i for i, check in enumerate(checks) if not check.passed},
     )
 
 
@@ -141,21 +156,17 @@ def paired_table(tests: Sequence[Row]) -> Table:
     )
 
 
-def _format_two_sided(test: Row) -> str:
-    if test["p_two_sided"] is None:
-        return MISSING
-    return format_number(test["p_two_sided"]) + _SIDES.get(test["rank_sign"], "")
-
-
 METRICS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
-# Rule of the benchmark: how much was masked or left out is shown with the errors.
-COUNTS = {
-    "n_windows": "Windows",
-    "n_points": "Points",
-    "n_masked": "Masked",
-    "mape_skipped": "Not in MAPE",
-}
 SHORT_METRICS = ("mae", "rmse", "mape_pct")
+_SEEDS: Mapping[str, Callable[[Row], str]] = {"Seeds": lambda row: str(row["seeds"])}
+# Rule of the benchmark: how much was masked or left out is shown with the errors.
+_COUNTS: Mapping[str, Callable[[Row], str]] = {
+    "Windows": lambda row: format_number(row["n_windows"]),
+    "Points": lambda row: format_number(row["n_points"]),
+    "Masked": lambda row: format_number(row["n_masked"]),
+    "Not in MAPE": lambda row: format_number(row["mape_skipped"]),
+    "Seeds": lambda row: _describe_seeds(row),
+}
 MOST_SHORT_ROWS = 5
 # More columns than this cannot be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
@@ -179,14 +190,8 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         average_over_seeds(chosen).to_dicts(),
         key=lambda row: (row["config_hash"] or "", int(row["method"].removeprefix(AGENT))),
     )
-    return build_table(
-        [
-            _label_column(records, "Agent"),
-            *(Column.of_metric(records, metric) for metric in METRICS),
-            Column(title="Seeds", cells=[str(row["seeds"]) for row in records]),
-        ],
-        caption=f"{_name_scope(chosen, dataset, subset)}: agents alone",
-    )
+    caption = f"{_name_scope(chosen, dataset, subset)}: agents alone"
+    return _build_errors(records, METRICS, _SEEDS, first="Agent", caption=caption)
 
 
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
@@ -198,17 +203,9 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
-    return build_table(
-        [
-            _label_column(records),
-            *(Column.of_metric(records, metric) for metric in SHORT_METRICS),
-            Column.of_number(records, "n_windows", "Windows"),
-            Column(title="Seeds", cells=[str(row["seeds"]) for row in records]),
-        ],
-        caption=_name_scope(chosen, dataset, subset),
-        highlighted=find_highlighted(records),
-        notes=_describe_rows(records),
-    )
+    counts = {"Windows": lambda row: format_number(row["n_windows"]), **_SEEDS}
+    caption, notes = _name_scope(chosen, dataset, subset), _describe_rows(records)
+    return _build_errors(records, SHORT_METRICS, counts, caption=caption, notes=notes)
 
 
 def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
@@ -235,16 +232,28 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
 
 def _method_table(rows: pl.DataFrame, caption: str) -> Table:
     records = rank_methods(rows)
+    wraps, notes = [len(METRICS) + len(_COUNTS)], _describe_rows(records)
+    return _build_errors(
+        records, METRICS, _COUNTS, caption=caption, wrap_columns=wraps, notes=notes
+    )
+
+
+def _build_errors(
+    records: Sequence[Row],
+    metrics: Sequence[str],
+    counts: Mapping[str, Callable[[Row], str]],
+    *,
+    first: str = "Method",
+    **layout: Any,  # noqa: ANN401
+) -> Table:
     return build_table(
         [
-            _label_column(records),
-            *(Column.of_metric(records, metric) for metric in METRICS),
-            *(Column.of_number(records, key, title) for key, title in COUNTS.items()),
-            Column(title="Seeds", cells=[_describe_seeds(row) for row in records], may_wrap=True),
+            Column(first, label_methods(records)),
+            *(metric_column(records, metric) for metric in metrics),
+            *list_columns(records, counts),
         ],
-        caption=caption,
         highlighted=find_highlighted(records),
-        notes=_describe_rows(records),
+        **layout,
     )
 
 
@@ -270,14 +279,14 @@ def region_table(
 
     # A method that was not scored in a region leaves a gap, shown as "n/a".
     known = {(row["method"], row["entity"]): row[metric] for row in chosen.to_dicts()}
-    columns = [Column(title="Method", cells=[method_name(m) for m in methods], is_text=True)]
+    columns = [Column("Method", [method_name(method) for method in methods])]
     for entity in entities:
         values = [known.get((method, entity)) for method in methods]
-        columns.append(Column(title=entity, cells=format_column(metric, values), values=values))
+        columns.append(Column(entity, format_column(metric, values), values))
     return build_table(
         columns,
         caption=f"{_name_scope(chosen, dataset, subset)}: {label} by region",
-        highlighted=(i for i, method in enumerate(methods) if method == HIGHLIGHTED_METHOD),
+        highlighted={i for i, method in enumerate(methods) if method == HIGHLIGHTED_METHOD},
     )
 
 
@@ -286,17 +295,18 @@ def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
     records = rank_by_pinball(rows, dataset, subset)
     if not records:
         return None
+    columns = [
+        Column("Method", label_methods(records)),
+        metric_column(records, "pinball_10_50_90"),
+        metric_column(records, "wql"),
+    ]
+    for level in (80, 95):
+        shares = [format_percent(row[f"coverage_{level}"]) for row in records]
+        columns.append(Column(f"In {level} % band", shares))
+        # A narrow band is no merit of its own, so only losses have a best.
+        columns.append(metric_column(records, f"width_{level}", is_marked=False))
     return build_table(
-        [
-            _label_column(records),
-            Column.of_metric(records, "pinball_10_50_90"),
-            Column.of_metric(records, "wql"),
-            # A narrow band is no merit of its own, so only losses have a best.
-            Column.of_share(records, "coverage_80", "In 80 % band"),
-            Column.of_metric(records, "width_80", is_marked=False),
-            Column.of_share(records, "coverage_95", "In 95 % band"),
-            Column.of_metric(records, "width_95", is_marked=False),
-        ],
+        columns,
         caption=f"{name_records(records)}: uncertainty",
         highlighted=find_highlighted(records),
     )
@@ -338,17 +348,13 @@ def name_records(records: Sequence[Row]) -> str:
     return scope_name(records[0]["dataset"], records[0]["subset"], synthetic=synthetic)
 
 
-def find_highlighted(records: Sequence[Row]) -> list[int]:
+def find_highlighted(records: Sequence[Row]) -> set[int]:
     """Return the places of the rows that are shaded."""
-    return [i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD]
+    return {i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD}
 
 
 def _name_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:
     return scope_name(dataset, subset, synthetic=is_synthetic(rows))
-
-
-def _label_column(records: Sequence[Row], title: str = "Method") -> Column:
-    return Column(title=title, cells=label_methods(records), is_text=True)
 
 
 def _describe_seeds(row: Row) -> str:

@@ -5,11 +5,11 @@ What does not: which rows a table shows (``report.result_tables``, ``report.pape
 of the sections), its HTML (``templates/macros.html``), its look (``templates/report.css``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple
 
-from compevo_core.report.wording import format_column, format_number, format_percent
+from compevo_core.report.wording import format_column
 
 Row = Mapping[str, Any]
 
@@ -34,27 +34,16 @@ _WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Cells as plain text, which every renderer escapes.
+    """Cells as plain text, which every renderer escapes."""
 
-    Attributes:
-        header: column titles.
-        rows: one sequence of cells a row, as long as ``header``.
-        caption: title of the table.
-        text_columns: columns aligned left; the others hold numbers and are aligned right.
-        wrap_columns: columns of numbers that may break over lines.
-        best_cells: (row, column) of the cells set in bold.
-        highlighted_rows: rows with a shaded background.
-        notes: sentences below the table.
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    header: Sequence[str]  # column titles
+    rows: Sequence[Sequence[str]]  # one sequence of cells a row, as long as the header
     caption: str = ""
-    text_columns: frozenset[int] = frozenset({0})
-    wrap_columns: frozenset[int] = frozenset()
-    best_cells: frozenset[tuple[int, int]] = frozenset()
-    highlighted_rows: frozenset[int] = frozenset()
-    notes: Sequence[str] = ()
+    text_columns: Collection[int] = (0,)  # aligned left; the others hold numbers, aligned right
+    wrap_columns: Collection[int] = ()  # columns of numbers that may break over lines
+    best_cells: Collection[tuple[int, int]] = ()  # (row, column) of the cells set in bold
+    highlighted: Collection[int] = ()  # rows with a shaded background
+    notes: Sequence[str] = ()  # sentences below the table
 
     def __post_init__(self) -> None:
         # zip and the templates would drop or misplace cells without a word.
@@ -83,97 +72,59 @@ class Table:
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One column of a table: title, cells from the first row to the last, and how it is set.
-
-    Attributes:
-        values: numbers behind the cells, where the lowest is set in bold; None: nothing is marked.
-        ranked: texts by which numbers are alike, where the cells hold more; None: the cells.
-    """
+class Column(NamedTuple):
+    """One column of a table, from the first row to the last."""
 
     title: str
     cells: Sequence[str]
-    is_text: bool = False
-    may_wrap: bool = False
-    values: Sequence[float | None] | None = None
-    ranked: Sequence[str] | None = None
-
-    @classmethod
-    def of_metric(cls, rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Self:
-        """Return a metric of all rows in equal decimals, with the unit that they share."""
-        values = [row[metric] for row in rows]
-        unit = common_unit(rows) if metric in _WITH_UNIT else ""
-        return cls(
-            title=f"{METRIC_TITLES[metric]} {unit}".strip(),
-            cells=format_column(metric, values),
-            values=values if is_marked else None,
-        )
-
-    @classmethod
-    def of_number(cls, rows: Sequence[Row], key: str, title: str) -> Self:
-        """Return one value of all rows, each in the decimals that fit it."""
-        return cls(title=title, cells=[format_number(row[key]) for row in rows])
-
-    @classmethod
-    def of_share(cls, rows: Sequence[Row], key: str, title: str) -> Self:
-        """Return one share of all rows as percentages."""
-        return cls(title=title, cells=[format_percent(row[key]) for row in rows])
+    values: Sequence[float | None] = ()  # numbers, where the cell of the lowest is set in bold
+    ranked: Sequence[str] = ()  # texts by which numbers are alike, where the cells hold more
 
     def find_lowest(self) -> list[int]:
         """Return the rows that print the lowest value; none where fewer than two have one."""
-        values = self.values or ()
-        known = [row for row, value in enumerate(values) if value is not None]
+        known = [row for row, value in enumerate(self.values) if value is not None]
         if len(known) < 2:
             return []
         # What prints alike is marked alike: digits that nobody sees are no difference.
         texts = self.ranked or self.cells
-        lowest = texts[min(known, key=lambda row: values[row] or 0.0)]
+        lowest = texts[min(known, key=lambda row: self.values[row] or 0.0)]
         return [row for row in known if texts[row] == lowest]
 
 
-def build_table(
-    columns: Sequence[Column],
-    *,
-    caption: str = "",
-    highlighted: Iterable[int] = (),
-    notes: Sequence[str] = (),
-) -> Table:
-    """Return the table of some columns, all of one length."""
+def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN401
+    """Return the table of some columns, all of one length; ``layout`` is as in :class:`Table`."""
     return Table(
         header=[column.title for column in columns],
-        rows=list(zip(*(column.cells for column in columns), strict=True)),
-        caption=caption,
-        text_columns=frozenset(i for i, column in enumerate(columns) if column.is_text),
-        wrap_columns=frozenset(i for i, column in enumerate(columns) if column.may_wrap),
-        best_cells=frozenset(
-            (row, i) for i, column in enumerate(columns) for row in column.find_lowest()
-        ),
-        highlighted_rows=frozenset(highlighted),
-        notes=notes,
+        rows=[list(row) for row in zip(*(column.cells for column in columns), strict=True)],
+        best_cells={(row, i) for i, column in enumerate(columns) for row in column.find_lowest()},
+        **layout,
     )
 
 
 def tabulate(
     rows: Iterable[Any],
     cells: Mapping[str, Callable[[Any], str]],
-    *,
-    caption: str = "",
-    text_columns: Iterable[int] = (0,),
-    wrap_columns: Iterable[int] = (),
-    highlighted: Iterable[int] = (),
-    notes: Sequence[str] = (),
+    **layout: Any,  # noqa: ANN401
 ) -> Table:
     """Return a table with one line a row; ``cells`` maps a column title to what it shows."""
-    return Table(
-        header=list(cells),
-        rows=[[cell(row) for cell in cells.values()] for row in rows],
-        caption=caption,
-        text_columns=frozenset(text_columns),
-        wrap_columns=frozenset(wrap_columns),
-        highlighted_rows=frozenset(highlighted),
-        notes=notes,
-    )
+    return build_table(list_columns(list(rows), cells), **layout)
+
+
+def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> list[Column]:
+    """Return the columns of rows; ``cells`` maps a title to what the column shows of a row."""
+    return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
+
+
+def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Column:
+    """Return a metric of all rows in equal decimals, with the unit that they share."""
+    values = [row[metric] for row in rows]
+    title = title_metric(metric, common_unit(rows))
+    return Column(title, format_column(metric, values), values if is_marked else ())
+
+
+def title_metric(metric: str, unit: str) -> str:
+    """Return the title of a column: the metric, and the unit where it is measured in one."""
+    return f"{METRIC_TITLES[metric]} {unit if metric in _WITH_UNIT else ''}".strip()
 
 
 def common_unit(rows: Iterable[Row]) -> str:
@@ -207,10 +158,6 @@ def markdown_table(
             raise ValueError(
                 f"Markdown table: {len(line)} cells ({line!r}) for {len(columns)} columns"
             )
-    return "\n".join(_markdown_row(line) for line in lines)
-
-
-def _markdown_row(cells: Sequence[object]) -> str:
     # split() without arguments also drops line breaks and runs of spaces, which Markdown ignores.
-    texts = (" ".join(str(cell).replace("|", "\\|").split()) for cell in cells)
-    return "| " + " | ".join(texts) + " |"
+    texts = ([" ".join(str(cell).replace("|", "\\|").split()) for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in texts)

@@ -165,7 +165,7 @@ def part_table(parts: Explanation) -> Table:
         header=("", "weight", "prior", "correction", "level", f"adds, {parts.unit}"),
         rows=rows,
         caption=f"Parts of the mean of {parts.entity}",
-        highlighted_rows=frozenset({len(rows) - 1}),
+        highlighted=[len(rows) - 1],
         notes=[
             f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
             f"average over the day, levels by {parts.share('level'):.2f} %."

@@ -8,7 +8,6 @@ import pytest
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.method import BUDGETS
-from compevo_core.report.paper.cells import TableLine, error_table
 from compevo_core.report.paper.scores import (
     AGENTS,
     DATASETS,
@@ -27,6 +26,7 @@ from compevo_core.report.paper.scores import (
     skill_score,
     win_rate,
 )
+from compevo_core.report.paper.tables import TableLine, error_table
 from tests.support.report_samples import make_frame, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
