@@ -15,7 +15,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from compevo_core.data.arrays import FloatArray
@@ -174,8 +173,9 @@ def plot_day(day: ForecastDay) -> Figure:
 def _plot_series(axis: Axes, day: ForecastDay, entity: str) -> None:
     figure = chart_series(day, entity)
     lower: FloatArray = np.empty(0)
+    origin: Any = day.issued.origin.replace(tzinfo=None)
     for trace in figure["data"]:
-        times = [_find_day(moment) for moment in trace["x"]]
+        times: Any = [datetime.fromisoformat(moment) for moment in trace["x"]]
         values = np.array([np.nan if y is None else y for y in trace["y"]])
         # Weights differ between series, which share one legend.
         label = html.unescape(trace["name"]).partition(" (")[0]
@@ -188,16 +188,11 @@ def _plot_series(axis: Axes, day: ForecastDay, entity: str) -> None:
             axis.plot(times, values, linewidth=0.8 * line["width"], label=label, **style)
         lower = values
 
-    axis.axvline(_find_day(figure["layout"]["shapes"][0]["x0"]), color=HISTORY)
+    axis.axvline(origin, color=HISTORY)
     set_clock(axis, UTC)
     # A name from data may hold a dollar sign, which would begin a formula.
     axis.set_title(entity.replace("$", r"\$"))
     axis.set_ylabel(day.issued.unit.replace("$", r"\$"))
-
-
-def _find_day(moment: str) -> float:
-    """Return matplotlib's number of a day for the wall clock of a trace."""
-    return float(date2num(datetime.fromisoformat(moment)))  # type: ignore[no-untyped-call]
 
 
 def _read_fill(css: str) -> tuple[float, ...]:

@@ -76,11 +76,6 @@ DARK_COLOURS = {
 
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.5,
     "text.color": INK,
     "axes.labelcolor": MUTED,
@@ -89,7 +84,6 @@ THEME: Any = {
     "axes.edgecolor": GRID,
     "axes.grid": True,
     "grid.color": GRID,
-    "grid.linewidth": 0.8,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -102,7 +96,6 @@ THEME: Any = {
     "lines.linewidth": 1.7,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
-    "figure.dpi": 100,
     # A fixed salt gives the same element ids, so that the same figure gives the same bytes.
     "svg.hashsalt": "compevo",
     # Letters as outlines: the page looks the same where DejaVu Sans is not installed.
@@ -171,18 +164,20 @@ class Line:
 
 def plot_lines(
     lines: Sequence[Line],
+    alt: str,
     *,
     size: tuple[float, float],
     title: str = "",
     x_label: str = "",
     y_label: str = "",
-    is_counted: bool = False,
+    is_counted: bool = True,
     legend_columns: int = 3,
-) -> Axes:
+) -> Plot:
     """Plot lines on one axis in the project's look.
 
     Args:
         lines: lines without any value leave no entry in the legend.
+        alt: what the plot shows, in words.
         size: width and height in inches.
         title: above the axis.
         x_label: what is on the horizontal axis.
@@ -208,7 +203,7 @@ def plot_lines(
     if is_counted:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     add_legend(axis, columns=legend_columns)
-    return axis
+    return Plot(get_figure(axis), alt)
 
 
 def make_axis(width: float, height: float, **options: Any) -> Axes:  # noqa: ANN401 - of matplotlib

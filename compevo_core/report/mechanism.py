@@ -10,7 +10,7 @@ Text in a figure is read by plotly as a little HTML, so text from data is escape
 import html
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
@@ -28,6 +28,7 @@ from compevo_core.report.figures import (
     Line,
     Picture,
     Plot,
+    Style,
     add_legend,
     agent_style,
     get_figure,
@@ -293,7 +294,8 @@ def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
             for (agent,), part in sorted(agents.items())
         ]
         alt = f"reward of each of {len(lines)} agents of {method_name(method)}, {_seeds(part)}."
-        plots.append(_plot(lines, method_name(method), f"Line plot by round: {alt}", size=THIRD))
+        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
+        plots.append(plot_lines(lines, f"Line plot by round: {alt}", **look))
 
     # One scale, or a method of small rewards would look as restless as one of large ones.
     axes = [plot.figure.axes[0] for plot in plots]
@@ -315,7 +317,7 @@ def plot_news(rows: pl.DataFrame) -> list[Plot]:
     alt = f"Line plot of unique news a round by the agent's rank: {join_items(sizes)}."
     return [
         _plot_methods(rows, "unique_news", "Unique news of an agent in a round"),
-        _plot(lines, title, alt, x="rank of the agent"),
+        plot_lines(lines, alt, size=HALF, title=title, x_label="rank of the agent"),
     ]
 
 
@@ -327,19 +329,8 @@ def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> Plot:
         ends = f"from {line.y[0]:.3f} to {line.y[-1]:.3f}"
         texts.append(f"{method_name(method)} {ends} ({_seeds(part)})")
         lines.append(line)
-    return _plot(lines, title, f"Line plot by round: {title}; {join_items(texts)}.")
-
-
-def _plot(
-    lines: Sequence[Line],
-    title: str,
-    alt: str,
-    *,
-    size: tuple[float, float] = HALF,
-    x: str = "round",
-) -> Plot:
-    axis = plot_lines(lines, size=size, title=title, x_label=x, is_counted=True)
-    return Plot(get_figure(axis), alt)
+    alt = f"Line plot by round: {title}; {join_items(texts)}."
+    return plot_lines(lines, alt, size=HALF, title=title, x_label="round")
 
 
 def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:

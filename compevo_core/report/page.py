@@ -158,11 +158,22 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     sections += show("summary", "Summary", summaries=summarize_results(inputs))
     paired = [test for test in inputs.paired if not is_of_variant(test)]
     if tests or paired:
-        results = [_view_scope(inputs.rows, *scope) for scope in tests]
+        results = [
+            {
+                "table": headline_table(inputs.rows, *scope),
+                "bars": show_methods(inputs.rows, *scope),
+                "agents": agent_table(inputs.rows, *scope),
+            }
+            for scope in tests
+        ]
         table = paired_table(paired) if paired else None
         sections += show("results", "Results", scopes=results, paired=table)
-    quantiles = [_view_quantiles(inputs.rows, *scope) for scope in tests]
-    if shown := [view for view in quantiles if view["table"] is not None]:
+    quantiles = [(quantile_table(inputs.rows, *scope), scope) for scope in tests]
+    if shown := [
+        {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
+        for table, scope in quantiles
+        if table is not None
+    ]:
         sections += show("how-sure", "Uncertainty", scopes=shown)
     if regions := _list_regions(inputs.rows, tests):
         sections += show("regions", "Results by region", tables=regions)
@@ -172,7 +183,11 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     sections += build_run_sections(inputs.runs)
     if groups := list_groups(inputs):
         sections += show("mechanism", "Mechanism", groups=groups)
-    if variants := _list_variants(inputs):
+    ablated = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
+    if variants := [
+        {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
+        for name in ablated
+    ]:
         sections += show("ablation", "Ablation and controls", datasets=variants)
     if has_rows:
         papers = [
@@ -202,21 +217,6 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     return sections + show("terms", "Glossary")
 
 
-def _view_scope(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Any]:
-    return {
-        "table": headline_table(rows, dataset, subset),
-        "bars": show_methods(rows, dataset, subset),
-        "agents": agent_table(rows, dataset, subset),
-    }
-
-
-def _view_quantiles(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Any]:
-    return {
-        "table": quantile_table(rows, dataset, subset),
-        "reliability": show_reliability(rows, dataset, subset),
-    }
-
-
 def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
     tables = (
         region_table(rows, dataset, subset, metric, label)
@@ -224,11 +224,3 @@ def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
         for metric, label in REGION_METRICS
     )
     return [table for table in tables if table is not None]
-
-
-def _list_variants(inputs: ReportInputs) -> list[dict[str, Any]]:
-    rows = select_pooled(inputs.rows, ablation=True)
-    return [
-        {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
-        for name in rows.get_column("dataset").unique(maintain_order=True)
-    ]

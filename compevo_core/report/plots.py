@@ -58,7 +58,7 @@ from compevo_core.report.rows import (
     select_pooled,
     select_scope,
 )
-from compevo_core.report.tables import Row, common_unit
+from compevo_core.report.tables import common_unit
 from compevo_core.report.wording import (
     RECALIBRATED,
     format_number,
@@ -71,6 +71,7 @@ from compevo_core.report.wording import (
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 # More lines of reliability than this cannot be distinguished.
 MOST_LINES = 6
+_MARKED: Style = {"marker": "o", "markersize": 3.5}
 
 
 def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
@@ -139,30 +140,23 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         f"Share of actual values below each quantile against its level for {name}; a line on the "
         "diagonal is right, a flatter one has too narrow bands."
     )
-    caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
-    return Picture([Plot(plot_reliability(records), alt)], caption=caption)
-
-
-def plot_reliability(records: Sequence[Row]) -> Figure:
-    """Plot a line for each method through the shares of its levels."""
-    diagonal = Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})
-    lines = [
-        Line(
-            list(BELOW_COLUMNS),
-            [row[name] for name in BELOW_COLUMNS.values()],
-            method_style(row["method"]) | {"marker": "o", "markersize": 3.5, "linewidth": 1.7},
-        )
-        for row in records
-    ]
-    axis = plot_lines(
-        [diagonal, *lines],
+    lines = [Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
+    for row in records:
+        shares = [row[name] for name in BELOW_COLUMNS.values()]
+        style = method_style(row["method"]) | _MARKED | {"linewidth": 1.7}
+        lines.append(Line(list(BELOW_COLUMNS), shares, style))
+    plot = plot_lines(
+        lines,
+        alt,
         size=(4.6, 4.4),
         x_label="level of the quantile",
         y_label="share of actual values below it",
+        is_counted=False,
         legend_columns=1,
     )
-    axis.set(xlim=(0, 1), ylim=(0, 1))
-    return get_figure(axis)
+    plot.figure.axes[0].set(xlim=(0, 1), ylim=(0, 1))
+    caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
+    return Picture([plot], caption=caption)
 
 
 def plot_errors(
@@ -193,27 +187,8 @@ def plot_errors(
 
 
 def show_panel(panel: ForecastPanel) -> Picture:
-    """Return a forecast window as a picture with its caption."""
-    zone = find_zone(panel)
-    start = f"{panel.origin_utc.astimezone(zone):%d %b %Y, %H:%M} {zone.tzname(None)}"
-    scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
-    methods = join_items([method_name(name) for name in panel.forecasts])
-    alt = (
-        f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, "
-        f"then the actual values and the forecasts by {methods}."
-    )
-    caption = f"{panel.entity}, from {start}. {scope}."
-    return Picture([Plot(plot_panel(panel), alt)], caption=caption)
-
-
-def find_zone(panel: ForecastPanel) -> timezone:
-    """Return the clock of a panel: NEM time for the electricity market, UTC for everything else."""
-    return NEM_TIME if panel.dataset == "electricity" else UTC
-
-
-def plot_panel(panel: ForecastPanel) -> Figure:
-    """Plot the history, the actual values and each method's forecast on the panel's clock."""
-    zone = find_zone(panel)
+    """Return a forecast window on its clock: history, actual values and each method's forecast."""
+    zone = NEM_TIME if panel.dataset == "electricity" else UTC
     step = timedelta(minutes=panel.step_minutes)
     origin = panel.origin_utc.astimezone(zone)
     # The history ends one step before the origin, which is the start of the first forecast step.
@@ -230,12 +205,20 @@ def plot_panel(panel: ForecastPanel) -> Figure:
         dash: Style = {} if method == HIGHLIGHTED_METHOD else {"linestyle": (0, (4, 2))}
         lines.append(Line(ahead, panel.forecasts[method], method_style(method) | dash))
 
-    axis = plot_lines(lines, size=(5.2, 2.8), y_label=panel.unit, legend_columns=5)
+    start = f"{origin:%d %b %Y, %H:%M} {zone.tzname(None)}"
+    methods = join_items([method_name(name) for name in panel.forecasts])
+    alt = (
+        f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, "
+        f"then the actual values and the forecasts by {methods}."
+    )
+    plot = plot_lines(lines, alt, size=(5.2, 2.8), y_label=panel.unit, legend_columns=5)
+    (axis,) = plot.figure.axes
     # The line marks the origin: everything right of it was unknown to the models.
     axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
     axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
     set_clock(axis, zone)
-    return get_figure(axis)
+    scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
+    return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
 
 
 # Height of one more row of the legend, so that it does not flatten the plot.
@@ -249,7 +232,6 @@ LOSSES: Mapping[str, Style] = {
     "loss_prune": {"label": "pruning", "color": PURPLE},
     "loss_own": {"label": "own errors of agents", "color": GOLD},
 }
-_MARKED: Style = {"marker": "o", "markersize": 3.5}
 # Validation is measured in some rounds only, so its points are marked.
 ERRORS: Mapping[str, Style] = {
     "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
@@ -370,22 +352,19 @@ def _plot(
     legend_columns: int = 3,
 ) -> Plot:
     """Plot lines over the axis of rounds, and describe the plot."""
-    axis = plot_lines(
-        lines,
-        size=size,
-        title=title,
-        x_label="round",
-        is_counted=True,
-        legend_columns=legend_columns,
-    )
-    if key in SIGNED:
-        axis.axhline(0.0, color=INK, linewidth=0.8)
-
     who = "one line an agent, " if key in OF_AGENTS else ""
     length = f"{run.agents} agents over {len(run.rounds)} rounds"
     boundary = run.first_evolving_round
     if boundary is not None:
+        length += f", the first {boundary} of them supervised"
+    alt = f"Line plot by round: {title}, {who}{length}."
+    look: Style = {"size": size, "title": title, "x_label": "round"}
+    plot = plot_lines(lines, alt, legend_columns=legend_columns, **look)
+
+    (axis,) = plot.figure.axes
+    if key in SIGNED:
+        axis.axhline(0.0, color=INK, linewidth=0.8)
+    if boundary is not None:
         # Between the last supervised round and the first one after it.
         axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
-        length += f", the first {boundary} of them supervised"
-    return Plot(get_figure(axis), f"Line plot by round: {title}, {who}{length}.")
+    return plot

@@ -5,7 +5,7 @@ does not: the numbers (``compevo_core.forecast``), charts (``report.day_charts``
 (``templates/tomorrow.html``). Logics and news are untrusted text, which the templates escape.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,6 @@ from compevo_core.evaluation.issued_scores import measure_skill
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.day_summary import (
     BAND_80,
-    DaySummary,
     choose_decimals,
     format_start,
     select_band,
@@ -28,7 +27,7 @@ from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.day_charts import MOST_SERIES, chart_series, plot_day
 from compevo_core.report.figures import Picture, Plot
 from compevo_core.report.inputs import ForecastDay
-from compevo_core.report.tables import Table
+from compevo_core.report.tables import Table, tabulate
 from compevo_core.report.wording import MISSING, method_name, shorten_hash
 
 MOST_CHARTS = 12
@@ -63,15 +62,15 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
 
 
 def _list_facts(issued: IssuedForecast) -> list[tuple[str, str]]:
-    facts, zone = issued.facts, issued.zone
+    facts = issued.facts
 
     def show(moment: str | None) -> str:
         if moment is None:
             return "none"
-        return f"{datetime.fromisoformat(moment).astimezone(zone):%d %b %Y, %H:%M}"
+        return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
 
     return [
-        ("times are in", str(zone.tzname(None))),
+        ("times are in", str(issued.zone.tzname(None))),
         ("values known until", show(facts["information_until"])),
         ("issued", show(facts["issued_at"])),
         ("newest article", show(facts.get("newest_candidate"))),
@@ -92,17 +91,8 @@ def _view_series(day: ForecastDay, entity: str) -> Mapping[str, Any]:
         "The table above holds the numbers.",
         "figure": chart_series(day, entity),
         "parts": part_table(parts),
-        "agents": [
-            {
-                "agent": part.agent,
-                "logic": part.logic,
-                "articles": [
-                    (f"{item.available_at.astimezone(zone):%d %b, %H:%M}", item.domain, item.title)
-                    for item in part.articles
-                ],
-            }
-            for part in parts.parts
-        ],
+        "agents": parts.parts,
+        "zone": zone,
     }
 
 
@@ -116,51 +106,47 @@ def day_table(issued: IssuedForecast) -> Table:
         note += f" The change from yesterday is over its steps up to {until:%H:%M}."
 
     unit = issued.unit
-    return Table(
-        header=[
-            *("series", f"mean, {unit}", f"80 % band, {unit}", f"peak, {unit}"),
-            *("against yesterday", f"published, {unit}"),
-        ],
-        rows=[_list_cells(issued, day, decimals) for day in days],
+    return tabulate(
+        days,
+        {
+            "series": lambda day: day.entity,
+            f"mean, {unit}": lambda day: _show(day.mean, decimals),
+            f"80 % band, {unit}": lambda day: (
+                MISSING
+                if day.low is None
+                else f"{_show(day.low, decimals)} to {_show(day.high, decimals)}"
+            ),
+            f"peak, {unit}": lambda day: (
+                f"{_show(day.peak, decimals)} at {format_start(issued, day.peak_at)}"
+            ),
+            "against yesterday": lambda day: (
+                MISSING if day.change_pct is None else f"{day.change_pct:+.1f} %"
+            ),
+            f"published, {unit}": lambda day: _show(day.published, decimals),
+        },
         caption=f"{issued.origin:%A %d %B %Y}: means over the day, and its highest step",
         notes=[note],
     )
 
 
-def _list_cells(issued: IssuedForecast, day: DaySummary, decimals: int) -> list[str]:
-    low, high = _show(day.low, decimals), _show(day.high, decimals)
-    return [
-        day.entity,
-        _show(day.mean, decimals),
-        MISSING if day.low is None else f"{low} to {high}",
-        f"{_show(day.peak, decimals)} at {format_start(issued, day.peak_at)}",
-        MISSING if day.change_pct is None else f"{day.change_pct:+.1f} %",
-        _show(day.published, decimals),
-    ]
-
-
 def part_table(parts: Explanation) -> Table:
     """Return a row for each agent: weight, prior, correction, level, what it adds; and the sum."""
     decimals = choose_decimals([float(np.abs(parts.forecast).max())])
-
-    def list_means(prior: FloatArray, moves: Sequence[FloatArray], total: FloatArray) -> list[str]:
-        changes = [_show(float(move.mean()), decimals, "+") for move in moves]
-        return [
-            _show(float(prior.mean()), decimals),
-            *changes,
-            _show(float(total.mean()), decimals),
-        ]
-
-    rows = [
-        [
+    lines: list[tuple[Any, ...]] = [
+        (
             f"agent {part.agent}",
             f"{100 * float(part.weights.mean()):.1f} %",
-            *list_means(part.prior, (part.correction, part.level), part.contribution),
-        ]
+            *(part.prior, part.correction, part.level, part.contribution),
+        )
         for part in parts.parts
     ]
-    moves = (parts.weigh("correction"), parts.weigh("level"))
-    rows.append(["weighted sum", "", *list_means(parts.weigh("prior"), moves, parts.forecast)])
+    sums = [parts.weigh(name) for name in ("prior", "correction", "level")]
+    lines.append(("weighted sum", "", *sums, parts.forecast))
+    signs = ("", "+", "+", "")
+    rows = [
+        [name, weight, *(_show(v.mean(), decimals, s) for v, s in zip(values, signs, strict=True))]
+        for name, weight, *values in lines
+    ]
     return Table(
         header=("", "weight", "prior", "correction", "level", f"adds, {parts.unit}"),
         rows=rows,
@@ -176,12 +162,11 @@ def part_table(parts: Explanation) -> Table:
 def before_table(day: ForecastDay) -> Table | None:
     """Return how the forecast of the day before did by series; None where nothing is known."""
     before = day.before
-    rows = [
-        _score_series(before, entity, truth)
-        for entity in (before.entities if before else ())
-        if before is not None and (truth := day.find_truth(before, entity)) is not None
-    ]
-    if before is None or not rows:
+    if before is None:
+        return None
+    truths = {entity: day.find_truth(before, entity) for entity in before.entities}
+    rows = [_score(before, entity, y) for entity, y in truths.items() if y is not None]
+    if not rows:
         return None
     return Table(
         header=(
@@ -193,25 +178,19 @@ def before_table(day: ForecastDay) -> Table | None:
     )
 
 
-def _score_series(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
-    points = issued.select_points(entity)
-    error = points[METHOD] - truth
-    mae = float(np.nanmean(np.abs(error)))
-    decimals = choose_decimals([mae])
-
-    published, inside = None, MISSING
-    if PUBLISHED in points:
-        published = float(np.nanmean(np.abs(points[PUBLISHED] - truth)))
-    band = select_band(issued, entity, BAND_80)
+def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
+    points, band = issued.select_points(entity), select_band(issued, entity, BAND_80)
+    errors = {name: points[name] - truth for name in (METHOD, PUBLISHED) if name in points}
+    maes = {name: float(np.nanmean(np.abs(error))) for name, error in errors.items()}
+    decimals = choose_decimals([maes[METHOD]])
+    inside = MISSING
     if band is not None:
-        known = np.isfinite(truth)
-        is_inside = (band[0] <= truth) & (truth <= band[1])
-        inside = f"{100 * float(is_inside[known].mean()):.0f} %"
+        is_inside = ((band[0] <= truth) & (truth <= band[1]))[np.isfinite(truth)]
+        inside = f"{100 * float(is_inside.mean()):.0f} %"
     return [
         entity,
-        _show(float(np.nanmean(error)), decimals, "+"),
-        _show(mae, decimals),
-        _show(published, decimals),
+        _show(float(np.nanmean(errors[METHOD])), decimals, "+"),
+        *(_show(maes.get(name), decimals) for name in (METHOD, PUBLISHED)),
         inside,
     ]
 
@@ -236,24 +215,17 @@ def skill_table(day: ForecastDay) -> Table | None:
         note += f" {100 * covered:.0f} % of the measured values lie inside the 80 % band."
 
     unit = day.issued.unit
-    return Table(
-        header=(
-            "reference",
-            f"its MAE, {unit}",
-            f"MAE of CompEvo, {unit}",
-            "gain of CompEvo",
-            "days",
-        ),
-        rows=[
-            [
-                method_name(row["reference"]),
-                _show(row["reference_mae"], decimals),
-                _show(row["mae"], decimals),
-                f"{100 * row['skill']:+.1f} %" if row["reference_mae"] else MISSING,
-                str(row["n_days"]),
-            ]
-            for row in pooled.iter_rows(named=True)
-        ],
+    return tabulate(
+        pooled.iter_rows(named=True),
+        {
+            "reference": lambda row: method_name(row["reference"]),
+            f"its MAE, {unit}": lambda row: _show(row["reference_mae"], decimals),
+            f"MAE of CompEvo, {unit}": lambda row: _show(row["mae"], decimals),
+            "gain of CompEvo": lambda row: (
+                f"{100 * row['skill']:+.1f} %" if row["reference_mae"] else MISSING
+            ),
+            "days": lambda row: str(row["n_days"]),
+        },
         caption=f"Issued forecasts of the {SKILL_DAYS} days to {last:%d %b %Y}",
         notes=[note],
     )

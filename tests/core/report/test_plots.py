@@ -14,9 +14,9 @@ from compevo_core.report.plots import (
     SELECTION,
     THEORY,
     plot_losses,
-    plot_panel,
     plot_updates,
     plot_values,
+    show_panel,
 )
 from tests.support.report_samples import make_frame, make_inputs, make_panel, make_row, make_run
 
@@ -27,7 +27,8 @@ PLOTS = (plot_losses, plot_updates, partial(plot_values, titles=VALUES))
 def test_every_method_of_a_forecast_panel_stands_in_the_legend_within_the_figure():
     values = next(iter(make_panel().forecasts.values()))
     methods = ("persistence", "calendar-ridge", "gbm", "published-error-gbm", "blend", "compevo")
-    figure = plot_panel(make_panel(forecasts=dict.fromkeys(methods, values)))
+    panel = make_panel(forecasts=dict.fromkeys(methods, values))
+    figure = show_panel(panel).plots[0].figure
     figure.draw_without_rendering()
 
     legend = figure.legends[0]

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
-from compevo_core.report.plots import plot_mae, plot_reliability, show_reliability
+from compevo_core.report.plots import plot_mae, show_reliability
 from compevo_core.report.result_tables import (
     agent_table,
     headline_table,
@@ -14,7 +14,6 @@ from compevo_core.report.result_tables import (
     list_variant_tables,
     paired_table,
     quantile_table,
-    rank_by_pinball,
     region_table,
     short_table,
     variant_test_table,
@@ -269,7 +268,7 @@ def test_rows_without_quantiles_make_no_table_and_no_picture() -> None:
 
 def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows() -> None:
     rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
-    figure = plot_reliability(rank_by_pinball(rows, *SCOPE))
+    figure = show_reliability(rows, *SCOPE).plots[0].figure
     diagonal, *lines = figure.axes[0].lines
     assert list(diagonal.get_xdata()) == [0, 1]
     by_label = {str(line.get_label()): line for line in lines}
