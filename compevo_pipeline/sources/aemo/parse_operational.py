@@ -11,10 +11,12 @@ of its first record. Of each issue the intervals that begin within two days are 
 day can use later ones.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Mapping
+from datetime import UTC, timedelta
+from typing import Annotated
 
 import polars as pl
+from pydantic import AfterValidator, BaseModel, Field
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.errors import SchemaDrift
@@ -26,7 +28,7 @@ from compevo_pipeline.sources.aemo.parse_tables import (
     read_report,
 )
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.decode import read_json
+from compevo_pipeline.sources.common.decode import Day, Moment, Number, check_document, read_json
 from compevo_pipeline.sources.common.nem import (
     DEMAND_UNIT,
     DEMAND_VARIABLE,
@@ -62,9 +64,41 @@ QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
 
 _REPORT_QUANTILES = {f"OPERATIONAL_DEMAND_{field.upper()}": q for field, q in QUANTILES.items()}
 _ROOFTOP_MEDIAN = "POWERPOE50"
-_KEY = ["REGIONID", "INTERVAL_DATETIME"]
+_KEY = ("REGIONID", "INTERVAL_DATETIME")
 _NO_DEMAND_MW = 1e9
 """Above every demand there can be; a number of hundreds of digits fits no column."""
+
+
+_Values = Annotated[
+    list[Annotated[Number, Field(gt=-_NO_DEMAND_MW, lt=_NO_DEMAND_MW)] | None],
+    Field(min_length=PERIODS_PER_DAY, max_length=PERIODS_PER_DAY),
+]
+
+
+class _Demand(BaseModel):
+    intervals: list[str]
+    actual: _Values
+    poe10: _Values
+    poe50: _Values
+    poe90: _Values
+
+
+class _Solar(BaseModel):
+    intervals: list[str]
+    poe50: _Values
+
+
+def _check_regions(regions: dict[str, object]) -> dict[str, object]:
+    # A missing region would be a silent gap in its series.
+    if set(regions) != set(REGIONS):
+        raise ValueError(f"holds {sorted(regions)}, expected {list(REGIONS)}")
+    return regions
+
+
+class _Day(BaseModel):
+    tradingDate: Day
+    forecastIssuedAt: Moment
+    regions: Annotated[dict[str, dict[str, object]], AfterValidator(_check_regions)]
 
 
 def parse_operational(raw: RawFile) -> pl.DataFrame:
@@ -91,7 +125,7 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
     variable = pl.when(is_actual).then(pl.lit(DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
     return build_series_frame(
-        _read_day(raw, "demand", (ACTUAL, *QUANTILES)),
+        _read_day(raw, "demand", _Demand),
         raw,
         series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
         variable=variable,
@@ -121,7 +155,7 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
         return pl.DataFrame(schema=PUBLISHED_SCHEMA)
     else:
         names = QUANTILES
-        rows = _read_day(raw, "demand", (ACTUAL, *names)).filter(pl.col("field") != ACTUAL)
+        rows = _read_day(raw, "demand", _Demand).filter(pl.col("field") != ACTUAL)
         rows = rows.rename({"region": "entity"})
 
     quantile = pl.col("field").replace_strict(names, return_dtype=pl.Float64)
@@ -141,7 +175,7 @@ def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
     elif report:
         return pl.DataFrame(schema=STEP_COVARIATE_SCHEMA)
     else:
-        rows = _read_day(raw, "rooftopPv", ["poe50"]).rename({"region": "entity"})
+        rows = _read_day(raw, "rooftopPv", _Solar).rename({"region": "entity"})
 
     named = rows.with_columns(pl.lit(ROOFTOP_PV_COVARIATE).alias("name"))
     return _select(named, raw, STEP_COVARIATE_SCHEMA)
@@ -189,102 +223,40 @@ def _select(rows: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType])
     return labelled.select(pl.col(name).cast(kind) for name, kind in schema.items())
 
 
-def _read_day(raw: RawFile, part: str, fields: Sequence[str]) -> pl.DataFrame:
+def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
     """Read one trading day: 48 rows a region and field.
 
     Args:
         raw: the day's file.
         part: ``demand``, which every region must have, or ``rooftopPv``, which may be missing.
-        fields: fields of it to read.
+        kind: its structure.
 
     Returns:
         Columns ``region``, ``field``, ``value`` in MW, ``start_utc`` and ``available_at`` (UTC).
     """
-    document = _read_object(raw, read_json(raw.content, raw.name), "the document")
-    day = _read_date(raw, document.get("tradingDate"))
-    issued_at = _read_moment(raw, document.get("forecastIssuedAt"), "forecastIssuedAt")
+    day = check_document(read_json(raw.content, raw.name), raw.name, _Day)
+    midnight = pl.lit(day.tradingDate).cast(pl.Datetime("us"))
+    ends = midnight + pl.duration(minutes=30 * (pl.int_range(PERIODS_PER_DAY) + 1))
+    intervals = pl.select(ends.dt.strftime("%Y-%m-%dT%H:%M+10:00")).to_series().to_list()
 
-    regions = _read_object(raw, document.get("regions"), "regions")
-    # A missing region would be a silent gap in its series.
-    if set(regions) != set(REGIONS):
-        raise _drift(raw, "regions", f"holds {sorted(regions)}, expected {list(REGIONS)}")
-
-    columns: dict[str, list[object]] = {"region": [], "field": [], "value": []}
+    rows: list[tuple[str, str, list[float | None]]] = []
     for region in REGIONS:
-        path = f"regions.{region}.{part}"
-        parts = _read_object(raw, regions[region], f"regions.{region}")
-        if part != "demand" and not parts.get(part):
+        if part != "demand" and not day.regions[region].get(part):
             continue
-        measure = _read_object(raw, parts.get(part), path)
-        _check_intervals(raw, measure.get("intervals"), day, f"{path}.intervals")
+        place = ("regions", region, part)
+        measure = dict(check_document(day.regions[region].get(part), raw.name, kind, *place))
+        if measure.pop("intervals") != intervals:
+            raise SchemaDrift(
+                f"{raw.name}, at {'.'.join(place)}.intervals: not the {PERIODS_PER_DAY} half-hours "
+                f"that end {intervals[0]} to {intervals[-1]}; fetch the day again"
+            )
+        rows += [(region, field, values) for field, values in measure.items()]
 
-        for field in fields:
-            columns["region"].append(region)
-            columns["field"].append(field)
-            columns["value"].append(_read_values(raw, measure.get(field), f"{path}.{field}"))
-
-    days = pl.DataFrame(
-        columns, schema={"region": pl.String, "field": pl.String, "value": pl.List(pl.Float64)}
-    )
+    schema = {"region": pl.String(), "field": pl.String(), "value": pl.List(pl.Float64())}
+    days = pl.DataFrame(rows, schema=schema, orient="row").explode("value")
     # Every list has exactly 48 values, so the row number gives the half-hour.
-    period = pl.int_range(pl.len()).mod(PERIODS_PER_DAY)
-    midnight_utc = pl.lit(day.replace(tzinfo=UTC) - NEM_OFFSET)
-    return days.explode("value").with_columns(
-        (midnight_utc + pl.duration(minutes=30 * period)).alias("start_utc"),
-        pl.lit(issued_at).alias("available_at"),
-    )
-
-
-def _check_intervals(raw: RawFile, intervals: object, day: datetime, path: str) -> None:
-    ends = [day + (period + 1) * HALF_HOUR for period in range(PERIODS_PER_DAY)]
-    expected = [f"{end:%Y-%m-%dT%H:%M}+10:00" for end in ends]
-    if intervals != expected:
-        raise _drift(
-            raw, path, f"is not the 48 half-hours that end {expected[0]} to {expected[-1]}"
-        )
-
-
-def _read_values(raw: RawFile, values: object, path: str) -> list[float | None]:
-    if not isinstance(values, list) or len(values) != PERIODS_PER_DAY:
-        raise _drift(raw, path, f"is not a list of {PERIODS_PER_DAY} values")
-
-    for index, value in enumerate(values):
-        # A JSON true is an int to Python, and 1e999 a number.
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and abs(value) < _NO_DEMAND_MW):
-            raise _drift(raw, f"{path}[{index}]", f"is {str(value)[:40]!r}, not a number of MW")
-    return values
-
-
-def _read_object(raw: RawFile, value: object, path: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise _drift(raw, path, f"is {type(value).__name__}, not an object")
-    return value
-
-
-def _read_date(raw: RawFile, value: object) -> datetime:
-    try:
-        day = date.fromisoformat(str(value))
-        # The half-hours of the last day that Python knows end on a day that it does not.
-        _ = day + timedelta(days=1)
-    except (ValueError, OverflowError) as error:
-        raise _drift(raw, "tradingDate", f"is {value!r}, not YYYY-MM-DD") from error
-    return datetime(day.year, day.month, day.day)  # noqa: DTZ001  # NEM time, as published
-
-
-def _read_moment(raw: RawFile, value: object, path: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(str(value))
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise _drift(raw, path, f"is {value!r}, not a timestamp with an offset") from error
-
-    raise _drift(raw, path, f"is {value!r}, a timestamp without an offset")
-
-
-def _drift(raw: RawFile, path: str, problem: str) -> SchemaDrift:
-    return SchemaDrift(
-        f"{raw.name}, at {path}: {problem}; fetch the day again; extend the parser if the format "
-        "changed"
+    start = midnight + pl.duration(minutes=30 * pl.int_range(pl.len()).mod(PERIODS_PER_DAY))
+    return days.with_columns(
+        (start - NEM_OFFSET).dt.replace_time_zone("UTC").alias("start_utc"),
+        pl.lit(day.forecastIssuedAt.astimezone(UTC)).alias("available_at"),
     )

@@ -174,7 +174,7 @@ def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
     """
     # AEMO writes the table's name in the file name, in capitals or not.
     is_dispatch = "DISPATCHREGIONSUM" in raw.name.upper()
-    keys = ["REGIONID", "SETTLEMENTDATE"]
+    keys = ("REGIONID", "SETTLEMENTDATE")
     runs = ["INTERVENTION"] if is_dispatch else []
 
     # The archive's copies were filtered by row, so the footer counts more lines than there are.

@@ -19,7 +19,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
+from typing import Annotated, TypeVar
+
+from pydantic import AwareDatetime, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from compevo_core.errors import SchemaDrift, SourceTransient
 
@@ -31,6 +35,20 @@ MAX_UNPACKED_BYTES = 512 * 2**20
 
 Member = tuple[str, bytes]
 """Name and content of one file inside an archive."""
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite number of JSON; neither a truth value nor a text."""
+
+_ISO = BeforeValidator(lambda value: datetime.fromisoformat(str(value)))
+Day = Annotated[date, _ISO, Field(gt=date(1900, 1, 1), lt=date(2200, 1, 1))]
+Moment = Annotated[
+    AwareDatetime,
+    _ISO,
+    Field(gt=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC)),
+]
+"""A day and a time with its offset, as ISO 8601 writes them; pydantic alone takes numbers too."""
+
+_Kind = TypeVar("_Kind")
 
 UTF8_BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -150,6 +168,23 @@ def read_json(content: bytes, name: str) -> object:
             "fetch the file again"
         )
     return document
+
+
+def check_document(document: object, name: str, kind: type[_Kind], *within: str) -> _Kind:
+    """Return a decoded JSON document, or the part of one ``within`` those keys, as ``kind``.
+
+    Raises:
+        SchemaDrift: it has another structure; names the first place, what is wrong and the value.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(document)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, (*within, *fault["loc"]))) or "the document"
+        raise SchemaDrift(
+            f"{name}, at {place}: {fault['msg']} (it is {str(fault['input'])[:40]!r}); "
+            "fetch the file again; extend the parser if the format changed"
+        ) from error
 
 
 def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, int]:

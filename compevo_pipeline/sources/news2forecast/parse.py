@@ -16,16 +16,18 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import polars as pl
+from pydantic import BaseModel, Field
 
 from compevo_core.data.schemas import BENCHMARK_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.decode import read_json, read_text
+from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
 
@@ -36,8 +38,6 @@ DOMAIN = "n2f"
 
 STATES = ("NSW", "QLD", "SA", "TAS", "VIC")
 HISTORY = "The historical load data is: "
-FIELDS = ("instruction", "input", "output")
-
 _HASH_DIGITS = 24
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NO_NEWS = re.compile(
@@ -83,6 +83,15 @@ _DATED_NEWS = re.compile(
     r"(?=On \d{4}-\d\d-\d\d, in the state of |No relevant news available for |$)",
     re.DOTALL,
 )
+
+
+class _Sample(BaseModel):
+    instruction: str
+    input: str
+    output: str
+
+
+_Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +173,14 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
         # The prompt was matched first, so a changed wording is named before a missing number.
-        inputs = sample["instruction"].removeprefix(HISTORY)
+        inputs = sample.instruction.removeprefix(HISTORY)
         rows.append(
             {
                 "record": record,
                 "entity": f"{match['region']}1",
                 "target_date": _read_date(raw, record, match["target"]),
                 "x": _read_numbers(raw, record, "instruction", inputs),
-                "y": _read_numbers(raw, record, "output", sample["output"]),
+                "y": _read_numbers(raw, record, "output", sample.output),
                 "source": raw.label,
             }
         )
@@ -349,29 +358,14 @@ def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_
         ) from error
 
 
-def _read_samples(raw: RawFile) -> list[dict[str, str]]:
-    document = read_json(raw.content, raw.name)
-    if not isinstance(document, list) or not document:
-        raise SchemaDrift(
-            f"{raw.name}: not a non-empty list of samples; "
-            "check whether this is a News2Forecast data file"
-        )
-
-    for record, sample in enumerate(document):
-        is_text = isinstance(sample, dict) and all(
-            isinstance(sample.get(field), str) for field in FIELDS
-        )
-        if not is_text:
-            raise SchemaDrift(
-                f"{raw.name}, sample {record}: not texts {', '.join(FIELDS)}; fetch the file again"
-            )
-    return document
+def _read_samples(raw: RawFile) -> list[_Sample]:
+    return check_document(read_json(raw.content, raw.name), raw.name, _Samples)
 
 
-def _match_prompt(raw: RawFile, record: int, sample: dict[str, str]) -> re.Match[str]:
-    match = _PROMPT.match(sample["input"])
+def _match_prompt(raw: RawFile, record: int, sample: _Sample) -> re.Match[str]:
+    match = _PROMPT.match(sample.input)
     is_known = match is not None and match["region"] in STATES
-    if match is None or not is_known or not sample["instruction"].startswith(HISTORY):
+    if match is None or not is_known or not sample.instruction.startswith(HISTORY):
         raise SchemaDrift(
             f"{raw.name}, sample {record}: the prompt's wording changed; "
             "extend the pattern in news2forecast.parse"

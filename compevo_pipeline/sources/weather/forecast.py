@@ -16,11 +16,11 @@ the mean of the hour that ends at its stamp. Free use is non-commercial; the dat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from math import isfinite
 from pathlib import Path
+from typing import Annotated, Literal
 
 import polars as pl
+from pydantic import BaseModel, Field
 
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.errors import (
@@ -31,7 +31,7 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
-from compevo_pipeline.sources.common.decode import read_json
+from compevo_pipeline.sources.common.decode import Number, check_document, read_json
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
 from compevo_pipeline.sources.sample_archive import read_product
@@ -97,6 +97,24 @@ VARIABLES = (
         is_hour_mean=True,
     ),
 )
+
+
+class _Hourly(BaseModel):
+    time: list[str] = Field(min_length=1)
+    temperature_2m: list[Number | None]
+    wind_speed_10m: list[Number | None]
+    shortwave_radiation: list[Number | None]
+
+
+class _Place(BaseModel):
+    latitude: Number
+    longitude: Number
+    utc_offset_seconds: Literal[0]
+    hourly: _Hourly
+    hourly_units: dict[str, object]
+
+
+_Places = Annotated[list[_Place], Field(min_length=len(PLACES), max_length=len(PLACES))]
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -165,11 +183,9 @@ def parse(raw: RawFile) -> pl.DataFrame:
         raise SourceRejected(
             f"{raw.name}: Open-Meteo answers {str(document.get('reason'))[:200]!r}"
         )
-    if not isinstance(document, list) or len(document) != len(PLACES):
-        raise _drift(raw, f"not a list of {len(PLACES)} places")
-
+    answers = check_document(document, raw.name, _Places)
     places = [
-        _parse_place(raw, region, answer) for region, answer in zip(PLACES, document, strict=True)
+        _parse_place(raw, region, place) for region, place in zip(PLACES, answers, strict=True)
     ]
     rows = pl.concat(places).filter(
         # A stamp before the run is no forecast of it.
@@ -255,27 +271,32 @@ def _read_run_time(raw: RawFile) -> datetime:
         raise _drift(raw, f"its name is not of the form {NAME_FORMAT}") from error
 
 
-def _parse_place(raw: RawFile, region: str, answer: object) -> pl.DataFrame:
+def _parse_place(raw: RawFile, region: str, place: _Place) -> pl.DataFrame:
     """Return entity, name, start_utc and value of every variable at one place."""
-    place = _read_object(raw, answer, f"the place of {region}")
-    _check_place(raw, region, place)
-    hourly = _read_object(raw, place.get("hourly"), f"hourly of {region}")
-    units = _read_object(raw, place.get("hourly_units"), f"hourly_units of {region}")
-    stamps = _read_stamps(raw, hourly.get("time"))
+    # Answers come in the order of the places that were asked for, each with its grid point.
+    for asked, given in zip(PLACES[region], (place.latitude, place.longitude), strict=True):
+        if abs(given - asked) > _FARTHEST_DEGREES:
+            raise _drift(raw, f"{given} degrees are not near {asked}, the place of {region}")
+
+    lists = dict(place.hourly)
+    if len({len(values) for values in lists.values()}) > 1:
+        raise _drift(raw, f"hourly of {region} has lists without a value for each stamp")
+    hours = pl.DataFrame(lists, schema={name: pl.Float64() for name in lists} | {"time": pl.String})
+    stamp = pl.col("time").str.to_datetime(
+        "%Y-%m-%dT%H:%M", strict=False, time_unit="us", time_zone="UTC"
+    )
+    hours = hours.with_columns(stamp=stamp)
+    if hours["stamp"].null_count() or (hours["stamp"].diff().drop_nulls() != _HOUR).any():
+        raise _drift(raw, f"hourly.time of {region} has no stamps an hour apart")
 
     frames = []
     for variable in VARIABLES:
-        values = _read_values(raw, hourly.get(variable.published), len(stamps), variable)
-        unit = units.get(variable.published)
+        values = hours.select("stamp", value=variable.published)
+        unit = place.hourly_units.get(variable.published)
         # A variable that a run does not hold comes as nulls of an undefined unit.
-        if unit != variable.unit and any(value is not None for value in values):
+        if unit != variable.unit and values["value"].count():
             raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
-
-        hours = pl.DataFrame(
-            {"stamp": stamps, "value": values},
-            schema={"stamp": pl.Datetime("us", "UTC"), "value": pl.Float64()},
-        )
-        frames.append(_split_hours(hours, variable).with_columns(name=pl.lit(variable.name)))
+        frames.append(_split_hours(values, variable).with_columns(name=pl.lit(variable.name)))
     return pl.concat(frames).with_columns(entity=pl.lit(region))
 
 
@@ -291,49 +312,6 @@ def _split_hours(hours: pl.DataFrame, variable: RunVariable) -> pl.DataFrame:
         hours.select(start.alias("start_utc"), value.alias("value"))
         for start, value in (first, second)
     )
-
-
-def _read_stamps(raw: RawFile, times: object) -> list[datetime]:
-    if not isinstance(times, list) or not times:
-        raise _drift(raw, "hourly.time is no list of stamps")
-
-    try:
-        stamps = [
-            datetime.strptime(str(time), "%Y-%m-%dT%H:%M").replace(tzinfo=UTC) for time in times
-        ]
-    except ValueError as error:
-        raise _drift(raw, f"hourly.time: {error}") from error
-    if any(after - before != _HOUR for before, after in pairwise(stamps)):
-        raise _drift(raw, "the stamps of hourly.time are not an hour apart")
-    return stamps
-
-
-def _read_values(
-    raw: RawFile, values: object, length: int, variable: RunVariable
-) -> list[float | None]:
-    if not isinstance(values, list) or len(values) != length:
-        raise _drift(raw, f"{variable.published} has no value for each stamp")
-
-    for value in values:
-        if value is not None and (type(value) not in (int, float) or not isfinite(value)):
-            raise _drift(raw, f"{variable.published} holds {str(value)[:40]!r}, no number")
-    return values
-
-
-def _check_place(raw: RawFile, region: str, place: dict[str, object]) -> None:
-    # Answers come in the order of the places that were asked for, each with its grid point.
-    if place.get("utc_offset_seconds") != 0:
-        raise _drift(raw, f"stamps of {region} are not UTC; ask for timezone=GMT")
-    for asked, key in zip(PLACES[region], ("latitude", "longitude"), strict=True):
-        given = place.get(key)
-        if not isinstance(given, int | float) or abs(given - asked) > _FARTHEST_DEGREES:
-            raise _drift(raw, f"{key} {given!r} is not near {asked}, the place of {region}")
-
-
-def _read_object(raw: RawFile, value: object, what: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise _drift(raw, f"{what} is {type(value).__name__}, not an object")
-    return value
 
 
 def _drift(raw: RawFile, problem: str) -> SchemaDrift:

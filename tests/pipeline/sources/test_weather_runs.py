@@ -84,33 +84,33 @@ def change(**changes: object) -> list[dict[str, object]]:
     return document
 
 
+def change_hours(**changes: object) -> list[dict[str, object]]:
+    return change(hourly=make_run(hours=2)[1]["hourly"] | changes)
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"hourly": {}}, "not a list of 5 places"),
-        (make_run()[:4], "not a list of 5 places"),
-        (list(reversed(make_run())), "latitude -37.8 is not near -33.87, the place of NSW1"),
-        (change(latitude=None), "latitude None is not near"),
-        (change(utc_offset_seconds=36000), "not UTC"),
-        (change(hourly=[]), "hourly of QLD1 is list"),
-        (change(hourly={"time": ["2025-11-10T18:00", "2025-11-10T20:00"]}), "not an hour apart"),
-        (change(hourly={"time": ["10/11/2025"]}), "does not match format"),
-        (change(hourly={"time": ["2025-11-10T18:00"]}), "temperature_2m has no value for each"),
-        (
-            change(hourly={"time": ["2025-11-10T18:00"], "temperature_2m": ["21"]}),
-            "temperature_2m holds '21', no number",
-        ),
+        ({"hourly": {}}, "at the document: .* list"),
+        (make_run()[:4], "at the document: .* 5 items .* not 4"),
+        (list(reversed(make_run())), "-37.8 degrees are not near -33.87, the place of NSW1"),
+        (change(latitude=None), r"at 1\.latitude: .* 'None'"),
+        (change(utc_offset_seconds=36000), r"at 1\.utc_offset_seconds: .* 0 .* '36000'"),
+        (change(hourly=[]), r"at 1\.hourly: "),
+        (change_hours(time=["2025-11-10T18:00", "2025-11-10T20:00"]), "no stamps an hour apart"),
+        (change_hours(time=["10/11/2025", "2025-11-10T18:00"]), "no stamps an hour apart"),
+        (change_hours(time=["2025-11-10T18:00"]), "without a value for each stamp"),
+        (change_hours(temperature_2m=["21", None]), r"1\.hourly\.temperature_2m\.0: .* '21'"),
         (
             "[" + json.dumps(make_run()[0]).replace("21.0", "1e999", 1) + ",{},{},{},{}]",
-            "no number",
+            r"0\.hourly\.temperature_2m\.0: .* finite",
         ),
         (change(hourly_units={"temperature_2m": "°F"}), "temperature_2m is in '°F', not '°C'"),
     ],
 )
 def test_what_is_not_the_known_structure_is_named(document, message):
-    with pytest.raises(SchemaDrift, match=message) as caught:
+    with pytest.raises(SchemaDrift, match=f"{NAME}.*{message}.*; fetch"):
         parse(document)
-    assert NAME in str(caught.value)
 
 
 def test_a_file_without_the_time_of_its_run_is_refused():

@@ -102,8 +102,8 @@ def test_saying_that_there_is_no_news_gives_no_article():
         ([sample(PROMPT.replace("QLD", "WA"))], "sample 0: the prompt's wording changed"),
         ([sample("Please predict.")], "sample 0: the prompt's wording changed"),
         ([sample(PROMPT.replace("2021-4-4", "2021-4-31"))], "sample 0: '2021-4-31' is no date"),
-        ([{"input": PROMPT}], "sample 0: not texts instruction, input, output"),
-        ([], "not a non-empty list"),
+        ([{"input": PROMPT}], r"at 0\.instruction: Field required"),
+        ([], "at the document: .* 1 item"),
     ],
 )
 def test_a_changed_sample_is_named(samples, match):
