@@ -40,19 +40,14 @@ Truth = Mapping[tuple[str, datetime], FloatArray]
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastDay:
-    """The newest issued forecast of one data set and the record of the days before it.
+    """The newest issued forecast of one data set and the record of the days before it."""
 
-    Attributes:
-        issued: the newest forecast.
-        before: the forecast of the day before that knew as much; None where none was issued.
-        truth: what was measured on both days.
-        scores: rows of ``issued_scores.SCORED_SCHEMA`` of all days that are over, of forecasts that
-            knew as much.
-    """
-
-    issued: IssuedForecast
-    before: IssuedForecast | None = None
-    truth: Truth = field(default_factory=dict)
+    issued: IssuedForecast  # the newest forecast
+    before: IssuedForecast | None = (
+        None  # of the day before, where one was issued that knew as much
+    )
+    truth: Truth = field(default_factory=dict)  # what was measured on both days
+    # Rows of all days that are over, of forecasts that knew as much
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
 
     def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
@@ -99,14 +94,13 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
 
         newest = read_issued(folder)
         earliest = newest.origin - 2 * measure_day(newest)
-        days.append(
-            ForecastDay(
-                issued=newest,
-                before=_read_before(root, newest),
-                truth=_read_truth(windows / root.name, earliest),
-                scores=_read_scores(scored, newest),
-            )
-        )
+        measured = windows / root.name
+        views = [(it.view, it.y) for it in WindowSet.read(measured)] if measured.exists() else []
+        truth = {
+            (view.entity, view.origin_utc): y for view, y in views if view.origin_utc >= earliest
+        }
+        before, scores = _read_before(root, newest), _read_scores(scored, newest)
+        days.append(ForecastDay(issued=newest, before=before, truth=truth, scores=scores))
     return days
 
 
@@ -125,22 +119,18 @@ def _read_scores(folder: Path | None, newest: IssuedForecast) -> pl.DataFrame:
     return rows.filter(pl.col("known_to") == name_known_to(newest.facts))
 
 
-def _read_truth(folder: Path, earliest: datetime) -> dict[tuple[str, datetime], FloatArray]:
-    """Return what windows since an instant hold as their truth; empty where there are none."""
-    if not folder.exists():
-        return {}
-    return {
-        (window.view.entity, window.view.origin_utc): window.y
-        for window in WindowSet.read(folder)
-        if window.view.origin_utc >= earliest
-    }
-
-
-# The columns by which each kind of file is known; it may have more.
 CHECK_COLUMNS = ("check", "passed", "detail")
-PAIRED_COLUMNS = ("dataset", "subset", "method_a", "method_b", "n", "p_value")
 LUD_COLUMNS = ("table", "subject", "judge", "kappa")
 AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
+# The columns by which each kind of file is known, whatever its name; it may have more.
+_KINDS = {
+    "checks": CHECK_COLUMNS,
+    "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),
+    "lud": LUD_COLUMNS,
+    "audit": AUDIT_COLUMNS,
+}
+# A detail may look like a number or a boolean, so nothing is inferred of a check.
+_CHECK_TYPES = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
 # What a file of paired tests lacks is shown as missing.
 ADDED_PAIRED_COLUMNS = (
     *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
@@ -160,23 +150,14 @@ class LeakageCheck(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """One training run.
+    """One training run."""
 
-    Attributes:
-        name: name of its folder.
-        config: its settings, by section.
-        summary: summary of the finished run; empty while it trains.
-        rounds: record of every finished round.
-        panels: forecast windows to draw; empty before evaluation.
-        lud: contents of ``lud.json``; empty where LUD was not measured.
-        lud_rows: rows of ``lud.csv``; empty where LUD was not measured.
-    """
-
-    name: str
-    config: Settings
-    summary: Mapping[str, Any]
-    rounds: Sequence[RoundRecord]
-    panels: Sequence[ForecastPanel] = ()
+    name: str  # name of its folder
+    config: Settings  # its settings, by section
+    summary: Mapping[str, Any]  # summary of the finished run; empty while it trains
+    rounds: Sequence[RoundRecord]  # record of every finished round
+    panels: Sequence[ForecastPanel] = ()  # forecast windows to draw; empty before evaluation
+    # Contents of ``lud.json`` and ``lud.csv``; empty where LUD was not measured
     lud: Mapping[str, Any] = field(default_factory=dict)
     lud_rows: Sequence[Mapping[str, Any]] = ()
 
@@ -217,38 +198,22 @@ class TrainingRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
-    """What one report shows.
+    """What one report shows; all but rows, mode and moment may be empty."""
 
-    Attributes:
-        mode: kind of data: sample, archive or live.
-        generated_at: moment that the page names as its own, with zone.
-        rows: result rows, one for each identity.
-        runs: training runs to show.
-        checks: leakage checks; may be empty.
-        paired: paired tests, one mapping of ``PAIRED_COLUMNS`` and ``ADDED_PAIRED_COLUMNS`` each;
-            may be empty.
-        paired_at_budget: those of two methods that could spend the same, by its name.
-        unread: names of CSV files in the results folder that are of no known kind.
-        configs: settings that rows were made with, by the rows' ``config_hash``.
-        days: the newest issued forecast of each data set, with what is known of earlier ones.
-        lud: rows of ``lud.rows.LUD_RESULT_SCHEMA``.
-        audit: rows of ``experiments.news_audit.AUDIT_SCHEMA``.
-        traces: rows of ``mechanism.traces.TRACE_SCHEMA``.
-        logics: rows of ``mechanism.logics.LOGIC_SCHEMA``.
-    """
-
-    mode: str
-    generated_at: datetime
-    rows: pl.DataFrame
-    runs: Sequence[TrainingRun] = ()
+    mode: str  # kind of data: sample, archive or live
+    generated_at: datetime  # moment that the page names as its own, with zone
+    rows: pl.DataFrame  # result rows, one for each identity
+    runs: Sequence[TrainingRun] = ()  # training runs to show
     checks: Sequence[LeakageCheck] = ()
+    # Paired tests, and those of two methods that could spend the same, by the name of the budget
     paired: Sequence[Mapping[str, Any]] = ()
     paired_at_budget: Sequence[Mapping[str, Any]] = ()
-    unread: Sequence[str] = ()
+    unread: Sequence[str] = ()  # CSV files in the results folder that are of no known kind
+    # Settings that rows were made with, by the rows' ``config_hash``
     configs: Mapping[str, Settings] = field(default_factory=dict)
-    days: Sequence[ForecastDay] = ()
-    lud: Sequence[Mapping[str, Any]] = ()
-    audit: Sequence[Mapping[str, Any]] = ()
+    days: Sequence[ForecastDay] = ()  # the newest issued forecast of each data set
+    lud: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.lud.LUD_RESULT_SCHEMA``
+    audit: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.news_audit.AUDIT_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
@@ -261,6 +226,32 @@ class ReportInputs:
     def is_synthetic(self) -> bool:
         """Whether any row or panel comes from made-up data."""
         return any(panel.synthetic for panel in self.panels) or is_synthetic(self.rows)
+
+    def find_tests(
+        self,
+        dataset: str,
+        subset: str,
+        reference: str,
+        *,
+        side: str = "a",
+        budget: str | None = None,
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the paired tests of one scope with a reference, by the other method.
+
+        Args:
+            dataset: name of the data set.
+            subset: name of the subset.
+            reference: one of the two methods; a method can be paired with several.
+            side: its side of the test, a or b.
+            budget: what both sides could spend; without it the full trainings are compared.
+        """
+        paired = [test for test in self.paired_at_budget if test["budget"] == budget]
+        scope, other = (dataset, subset, reference), {"a": "method_b", "b": "method_a"}[side]
+        return {
+            test[other]: test
+            for test in (paired if budget else self.paired)
+            if (test["dataset"], test["subset"], test[f"method_{side}"]) == scope
+        }
 
     def prior_of(self, config_hash: str | None) -> str:
         """Return the prior of a configuration; empty where the configuration is not known."""
@@ -288,31 +279,24 @@ def read_inputs(
     Raises:
         DataError: a file is torn or of another version.
     """
-    checks: list[LeakageCheck] = []
-    paired, lud, audit, unread = [], [], [], []
+    tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
     traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
     logics = [pl.DataFrame(schema=LOGIC_SCHEMA)]
+    unread = []
     for path in sorted(results.glob("*.csv")):
         header = read_header(path)
         if is_result_file(header):
             continue  # read_rows reads all of them together
-
-        # Files are known by their columns, so that they may have any name.
-        if set(CHECK_COLUMNS) <= set(header):
-            checks += _read_checks(path)
-        elif set(PAIRED_COLUMNS) <= set(header):
-            missing = dict.fromkeys(ADDED_PAIRED_COLUMNS)
-            paired += [missing | test for test in _read_table(path)]
-        elif set(LUD_COLUMNS) <= set(header):
-            lud += _read_table(path)
-        elif set(AUDIT_COLUMNS) <= set(header):
-            audit += _read_table(path)
+        kind = next((kind for kind, known in _KINDS.items() if set(known) <= set(header)), None)
+        if kind:
+            tables[kind] += _read_table(path)
         elif list(TRACE_SCHEMA) == header:
             traces.append(read_typed(path, TRACE_SCHEMA))
         elif list(LOGIC_SCHEMA) == header:
             logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
+    paired = [dict.fromkeys(ADDED_PAIRED_COLUMNS) | test for test in tables["paired"]]
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]
@@ -324,14 +308,17 @@ def read_inputs(
         generated_at=generated_at,
         rows=read_rows(results),
         runs=runs,
-        checks=checks,
+        checks=[
+            LeakageCheck(row["check"], row["passed"], row["detail"] or "")
+            for row in tables["checks"]
+        ],
         paired=[test for test in paired if not test["budget"]],
         paired_at_budget=[test for test in paired if test["budget"]],
         unread=unread,
         configs=configs,
         days=days,
-        lud=lud,
-        audit=audit,
+        lud=tables["lud"],
+        audit=tables["audit"],
         traces=pl.concat(traces),
         logics=pl.concat(logics),
     )
@@ -359,19 +346,10 @@ def read_run(path: Path) -> TrainingRun:
     )
 
 
-def _read_checks(path: Path) -> list[LeakageCheck]:
-    # A detail may look like a number or a boolean, so nothing is inferred.
-    kinds = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
-    frame = pl.read_csv(path, schema_overrides=kinds)
-    return [
-        LeakageCheck(str(name), bool(passed), detail or "")
-        for name, passed, detail in frame.select(CHECK_COLUMNS).iter_rows()
-    ]
-
-
 def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
-    return pl.read_csv(path, infer_schema_length=None).to_dicts()
+    rows = pl.read_csv(path, schema_overrides=_CHECK_TYPES, infer_schema_length=None)
+    return rows.to_dicts()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

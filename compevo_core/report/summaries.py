@@ -6,8 +6,7 @@ significance (``evaluation.comparison``), layout (``templates/sections.html``).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import NamedTuple
 
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
@@ -58,7 +57,7 @@ NO_BETTER_THAN_PRIOR = (
 )
 #: Where the paired test says that chance alone may have made the difference.
 NOT_SIGNIFICANT = (
-    "The difference to its prior is not significant here: it lies between {low} and {high} (95 %, "
+    "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
     "blocks of days resampled)."
 )
 TOO_FEW_DAYS = (
@@ -66,29 +65,24 @@ TOO_FEW_DAYS = (
     "test."
 )
 
-Outcome = Literal["better", "equal", "worse", "lower", "higher", "unclear"]
+#: What is said of a rival, by how CompEvo did against it; lower or higher where there is no test.
+SENTENCES = {
+    "equal": "Equals {name}: {errors}.",
+    "unclear": "Not significantly different from {name}: {errors}; {bound}.",
+    "lower": "Its error is {percent} lower than the error of {name}: {errors}.",
+    "higher": "Its error is {percent} higher than the error of {name}: {errors}.",
+    "better": "Beats {name} by {percent}: {errors}.",
+    "worse": "Does not beat {name}; it is {percent} worse: {errors}.",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rival:
-    """One method that CompEvo is compared with in a scope.
+class Rival(NamedTuple):
+    """One method that CompEvo is compared with in a scope."""
 
-    Attributes:
-        row: its errors.
-        mae: the error of CompEvo.
-        test: comparison by window; None where there is none.
-        is_prior: whether it is the prior that CompEvo started from.
-    """
-
-    row: Row
-    mae: float
-    test: Row | None
-    is_prior: bool
-
-    @property
-    def is_part(self) -> bool:
-        """Whether it is a part of the same population, and no other method."""
-        return self.row["method"] in _PARTS
+    row: Row  # its errors
+    mae: float  # the error of CompEvo
+    test: Row | None  # comparison by window; None where there is none
+    is_prior: bool  # whether it is the prior that CompEvo started from
 
     @property
     def difference(self) -> float:
@@ -103,8 +97,8 @@ class Rival:
         return self.difference <= -TIE
 
     @property
-    def outcome(self) -> Outcome:
-        """How CompEvo did: lower or higher where there is no test, unclear where it shows nothing.
+    def outcome(self) -> str:
+        """How CompEvo did, a key of ``SENTENCES``.
 
         A difference may be chance where its interval includes zero or the days were too few.
         """
@@ -120,33 +114,16 @@ class Rival:
     @property
     def sentence(self) -> str:
         """The outcome with both errors."""
-        unit = self.row["unit"]
-        errors = (
-            f"MAE {format_with_unit(self.mae, unit)} against "
-            f"{format_with_unit(self.row['mae'], unit)}"
+        unit, bound = self.row["unit"], "there are too few days"
+        if self.test and self.test["interval_low"] is not None:
+            bound = f"the difference lies between {_format_bounds(self.test, unit)}"
+        return SENTENCES[self.outcome].format(
+            name=self._describe(),
+            percent=f"{100 * abs(self.difference):.1f} %",
+            errors=f"MAE {format_with_unit(self.mae, unit)} against "
+            f"{format_with_unit(self.row['mae'], unit)}",
+            bound=bound,
         )
-        name, percent = self._describe(), f"{100 * abs(self.difference):.1f} %"
-        match self.outcome:
-            case "equal":
-                return f"Equals {name}: {errors}."
-            case "unclear":
-                return f"Not significantly different from {name}: {errors}; {self._bound(unit)}."
-            case "lower":
-                return f"Its error is {percent} lower than the error of {name}: {errors}."
-            case "higher":
-                return f"Its error is {percent} higher than the error of {name}: {errors}."
-            case "better":
-                return f"Beats {name} by {percent}: {errors}."
-            case _:
-                return f"Does not beat {name}; it is {percent} worse: {errors}."
-
-    def _bound(self, unit: str) -> str:
-        if self.test is None or self.test["interval_low"] is None:
-            return "there are too few days"
-        low, high = (
-            format_with_unit(self.test[f"interval_{end}"], unit) for end in ("low", "high")
-        )
-        return f"the difference lies between {low} and {high}"
 
     def _describe(self) -> str:
         method = self.row["method"]
@@ -157,15 +134,11 @@ class Rival:
         return f"its own prior ({plain})" if is_named else plain
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResultSummary:
-    """All comparisons of one configuration of CompEvo in one data set and subset.
-
-    ``configuration`` names it where the scope has several, and is empty elsewhere.
-    """
+class ResultSummary(NamedTuple):
+    """All comparisons of one configuration of CompEvo in one data set and subset."""
 
     name: str
-    configuration: str
+    configuration: str  # its name where the scope has several, or else empty
     summary: str
     rivals: Sequence[Rival]
 
@@ -176,11 +149,8 @@ class ResultSummary:
 
     def to_line(self) -> str:
         """Return the summary as one line below the table of its scope."""
-        return (
-            f"CompEvo ({self.configuration}): {self.summary}"
-            if self.configuration
-            else self.summary
-        )
+        name = f"CompEvo ({self.configuration}): " if self.configuration else ""
+        return f"{name}{self.summary}"
 
 
 def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
@@ -236,36 +206,21 @@ def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -
 
     # Paired tests name no configuration, and are of a model that was not refitted.
     plain = [row for row in records if row["method"] == COMPEVO and not row["refit"]]
-    is_tested = not population["refit"] and len(plain) == 1
-    tests = _find_tests(inputs, population) if is_tested else {}
-    return [
-        Rival(
-            row=rivals[method],
-            mae=population["mae"],
-            test=tests.get(method),
-            is_prior=method in priors,
-        )
-        for method in sorted(rivals, key=_place)
-    ]
-
-
-def _find_tests(inputs: ReportInputs, population: Row) -> dict[str, Row]:
-    """Return CompEvo's comparisons by window, by the other method."""
-    paired, budget = inputs.paired, population["budget"]
-    if budget:
-        paired = [test for test in inputs.paired_at_budget if test["budget"] == budget]
-    scope = (population["dataset"], population["subset"], COMPEVO)
-    return {
-        test["method_b"]: test
-        for test in paired
-        if (test["dataset"], test["subset"], test["method_a"]) == scope
-        # Without an interval and a number of blocks a test says nothing of the difference.
-        and (test["interval_low"] is not None or test["n_blocks"] is not None)
+    tests = {}
+    if not population["refit"] and len(plain) == 1:
+        scope = population["dataset"], population["subset"]
+        tests = inputs.find_tests(*scope, COMPEVO, budget=population["budget"])
+    # Without an interval and a number of blocks a test says nothing of the difference.
+    known = {
+        method: test
+        for method, test in tests.items()
+        if test["interval_low"] is not None or test["n_blocks"] is not None
     }
-
-
-def _place(method: str) -> tuple[int, str]:
-    return (RIVALS.index(method) if method in RIVALS else len(RIVALS), method)
+    order = {method: place for place, method in enumerate(RIVALS)}
+    return [
+        Rival(rivals[method], population["mae"], known.get(method), method in priors)
+        for method in sorted(rivals, key=lambda name: (order.get(name, len(order)), name))
+    ]
 
 
 def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
@@ -277,7 +232,7 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
         return f"{error}; no other method was scored here."
 
     # Ties do not count as wins, and neither do errors of the population's own parts.
-    others = [rival for rival in rivals if not rival.is_part]
+    others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
     beaten = sum(rival.is_beaten for rival in others)
     text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
     # An error alone does not say whether other days would have given the same order.
@@ -304,5 +259,9 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
     if test["interval_high"] < 0:
         return IMPROVES_ON_PRIOR
+    return NOT_SIGNIFICANT.format(bounds=_format_bounds(test, unit))
+
+
+def _format_bounds(test: Row, unit: str) -> str:
     low, high = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
-    return NOT_SIGNIFICANT.format(low=low, high=high)
+    return f"{low} and {high}"

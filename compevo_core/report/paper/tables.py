@@ -380,19 +380,14 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
 
 def _find_tests(inputs: ReportInputs, windows: MethodScores) -> dict[str, Row]:
     """Return the comparisons of the trainings whose errors the table shows, by the other method."""
-    scores, paired = windows.scores, inputs.paired
+    scores = windows.scores
     # A CompEvo that had a smaller budget itself is paired at that. Without a budget that both sides
     # had, CompEvo is the full training.
     budget = windows.budget or (scores[COMPEVO].budget if COMPEVO in scores else "")
-    if budget:
-        # An error of a larger budget is of another training than the pair at this one.
-        shown = {name for name, score in scores.items() if score.budget in ("", budget)}
-        paired = [
-            test
-            for test in inputs.paired_at_budget
-            if test["budget"] == budget and test["method_b"] in shown
-        ]
-    return select_tests(paired, windows.dataset, windows.subset, COMPEVO, by="method_b")
+    tests = inputs.find_tests(windows.dataset, windows.subset, COMPEVO, budget=budget)
+    # An error of a larger budget is of another training than the pair at this one.
+    shown = [name for name in tests if not budget or name in scores]
+    return {n: tests[n] for n in shown if not budget or scores[n].budget in ("", budget)}
 
 
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
@@ -602,7 +597,7 @@ def _build_changes(
             tables.append(_change_table(lines, caption, command))
             # Without the reference's row there is no difference from it.
             if reference in scores and len(scores) > 1:
-                tests = select_tests(inputs.paired, dataset, subset, reference, by="method_a")
+                tests = inputs.find_tests(dataset, subset, reference, side="b")
                 tables.append(_difference_table(caption, reference, lines, scores, tests))
     return tables
 
@@ -653,18 +648,6 @@ def _difference_table(
         wrap_columns=[2],
         notes=[" ".join(notes)] if notes else [],
     )
-
-
-def select_tests(
-    paired: Iterable[Row], dataset: str, subset: str, reference: str, *, by: str
-) -> dict[str, Row]:
-    """Return the comparisons of one scope with a reference, by the name in the column ``by``."""
-    # A method can be in several experiments, each with a reference of its own.
-    other = "method_b" if by == "method_a" else "method_a"
-    scope = (dataset, subset, reference)
-    return {
-        test[by]: test for test in paired if (test["dataset"], test["subset"], test[other]) == scope
-    }
 
 
 def show_curves(inputs: ReportInputs) -> list[Picture]:
