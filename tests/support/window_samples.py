@@ -4,9 +4,10 @@ What belongs here: small, fixed samples that keep the core's frame contracts. Wh
 samples of a publisher's file format (``tests.support.sources``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -74,39 +75,16 @@ def make_daily_values(n_days: int, seed: int = 0, level: float = 1000.0) -> list
 
 def make_electricity_series() -> pl.DataFrame:
     """Return short pieces of the electricity data set, at least one in each split."""
+    pieces = (
+        ("HISTDEMAND/NSW1", from_nem(2019, 11, 2), make_daily_values(60, 1)),
+        ("HISTDEMAND/SA1", from_nem(2019, 11, 2), make_daily_values(60, 2, 300)),
+        ("TOTALDEMAND/NSW1", from_nem(2020, 1, 1), make_daily_values(20, 3)),
+        ("TOTALDEMAND/NSW1", from_nem(2020, 9, 10), make_daily_values(20, 6)),
+        ("TOTALDEMAND/SA1", from_nem(2020, 12, 25), make_daily_values(20, 4)),
+        ("OPERATIONAL_DEMAND/NSW1", from_nem(2026, 2, 18), make_daily_values(41, 5)),
+    )
     return pl.concat(
-        [
-            make_series(
-                make_daily_values(60, 1),
-                first=from_nem(2019, 11, 2),
-                series_id="AEMO/HISTDEMAND/NSW1",
-            ),
-            make_series(
-                make_daily_values(60, 2, 300),
-                first=from_nem(2019, 11, 2),
-                series_id="AEMO/HISTDEMAND/SA1",
-            ),
-            make_series(
-                make_daily_values(20, 3),
-                first=from_nem(2020, 1, 1),
-                series_id="AEMO/TOTALDEMAND/NSW1",
-            ),
-            make_series(
-                make_daily_values(20, 6),
-                first=from_nem(2020, 9, 10),
-                series_id="AEMO/TOTALDEMAND/NSW1",
-            ),
-            make_series(
-                make_daily_values(20, 4),
-                first=from_nem(2020, 12, 25),
-                series_id="AEMO/TOTALDEMAND/SA1",
-            ),
-            make_series(
-                make_daily_values(41, 5),
-                first=from_nem(2026, 2, 18),
-                series_id="AEMO/OPERATIONAL_DEMAND/NSW1",
-            ),
-        ]
+        make_series(values, first=first, series_id=f"AEMO/{name}") for name, first, values in pieces
     )
 
 
@@ -117,18 +95,11 @@ def make_covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
     """
     rows = []
     for i, day in enumerate(days):
-        available = from_nem(day.year, day.month, day.day, 18)
-        rows.append((entity, "afternoon_temp_k", day, 290.0 + i % 9, available, "archive:made-up"))
-        rows.append(
-            (
-                entity,
-                "max_temp_k",
-                day,
-                295.0 + i % 9,
-                available + timedelta(hours=15),
-                "archive:made-up",
-            )
-        )
+        evening = from_nem(day.year, day.month, day.day, 18)
+        rows += [
+            (entity, name, day, kelvin + i % 9, evening + timedelta(hours=later), "archive:made-up")
+            for name, kelvin, later in (("afternoon_temp_k", 290.0, 0), ("max_temp_k", 295.0, 15))
+        ]
     return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
 
 
@@ -221,13 +192,17 @@ def make_window_set(n: int = 6, **changes: object) -> WindowSet:
 def place_in_folds(windows: WindowSet) -> WindowSet:
     """Return the windows with the train ones placed in folds, as the builder does."""
     folds = assign_folds([view.origin_utc for view in windows.split("train").views()])
-    placed = [
-        replace(w, view=replace(w.view, fold=folds[w.view.origin_utc]))
-        if w.view.split == "train"
-        else w
-        for w in windows
-    ]
-    return WindowSet(placed, dataset=windows.dataset)
+    return change_views(
+        windows, lambda view: {"fold": folds[view.origin_utc]} if view.split == "train" else {}
+    )
+
+
+def change_views(
+    windows: Iterable[Window], change: Callable[[WindowView], Mapping[str, Any]]
+) -> WindowSet:
+    """Return the windows with the fields of each view that ``change`` gives, {} for none."""
+    changed = [window.change_view(**change(window.view)) for window in windows]
+    return WindowSet(changed, dataset=changed[0].view.dataset)
 
 
 def make_spec(**changes: object) -> DatasetSpec:

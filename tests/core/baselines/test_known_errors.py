@@ -1,6 +1,5 @@
 """The level of known errors on hand-computed cases and properties."""
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -133,10 +132,7 @@ def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin() -
 
 
 def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended() -> None:
-    days = [
-        Window(view=replace(window.view, unknown_steps=14), y=window.y)
-        for window in _one_series(list(TRAIN))
-    ]
+    days = [window.change_view(unknown_steps=14) for window in _one_series(list(TRAIN))]
     followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
 

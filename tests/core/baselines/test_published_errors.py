@@ -19,6 +19,7 @@ from compevo_core.evaluation.scopes import Scope
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
+    change_views,
     from_nem,
     make_daily_values,
     make_series,
@@ -118,13 +119,14 @@ def test_what_the_train_split_did_not_have_is_refused(name: str, windows: Window
 
 def forget_publications(windows: WindowSet, **of: object) -> WindowSet:
     """The windows, without the publication where a view has all the given values."""
-    forgotten = [
-        replace(w, view=replace(w.view, published=None))
-        if all(getattr(w.view, name) == value for name, value in of.items())
-        else w
-        for w in windows
-    ]
-    return WindowSet(forgotten, dataset=windows.dataset)
+    return change_views(
+        windows,
+        lambda view: (
+            {"published": None}
+            if all(getattr(view, name) == value for name, value in of.items())
+            else {}
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -149,8 +151,7 @@ def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
     assert is_applicable(name, test, one_day)
     for lacking in ({}, {"unknown_steps": UNKNOWN}):
         assert not is_applicable(name, test, forget_publications(train, **lacking))
-    new_region = [replace(w, view=replace(w.view, entity="QLD1")) for w in test]
-    assert not is_applicable(name, WindowSet(new_region, dataset=test.dataset), train)
+    assert not is_applicable(name, change_views(test, lambda _: {"entity": "QLD1"}), train)
 
     scores = score_baselines(
         forget_publications(train),
@@ -186,13 +187,14 @@ def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSe
 def give_weather(windows: WindowSet, *, every: int) -> WindowSet:
     """Forecast weather that says nothing, in one of ``every`` days."""
     weather = {"temperature_c": np.full(48, 21.0), "temperature_c_lag1": np.full(48, 20.0)}
-    given = [
-        replace(w, view=replace(w.view, step_covariates={**w.view.step_covariates, **weather}))
-        if (w.view.origin_utc - FIRST) // DAY % every == 0
-        else w
-        for w in windows
-    ]
-    return WindowSet(given, dataset=windows.dataset)
+    return change_views(
+        windows,
+        lambda view: (
+            {"step_covariates": {**view.step_covariates, **weather}}
+            if (view.origin_utc - FIRST) // DAY % every == 0
+            else {}
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -136,14 +136,10 @@ def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_parti
     assert windows[2].view.published is None
     assert find_unavailable_published(windows.views(), frame) == []
     late = frame.with_columns(available_at=pl.col("start_utc"))
-    assert (
-        build_windows(ELECTRICITY, make_train_series(4), None, None, late)[0].view.published is None
-    )
     partial = frame.filter(pl.col("start_utc") != from_nem(2019, 1, 2, 5))
-    assert (
-        build_windows(ELECTRICITY, make_train_series(4), None, None, partial)[0].view.published
-        is None
-    )
+    for lacking in (late, partial):
+        windows = build_windows(ELECTRICITY, make_train_series(4), None, None, lacking)
+        assert windows[0].view.published is None
 
 
 def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
@@ -239,36 +235,25 @@ def test_sample_data_makes_the_manifest_say_synthetic():
     assert (manifest["synthetic"], manifest["sources"]) == (True, ["sample:aemo"])
 
 
+def make_sensor(name: str, first: datetime, end: datetime) -> pl.DataFrame:
+    hour = timedelta(hours=1)
+    values = [0.01 * (i % 24) for i in range((end - first) // hour)]
+    series_id = f"PEMS862/{name}"
+    return make_series(values, first=first, step=hour, series_id=series_id, variable="occupancy")
+
+
 def test_hourly_windows_are_two_days_each_and_start_a_day_apart():
-    n = 24 * 60
     first = datetime(2015, 1, 1, 8, tzinfo=UTC)
-    hours = make_series(
-        [0.01 * (i % 24) for i in range(n)],
-        first=first,
-        step=timedelta(hours=1),
-        series_id="PEMS862/0",
-        variable="occupancy",
-    )
-    windows = build_windows(DATASETS["traffic"], hours)
+    windows = build_windows(DATASETS["traffic"], make_sensor("0", first, first + 60 * DAY))
     assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
     assert windows[0].view.end_utc - windows[0].view.origin_utc == 2 * DAY
     assert windows[0].view.entity == "0"
 
 
 def test_a_series_that_begins_late_is_not_trained_on_in_the_test_span_of_another():
-    def make_sensor(name: str, first: datetime) -> pl.DataFrame:
-        # Both end at the same hour.
-        count = (datetime(2015, 12, 1, tzinfo=UTC) - first) // timedelta(hours=1)
-        return make_series(
-            [float(i % 24) for i in range(count)],
-            first=first,
-            step=timedelta(hours=1),
-            series_id=f"PEMS862/{name}",
-            variable="occupancy",
-        )
-
-    early = make_sensor("early", datetime(2015, 1, 1, tzinfo=UTC))
-    late = make_sensor("late", datetime(2015, 6, 1, tzinfo=UTC))
+    end = datetime(2015, 12, 1, tzinfo=UTC)
+    early = make_sensor("early", datetime(2015, 1, 1, tzinfo=UTC), end)
+    late = make_sensor("late", datetime(2015, 6, 1, tzinfo=UTC), end)
     windows = build_windows(DATASETS["traffic"], pl.concat([early, late]))
 
     assert {(w.view.entity, w.view.split) for w in windows} >= {("late", "train"), ("late", "test")}

@@ -288,30 +288,23 @@ def test_of_near_identical_titles_the_first_available_stays(other):
     assert kept(frame.reverse()) == [TITLE]
 
 
+STAGE = "Storm leaves {} homes without power across western Sydney"
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("titles", "options"),
     [
-        "Heatwave pushes power grid of Victoria beyond all its limits",
-        "Storm in South Australia: 20,000 homes lose power",
-        "Prices of power fall",
+        ((TITLE, "Heatwave pushes power grid of Victoria beyond all its limits"), {}),
+        ((TITLE, "Storm in South Australia: 20,000 homes lose power"), {}),
+        ((TITLE, "Prices of power fall"), {}),
+        ((STAGE.format(3), STAGE.format(9)), {}),
+        ((TITLE, TITLE), {"hours": 24 * 4}),
+        ((TITLE, TITLE), {"language": ["English", "Dutch"]}),
+        (("Weather today in Sydney", "Weather today in Sydney"), {}),
     ],
 )
-def test_another_story_stays(other):
-    assert kept(articles(TITLE, other)) == [TITLE, other]
-
-
-def test_another_number_is_another_stage_of_a_story():
-    stages = [f"Storm leaves {homes} homes without power across western Sydney" for homes in (3, 9)]
-    assert kept(articles(*stages)) == stages
-
-
-def test_the_same_words_later_or_in_another_language_are_other_news():
-    assert len(kept(articles(TITLE, TITLE, hours=24 * 4))) == 2
-    assert len(kept(articles(TITLE, TITLE, language=["English", "Dutch"]))) == 2
-
-
-def test_short_titles_are_not_compared():
-    assert len(kept(articles("Weather today in Sydney", "Weather today in Sydney"))) == 2
+def test_another_story_stays(titles, options):
+    assert kept(articles(*titles, **options)) == list(titles)
 
 
 def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monkeypatch):

@@ -147,7 +147,7 @@ def test_a_forecast_does_not_depend_on_the_others_or_on_the_order_of_the_past() 
 
 
 def test_bands_are_wider_where_the_publisher_is_less_sure() -> None:
-    windows = [replace(w, view=replace(w.view, step_covariates=band(100.0))) for w in days(MEMORY)]
+    windows = [w.change_view(step_covariates=band(100.0)) for w in days(MEMORY)]
     past = errors_of(windows, RNG.normal(0, 10, (MEMORY, 48)))
     asked = make_window(MEMORY, x=X)
     width = {

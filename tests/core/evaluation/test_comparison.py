@@ -1,12 +1,9 @@
 """Variants are paired with the full method window by window, whatever seed they had."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from compevo_core.data.view import HORIZON
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation import comparison
 from compevo_core.evaluation.comparison import (
@@ -21,6 +18,7 @@ from compevo_core.evaluation.comparison import (
 from compevo_core.evaluation.scopes import Scope, one_seed, write_forecasts
 from tests.support import population as small
 from tests.support.population import windows as make_windows
+from tests.support.window_samples import change_views
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
@@ -43,8 +41,8 @@ def test_errors_are_averaged_over_seeds_before_they_are_paired():
 def make_daily(days):
     """Windows of 48 days that begin on following days."""
     half_hourly = small.windows("test", days, entities=("NSW1",))
-    daily = [replace(w, view=replace(w.view, step_minutes=24 * 60)) for w in half_hourly]
-    return Scope(subset="test", windows=WindowSet(daily, dataset="electricity"))
+    daily = change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
+    return Scope(subset="test", windows=daily)
 
 
 def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():

@@ -1,6 +1,5 @@
 """Which windows are scored together, and forecasts that stay with their windows."""
 
-from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.scopes import (
@@ -88,12 +86,7 @@ def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
 
 def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
     with_val = WindowSet(
-        [
-            *make_windows(),
-            Window(
-                view=replace(make_windows(1)[0].view, window_id="v", split="val"), y=np.ones(48)
-            ),
-        ],
+        [*make_windows(), make_windows(1)[0].change_view(window_id="v", split="val")],
         dataset="electricity",
     )
     scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
@@ -113,8 +106,7 @@ def test_views_that_know_less_are_a_scope_of_their_own_in_every_split():
     windows = build_windows(ELECTRICITY_OPERATIONAL, series)
     for split in ("val", "test", "inference"):
         placed = WindowSet(
-            [replace(w, view=replace(w.view, split=split)) for w in windows],
-            dataset=windows.dataset,
+            [window.change_view(split=split) for window in windows], dataset=windows.dataset
         )
         midnight, five = select_scopes(placed, split=split)
         # The ending is that of the subsets of the test split.

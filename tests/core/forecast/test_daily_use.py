@@ -1,6 +1,5 @@
 """A population in daily use: weights, priors and quantiles that move on with what became known."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,15 +97,7 @@ def test_following_leaves_the_forecaster_as_it_was(sealed: Path) -> None:
 
 def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed: Path) -> None:
     evening = WindowSet(
-        [
-            replace(
-                window,
-                view=replace(
-                    window.view, unknown_steps=14, window_id=f"{window.view.window_id}-17"
-                ),
-            )
-            for window in DAYS
-        ],
+        [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in DAYS],
         dataset=DAYS.dataset,
     )
     clean = _load(sealed).follow(evening)

@@ -64,10 +64,17 @@ def make_tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM
         return LlamaForCausalLM(config).eval()
 
 
+def make_local_judge(
+    tokenizer: PreTrainedTokenizerFast | None = None, **options: int
+) -> LocalJudge:
+    tokenizer = tokenizer or make_byte_tokenizer()
+    model = make_tiny_llama(len(tokenizer), **options)
+    return LocalJudge(name="tiny", model=model, tokenizer=tokenizer)
+
+
 @pytest.fixture(scope="module")
 def judge() -> LocalJudge:
-    tokenizer = make_byte_tokenizer()
-    return LocalJudge(name="tiny", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    return make_local_judge()
 
 
 def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else() -> None:
@@ -142,7 +149,7 @@ def test_local_scores_equal_one_full_forward_per_answer(judge: LocalJudge) -> No
 def test_answers_of_different_lengths_are_scored_without_their_padding() -> None:
     # Merging ' 1' makes answers with a one shorter than answers with a zero.
     tokenizer = make_byte_tokenizer([("Ġ", "1")])
-    judge = LocalJudge(name="merged", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    judge = make_local_judge(tokenizer)
     lengths = {len(tokenizer(v.to_json())["input_ids"]) for v in ANSWERS}
     assert len(lengths) > 1
     scores = list(judge.log_likelihoods("a", "b").values())
@@ -153,7 +160,7 @@ def test_answers_of_different_lengths_are_scored_without_their_padding() -> None
 def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bool) -> None:
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
-    judge = LocalJudge(name="chat", model=make_tiny_llama(len(tokenizer)), tokenizer=tokenizer)
+    judge = make_local_judge(tokenizer)
     system, user = build_judge_messages("a", "b")
     turns = (
         f"<user>{system['content']}\n\n{user['content']}\n"
@@ -166,12 +173,8 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bo
 
 
 def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths() -> None:
-    tokenizer = make_byte_tokenizer()
-    judge = LocalJudge(
-        name="short", model=make_tiny_llama(len(tokenizer), context=128), tokenizer=tokenizer
-    )
     with pytest.raises(DataError, match="holds 128"):
-        judge.judge("a", "b")
+        make_local_judge(context=128).judge("a", "b")
 
 
 def make_endpoint_judge(content: object) -> tuple[list[dict], EndpointJudge]:

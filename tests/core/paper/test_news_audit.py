@@ -32,10 +32,7 @@ FACTS = {"source": "probe", "encoder": "hashing", "penalty": 1.0, "commit": "c"}
 def with_article(windows: WindowSet, chosen: int = 0) -> WindowSet:
     """Every second window has one article, the others none."""
     owned = [
-        replace(
-            window,
-            view=replace(window.view, candidate_ids=(article_ids()[chosen],) if i % 4 < 2 else ()),
-        )
+        window.change_view(candidate_ids=(article_ids()[chosen],) if i % 4 < 2 else ())
         for i, window in enumerate(windows)
     ]
     return WindowSet(owned, dataset=windows.dataset)
@@ -123,9 +120,7 @@ def test_the_probe_learns_what_an_article_says_and_stands_on_its_base_without_on
         for i, window in enumerate(windows):
             ids = ((article_ids()[0],), (article_ids()[1],), ())[i // 2 % 3]
             factor = (1.1, 0.9, 1.0)[i // 2 % 3]
-            made.append(
-                replace(window, y=window.y * factor, view=replace(window.view, candidate_ids=ids))
-            )
+            made.append(replace(window.change_view(candidate_ids=ids), y=window.y * factor))
         return WindowSet(made, dataset=windows.dataset)
 
     train, val = push(make_windows("train", 90)), push(make_windows("val", 30, first_day=100))

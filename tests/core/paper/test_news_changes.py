@@ -1,5 +1,6 @@
 """News of another day: earlier, of the same series and split, and nothing else changed."""
 
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 
@@ -21,16 +22,12 @@ from compevo_core.paper.news_changes import (
 )
 from tests.support.population import article_ids, news_pool, windows
 from tests.support.population import windows as make_windows
+from tests.support.window_samples import change_views
 
 
 def with_own_news(*parts: WindowSet) -> WindowSet:
     """Windows each of which has one article, named after it."""
-    owned = [
-        replace(window, view=replace(window.view, candidate_ids=(window.view.window_id,)))
-        for part in parts
-        for window in part
-    ]
-    return WindowSet(owned, dataset="electricity")
+    return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
 def lenders_of(windows: WindowSet, swapped: WindowSet) -> list[tuple[Window, Window]]:
@@ -84,11 +81,8 @@ def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
 
 def with_pool_news(days: int) -> WindowSet:
     """Windows each of which has the first two articles of the pool."""
-    owned = [
-        replace(window, view=replace(window.view, candidate_ids=tuple(article_ids()[:2])))
-        for window in make_windows("test", days)
-    ]
-    return WindowSet(owned, dataset="electricity")
+    ids = tuple(article_ids()[:2])
+    return change_views(make_windows("test", days), lambda _: {"candidate_ids": ids})
 
 
 def relevance() -> Relevance:
@@ -124,8 +118,7 @@ def test_each_change_gives_what_its_name_says():
 def test_irrelevant_articles_were_available_to_the_window():
     pool = news_pool()
     early = min(pool.articles["available_at"]) + timedelta(hours=2, minutes=30)
-    window = with_pool_news(1)[0]
-    window = replace(window, view=replace(window.view, origin_utc=early))
+    window = with_pool_news(1)[0].change_view(origin_utc=early)
     drawn = relevance().sample_irrelevant(window, np.random.default_rng(0))
     # Of three articles that were out by then, two are its own.
     assert drawn == (article_ids()[2],)
