@@ -9,7 +9,6 @@ in operation would have to do the same; a target that was filled or nulled is Na
 against an invented value means nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -81,13 +80,13 @@ KNOWN_FAULTS: tuple[Fault, ...] = (
 )
 
 
-def apply_known_faults(frame: pl.DataFrame, faults: Sequence[Fault] = KNOWN_FAULTS) -> pl.DataFrame:
+def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
     """Null the values that the table names and flag them ``nulled:<reason>``.
 
     Rows and their order stay as they are. A row that is missing or nulled already keeps its flag,
     so applying the table twice changes nothing.
     """
-    for fault in faults:
+    for fault in KNOWN_FAULTS:
         # One fault after the other: a row nulled by the first is null for the second, which then
         # leaves its flag alone.
         is_wrong = _match_fault(fault)

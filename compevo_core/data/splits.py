@@ -125,22 +125,22 @@ def split_chronologically(
     return Boundaries(spans=spans)
 
 
-def assign_folds(origins: Sequence[datetime], n: int = FOLDS) -> dict[datetime, int]:
+def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:
     """Return the fold of every train origin.
 
-    Time is cut into ``n`` + 1 equal parts. The first part has the number -1: it is only ever
+    Time is cut into ``FOLDS`` + 1 equal parts. The first part has the number -1: it is only ever
     trained on, as nothing comes before it.
     """
     if not origins:
         return {}
 
     first = min(origins)
-    width = (max(origins) - first) / (n + 1)
+    width = (max(origins) - first) / (FOLDS + 1)
     if not width:
         return dict.fromkeys(origins, -1)
 
     # The last origin falls on the outer edge of the last part and is counted in.
-    return {origin: min(int((origin - first) / width), n) - 1 for origin in origins}
+    return {origin: min(int((origin - first) / width), FOLDS) - 1 for origin in origins}
 
 
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:

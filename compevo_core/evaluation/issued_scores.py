@@ -295,15 +295,15 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
     return rows.sort(KEY), int(counts[0]), int(counts[1])
 
 
-def measure_skill(rows: pl.DataFrame, method: str = METHOD) -> pl.DataFrame:
-    """Return the skill of a method over the last days, against each reference that was scored.
+def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the skill of a population over the last days, against each reference that was scored.
 
     ``rows`` follow ``SCORED_SCHEMA``, the result ``SKILL_SCHEMA``; a span ends with the last scored
     day of its ``known_to``.
     """
     agents = sorted(name for name in set(rows["method"]) if name.startswith(AGENT))
-    parts = [_measure_against(rows, method, reference, reference) for reference in REFERENCES]
-    members = [_measure_against(rows, method, agent, BEST_MEMBER) for agent in agents]
+    parts = [_measure_against(rows, reference, reference) for reference in REFERENCES]
+    members = [_measure_against(rows, agent, BEST_MEMBER) for agent in agents]
     if members:
         # An agent that lacks days is not compared with those that have them.
         ranked = pl.concat(members).sort(
@@ -313,17 +313,17 @@ def measure_skill(rows: pl.DataFrame, method: str = METHOD) -> pl.DataFrame:
     return pl.concat(parts).sort("known_to", "span_days", "reference", "entity")
 
 
-def pair_days(rows: pl.DataFrame, method: str, reference: str) -> pl.DataFrame:
-    """Return the errors of a method and a reference by day, series and ``known_to``."""
+def _pair_days(rows: pl.DataFrame, reference: str) -> pl.DataFrame:
+    """Return the errors of the population and a reference by day, series and ``known_to``."""
     keys = ["known_to", "day", "entity"]
-    errors = rows.filter(pl.col("method") == method).select(*keys, "n_points", "mae")
+    errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
     other = rows.filter(pl.col("method") == reference).select(*keys, reference_mae="mae")
     return errors.join(other, on=keys, how="inner").sort(keys)
 
 
-def _measure_against(rows: pl.DataFrame, method: str, reference: str, name: str) -> pl.DataFrame:
-    last_days = rows.filter(pl.col("method") == method).group_by("known_to")
-    pairs = pair_days(rows, method, reference).join(
+def _measure_against(rows: pl.DataFrame, reference: str, name: str) -> pl.DataFrame:
+    last_days = rows.filter(pl.col("method") == METHOD).group_by("known_to")
+    pairs = _pair_days(rows, reference).join(
         last_days.agg(pl.col("day").max().alias("last_day")), on="known_to"
     )
     both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
@@ -382,7 +382,7 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     population = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
     newest = population.sort("day").tail(1)["artifact_hash"]
     same_model = population.filter(pl.col("artifact_hash").is_in(newest.implode()))
-    pairs = pair_days(rows.filter(pl.col("known_to") == known_to), METHOD, reference).join(
+    pairs = _pair_days(rows.filter(pl.col("known_to") == known_to), reference).join(
         same_model.select("day", "entity"), on=["day", "entity"]
     )
 

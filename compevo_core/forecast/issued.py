@@ -199,11 +199,10 @@ def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -
     return root / f"{origin_utc:{_INSTANT}}" / f"known-{information_until:{_INSTANT}}"
 
 
-def find_newest(root: Path, origin_utc: datetime | None = None) -> Path | None:
-    """Return the folder of the newest forecast: of an origin, or else of the newest one."""
-    name = "*" if origin_utc is None else f"{origin_utc:{_INSTANT}}"
+def find_newest(root: Path) -> Path | None:
+    """Return the folder of the newest forecast."""
     # Names begin with the instant, so their order is that of time. Facts are written last.
-    return max((path.parent for path in root.glob(f"{name}/known-*/{FACTS_FILE}")), default=None)
+    return max((path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}")), default=None)
 
 
 def list_issued(root: Path, origin_utc: datetime) -> list[Path]:

@@ -177,18 +177,16 @@ def write_instruction(view: WindowView) -> str:
     )
 
 
-def make_gpt4mts(
-    pool: NewsPool, backbone: Backbone, *, reads_news: bool = True, layers: int = LAYERS
-) -> NetworkKind:
+def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True) -> NetworkKind:
     """Return the network and its inputs, for :meth:`NetworkBaseline.fit`.
 
     ``pool`` holds the articles of all views that will be fitted on or forecast.
     """
     size = pool.embeddings.shape[1]
     return NetworkKind(
-        make=lambda: GPT4MTS(backbone, embedding_size=size, reads_news=reads_news, layers=layers),
+        make=lambda: GPT4MTS(backbone, embedding_size=size, reads_news=reads_news),
         seeds=SEEDS,
-        encode=NewsReader(pool, backbone, layers=layers).encode,
+        encode=NewsReader(pool, backbone).encode,
         backbone=backbone.name_or_path,
     )
 

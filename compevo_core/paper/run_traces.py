@@ -97,6 +97,8 @@ _PLACE_DECIMALS = 4  # machines agree on these
 MIN_ROUNDS = 32
 """Of fewer rounds, the last half is too short for an interval."""
 
+_SAMPLES = 400
+_TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval
 _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the same seed
 
 _TRACE_ORDER = ("method", "budget", "seed", "round", "agent")
@@ -300,9 +302,7 @@ class Plateau:
         return self.low <= 0.0 <= self.high
 
 
-def measure_plateau(
-    reward: npt.ArrayLike, seed: int, *, samples: int = 400, confidence: float = 0.95
-) -> Plateau | None:
+def measure_plateau(reward: npt.ArrayLike, seed: int) -> Plateau | None:
     """Return how a reward (T,) moved; None for a run of fewer than ``MIN_ROUNDS`` rounds.
 
     The interval is of a moving-block bootstrap of the departures from the line: rounds near each
@@ -320,9 +320,8 @@ def measure_plateau(
     last_H = reward_T[len(reward_T) // 2 :]
     slope = theil_sen_slope(last_H)
     generator = np.random.default_rng([seed, _BOOTSTRAP_STREAM])
-    slopes = _resample_slopes(last_H, slope, samples, generator)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(slopes, [tail, 1 - tail])
+    slopes = _resample_slopes(last_H, slope, generator)
+    low, high = np.quantile(slopes, [_TAIL, 1 - _TAIL])
     return Plateau(
         change=float(change), slope=slope, low=float(low), high=float(high), n_rounds=len(last_H)
     )
@@ -335,7 +334,7 @@ def theil_sen_slope(values_H: FloatArray) -> float:
 
 
 def _resample_slopes(
-    last_H: FloatArray, slope: float, samples: int, generator: np.random.Generator
+    last_H: FloatArray, slope: float, generator: np.random.Generator
 ) -> list[float]:
     """Return the slopes of the line with its departures drawn anew in blocks."""
     line_H = slope * np.arange(len(last_H))
@@ -348,7 +347,7 @@ def _resample_slopes(
     count = math.ceil(len(last_H) / length)
 
     slopes = []
-    for _ in range(samples):
+    for _ in range(_SAMPLES):
         starts = generator.integers(0, len(last_H) - length + 1, size=count)
         drawn = (starts[:, None] + np.arange(length)).ravel()[: len(last_H)]
         slopes.append(theil_sen_slope(line_H + departure_H[drawn]))

@@ -19,6 +19,7 @@ from compevo_core.forecast.issued import (
     IssuedForecast,
     find_newest,
     issue_forecast,
+    list_issued,
     read_issued,
     write_issued,
 )
@@ -210,7 +211,7 @@ def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path: Pa
     midnight = write_issued(tmp_path, issue())
     later = write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
     assert find_newest(tmp_path) == later
-    assert find_newest(tmp_path, VIEWS[0].origin_utc) == midnight
+    assert list_issued(tmp_path, VIEWS[0].origin_utc)[-1] == midnight
 
     # A forecast that is being written is none yet.
     (later / FACTS_FILE).unlink()
