@@ -475,17 +475,9 @@ def _compare_gradients(ours: list[Tensor], theirs: list[Tensor]) -> float:
 def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure rounds of the preset, all of which rewrite the logics, or none of them."""
     world = World(build_config(agents, quick=quick), repeats + 1)
-    counter = TokenCounter(world.model.backbone)
-    trainer = world.build_trainer(rewrites=case == "preset-rewriting")
-    state = world.start_state(trainer)
-
-    seconds = []
-    for day in range(repeats + 1):
-        took, _ = time_call(partial(world.step, trainer, state, day))
-        seconds.append(took)
-        if day == 0:
-            counter.take()  # the first round warms up
-    return [build_row(case, world, seconds[1:], tokens=round(counter.take() / repeats))]
+    seconds, tokens = _time_rounds(world, rewrites=case == "preset-rewriting")
+    # The first round warms up.
+    return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
 
 
 def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
@@ -495,19 +487,25 @@ def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     config = build_config(agents, quick=quick)
     rounds = -(-windows // config.run.batch_size)
     world = World(config, rounds)
-    counter = TokenCounter(world.model.backbone)
-    trainer = world.build_trainer(rewrites=False)
-    state = world.start_state(trainer)
     # The last round has the windows that are left.
     world.days[-1] = world.days[-1][: windows - (rounds - 1) * config.run.batch_size]
 
-    def train() -> None:
-        for day in range(rounds):
-            world.step(trainer, state, day)
+    seconds, tokens = _time_rounds(world, rewrites=False)
+    return [build_row(f"preset-pass-{windows}", world, [sum(seconds)], tokens=sum(tokens))]
 
+
+def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int]]:
+    """Return seconds and tokens of a round on each day of the world."""
+    counter = TokenCounter(world.model.backbone)
+    trainer = world.build_trainer(rewrites=rewrites)
+    state = world.start_state(trainer)
     counter.take()
-    seconds, _ = time_call(train)
-    return [build_row(f"preset-pass-{windows}", world, [seconds], tokens=counter.take())]
+
+    seconds, tokens = [], []
+    for day in range(len(world.days)):
+        seconds.append(time_call(partial(world.step, trainer, state, day))[0])
+        tokens.append(counter.take())
+    return seconds, tokens
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ import dataclasses
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -231,32 +232,16 @@ class PeftRound:
         self.fusion.load_state_dict(theirs.fusion.state_dict())
 
         # The core's own groups: rates and clipping are then the same both ways.
-        parameters: Any = self
+        parameters: Any = SimpleNamespace(
+            adapter_parameters=lambda: _list_adapters(self.forecasts.model),
+            head_parameters=lambda: list(self.decoder.module.parameters()),
+            gate_parameters=lambda: list(self.selection.parameters()),
+            policy_adapter_parameters=lambda: _list_adapters(self.model),
+            fusion_parameters=lambda: list(self.fusion.parameters()),
+        )
         groups = group_parameters(parameters, self.config.optim)
         self.optimizer = torch.optim.AdamW(groups, weight_decay=self.config.optim.weight_decay)
         self.optimizer.zero_grad(set_to_none=True)
-
-    # What ``group_parameters`` asks of a population.
-
-    def adapter_parameters(self) -> list[nn.Parameter]:
-        """Return the forecast adapters."""
-        return _list_adapters(self.forecasts.model)
-
-    def head_parameters(self) -> list[nn.Parameter]:
-        """Return numeric tokens and read-out."""
-        return list(self.decoder.module.parameters())
-
-    def gate_parameters(self) -> list[nn.Parameter]:
-        """Return the gates of selection."""
-        return list(self.selection.parameters())
-
-    def policy_adapter_parameters(self) -> list[nn.Parameter]:
-        """Return the logic adapters."""
-        return _list_adapters(self.model)
-
-    def fusion_parameters(self) -> list[nn.Parameter]:
-        """Return interaction scores, fusion gates and soft prompt."""
-        return list(self.fusion.parameters())
 
     def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
         """Do one whole round; return its losses, group rewards and gradient norm."""

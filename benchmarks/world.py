@@ -207,11 +207,6 @@ class World:
         self.logics = list(SEED_LOGICS[: config.population.agents])
         self._leave_the_start()
 
-    @property
-    def examples(self) -> list[ForecastExample]:
-        """The examples of all rounds."""
-        return [example for day in self.days for example in day]
-
     def reset(self) -> None:
         """Set all learned tensors to the same seeded values."""
         tensors = self.model.tensors()

@@ -36,7 +36,7 @@ TIME_SERIES_LIBRARY = "thuml/Time-Series-Library 4e938a1"
 ONE_FITS_ALL = "DAMO-DI-ML/NeurIPS2023-One-Fits-All 9f3875d, Long-term_Forecasting"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """A network, and how the library that provides it forecasts with its weights.
 
@@ -107,43 +107,23 @@ def _make_gpt4ts() -> Network:
 
 
 CASES = {
-    "dlinear": Case(
-        source=NEURALFORECAST,
-        module="neuralforecast",
-        make=DLinear,
-        adopt=networks.adopt_dlinear,
-    ),
+    "dlinear": Case(NEURALFORECAST, "neuralforecast", DLinear, networks.adopt_dlinear),
     "itransformer": Case(
-        source=NEURALFORECAST,
-        module="neuralforecast",
-        make=ITransformer,
-        adopt=networks.adopt_itransformer,
+        NEURALFORECAST, "neuralforecast", ITransformer, networks.adopt_itransformer
     ),
-    "fedformer": Case(
-        source=NEURALFORECAST,
-        module="neuralforecast",
-        make=FEDformer,
-        adopt=networks.adopt_fedformer,
-    ),
+    "fedformer": Case(NEURALFORECAST, "neuralforecast", FEDformer, networks.adopt_fedformer),
     "film": Case(
-        source=TIME_SERIES_LIBRARY,
-        module="models.FiLM",
-        make=lambda: FiLM(coefficients=256),
-        adopt=networks.adopt_film,
+        TIME_SERIES_LIBRARY,
+        "models.FiLM",
+        lambda: FiLM(coefficients=256),
+        networks.adopt_film,
         normalises=True,
     ),
     "pyraformer": Case(
-        source=TIME_SERIES_LIBRARY,
-        module="models.Pyraformer",
-        make=Pyraformer,
-        adopt=networks.adopt_pyraformer,
+        TIME_SERIES_LIBRARY, "models.Pyraformer", Pyraformer, networks.adopt_pyraformer
     ),
     "gpt4ts": Case(
-        source=ONE_FITS_ALL,
-        module="models.GPT4TS",
-        make=_make_gpt4ts,
-        adopt=networks.adopt_gpt4ts,
-        normalises=True,
+        ONE_FITS_ALL, "models.GPT4TS", _make_gpt4ts, networks.adopt_gpt4ts, normalises=True
     ),
 }
 
