@@ -81,7 +81,7 @@ _FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is no sign of a bl
 _HASH_DIGITS = 8
 _DAY = timedelta(days=1)
 _LINE = re.compile(
-    r"^(\d{1,12}) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/(\d{14})\.(\S+))$"
+    r"^(\d{1,12}) ([0-9a-f]{32}) https?://data\.gdeltproject\.org(/\S+/((\d{14})\.\S+))$"
 )
 
 log = logging.getLogger(__name__)
@@ -89,18 +89,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkFile:
-    """One listed file.
+    """One listed file: its size in bytes, MD5 and address below :data:`SAFE_ROOT`."""
 
-    Attributes:
-        stamp: its quarter hour, UTC.
-        kind: what follows the timestamp in its name (``gkg.csv.zip``).
-        size: in bytes.
-        md5: hex digest.
-        url: its address below :data:`SAFE_ROOT`.
-    """
-
-    stamp: datetime
-    kind: str
     size: int
     md5: str
     url: str
@@ -197,34 +187,38 @@ def fetch_query(
         day += _DAY
 
 
-def parse_list(content: bytes, name: str) -> tuple[list[BulkFile], int]:
-    """Read a file list; return its files and the number of malformed lines, which are left out.
+def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
+    """Read a file list; return its files by name. Malformed lines are left out.
 
     Raises:
         SourceTransient: an empty file.
         SchemaDrift: a web page, or no well-formed line at all.
     """
-    lines = [line for line in read_text(content, name).split("\n") if line.strip()]
-    files = [file for line in lines if (file := _read_line(line.strip())) is not None]
+    matches = [_LINE.match(line.strip()) for line in read_text(content, name).split("\n")]
+    files = {
+        match[4]: BulkFile(size=int(match[1]), md5=match[2], url=SAFE_ROOT + match[3])
+        for match in matches
+        if match is not None and parse_utc(match[5], _STAMP) is not None
+    }
     if not files:
         raise SchemaDrift(
             f"{name}, line 1: no line has the form 'size md5 url'; the list's format changed or "
             "the file is cut, fetch it again"
         )
-    return files, len(lines) - len(files)
+    return files
 
 
-def verify_file(content: bytes, listed: BulkFile) -> None:
+def verify_file(raw: RawFile, listed: BulkFile) -> None:
     """Check a fetched file against its listing.
 
     Raises:
         SourceTransient: size or MD5 differ; fetch once more, then set the file aside.
     """
     # MD5 is what GDELT publishes; it guards against damage here, not against forgery.
-    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if len(content) != listed.size or digest != listed.md5:
+    digest = hashlib.md5(raw.content, usedforsecurity=False).hexdigest()
+    if len(raw.content) != listed.size or digest != listed.md5:
         raise SourceTransient(
-            f"{listed.url}: {len(content)} bytes with MD5 {digest}, but the list states "
+            f"{listed.url}: {len(raw.content)} bytes with MD5 {digest}, but the list states "
             f"{listed.size} and {listed.md5}; fetch it once more, then set it aside"
         )
 
@@ -340,34 +334,11 @@ def _raise_if_silent(refresh: _Refresh) -> None:
 def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
     """Fetch the listed GKG files of quarter hours, checked against the list."""
     live = refresh.live
-    names = {f"{slot:{_STAMP}}.gkg.csv.zip" for slot in slots}
-    wanted = [name for name in sorted(names, reverse=True) if _is_wanted(refresh, name)]
+    names = {f"{slot:{_STAMP}}.gkg.csv.zip" for slot in slots} - refresh.stored
+    wanted = [name for name in names if live.ledger.is_due(BULK_SOURCE, name, live.now)]
     if not wanted or refresh.is_spent:
         return
 
-    listed = _read_list(live)
-    oldest = min(listed)
-    for name in wanted:
-        if refresh.is_spent:
-            return
-        if name in listed:
-            raw = _fetch_checked(
-                refresh, listed[name].url, name, functools.partial(_check_listed, listed[name])
-            )
-            if raw is not None:
-                yield raw
-        elif name > oldest:
-            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
-
-
-def _is_wanted(refresh: _Refresh, name: str) -> bool:
-    return name not in refresh.stored and refresh.live.ledger.is_due(
-        BULK_SOURCE, name, refresh.live.now
-    )
-
-
-def _read_list(live: LiveContext) -> dict[str, BulkFile]:
-    """Return the newest listed GKG files by name."""
     page = live.client.read_page(
         f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
         source=LIST_SOURCE,
@@ -375,8 +346,18 @@ def _read_list(live: LiveContext) -> dict[str, BulkFile]:
         tail_bytes=LIST_TAIL_BYTES,
     )
     # The first line is cut, and is left out like any malformed one.
-    files, _ = parse_list(page, "masterfilelist.txt")
-    return {file.url.rsplit("/", 1)[-1]: file for file in files if file.kind == "gkg.csv.zip"}
+    files = parse_list(page, "masterfilelist.txt")
+    listed = {name: file for name, file in files.items() if name.endswith(".gkg.csv.zip")}
+    for name in sorted(wanted, reverse=True):
+        if refresh.is_spent:
+            return
+        if name in listed:
+            check = functools.partial(verify_file, listed=listed[name])
+            raw = _fetch_checked(refresh, listed[name].url, name, check)
+            if raw is not None:
+                yield raw
+        elif name > min(listed, default=name):
+            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
 
 
 def _fetch_checked(
@@ -411,10 +392,6 @@ def _fetch_checked(
     return None
 
 
-def _check_listed(listed: BulkFile, raw: RawFile) -> None:
-    verify_file(raw.content, listed)
-
-
 def _check_gzip(raw: RawFile) -> None:
     # GAL has no list with checksums; the stream's own checksum is at its end.
     gunzip(raw.content, raw.name, MAX_BULK_BYTES)
@@ -422,21 +399,6 @@ def _check_gzip(raw: RawFile) -> None:
 
 def _name_gal(slot: datetime, offset: int) -> str:
     return f"{slot + timedelta(minutes=offset):{_STAMP}}.gal.json.gz"
-
-
-def _read_line(line: str) -> BulkFile | None:
-    match = _LINE.match(line)
-    stamp = parse_utc(match[4], "%Y%m%d%H%M%S") if match else None
-    if match is None or stamp is None:
-        return None
-
-    return BulkFile(
-        stamp=stamp,
-        kind=match[5],
-        size=int(match[1]),
-        md5=match[2],
-        url=SAFE_ROOT + match[3],
-    )
 
 
 def _fetch_span(

@@ -16,9 +16,8 @@ as available at the later of the two.
 import codecs
 import html
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -78,6 +77,7 @@ _HEAD_CHARACTERS = 300
 _THROTTLE_PHRASES = ("limit requests", "too many requests", "rate limit")
 
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|\\')
+_Row = tuple[int, NewsRecord | None]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -108,26 +108,11 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     document, repairs = load_json(text, raw.name)
     entries, layout, fetched_at = _read_entries(document, raw)
 
-    records: list[NewsRecord] = []
-    unreadable: list[int] = []
-    untitled = 0
-    for number, listed in enumerate(entries, 1):
-        entry = listed if isinstance(listed, dict) else {}
-        seen_at = parse_utc(entry.get(layout.seen), _SEEN_FORMAT)
-        title = read_title(entry.get("title"))
-        if seen_at is None or title is None or not is_web_address(entry.get("url")):
-            # Counted by record: the JSON's lines are not the articles'.
-            unreadable.append(number)
-        elif not title:
-            untitled += 1
-        else:
-            records.append(_make_doc_record(entry, title, seen_at, layout))
-
+    # Counted by record: the JSON's lines are not the articles'.
+    rows = [(number, _read_doc_entry(entry, layout)) for number, entry in enumerate(entries, 1)]
     expected = "an article with url, seendate and a headline (counted in records)"
-    counts = NewsReport(
-        files=1, records=len(entries), untitled=untitled, repairs=repairs, replaced_bytes=replaced
-    )
-    return _build_articles(records, raw, fetched_at, unreadable, expected, counts)
+    counts = NewsReport(repairs=repairs, replaced_bytes=replaced)
+    return _build_articles(rows, raw, fetched_at, expected, counts)
 
 
 def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
@@ -146,32 +131,15 @@ def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         else [raw.content]
     )
 
-    records: list[NewsRecord] = []
-    unreadable: list[int] = []
-    total = untitled = replaced = 0
+    rows: list[_Row] = []
+    replaced = 0
     for line, content in _number_rows(parts):
-        total += 1
         text, replaced_here = decode_line_lossy(content)
         replaced += replaced_here
+        rows.append((line, _read_gkg_row(text.split("\t"), file_time)))
 
-        cells = text.split("\t")
-        row_time = _read_gkg_time(cells)
-        if row_time is None:
-            unreadable.append(line)
-            continue
-
-        match = _TITLE.search(cells[_EXTRAS])
-        title = read_title(html.unescape(match[1]) if match else None)
-        if title is None:
-            unreadable.append(line)
-        elif not title:
-            untitled += 1
-        else:
-            # A row stamped after its file, or before it: the later time is the safe one.
-            records.append(_make_gkg_record(cells, title, max(row_time, file_time)))
-
-    counts = NewsReport(files=1, records=total, untitled=untitled, replaced_bytes=replaced)
-    return _build_articles(records, raw, raw.fetched_at, unreadable, "a GKG row", counts)
+    counts = NewsReport(replaced_bytes=replaced)
+    return _build_articles(rows, raw, raw.fetched_at, "a GKG row", counts)
 
 
 def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
@@ -189,30 +157,17 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     text, replaced = decode_lossy(content)
     file_time = read_file_time(raw.name)
 
-    records: list[NewsRecord] = []
-    unreadable: list[int] = []
-    total = untitled = repairs = 0
+    rows: list[_Row] = []
+    total_repairs = 0
     # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
     for line, row in enumerate(text.split("\n"), 1):
-        if not row:
-            continue
-        total += 1
-        entry, repaired = _read_gal_entry(row, raw.name)
-        repairs += repaired
+        if row:
+            entry, repairs = _load_gal_line(row, raw.name)
+            total_repairs += repairs
+            rows.append((line, _read_gal_entry(entry, file_time)))
 
-        published_at = _read_gal_date(entry.get("date"))
-        title = read_title(entry.get("title"))
-        if published_at is None or title is None or not is_web_address(entry.get("url")):
-            unreadable.append(line)
-        elif not title:
-            untitled += 1
-        else:
-            records.append(_make_gal_record(entry, title, published_at, file_time))
-
-    counts = NewsReport(
-        files=1, records=total, untitled=untitled, repairs=repairs, replaced_bytes=replaced
-    )
-    return _build_articles(records, raw, raw.fetched_at, unreadable, "a GAL article", counts)
+    counts = NewsReport(repairs=total_repairs, replaced_bytes=replaced)
+    return _build_articles(rows, raw, raw.fetched_at, "a GAL article", counts)
 
 
 def read_file_time(name: str) -> datetime:
@@ -316,7 +271,12 @@ def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, d
     # A stored poll states its own fetch time; the archive was read much later.
     if _STORED_POLL.entries in document:
         layout = _STORED_POLL
-        fetched_at = _read_poll_time(document.get("fetched_at"), raw.name)
+        fetched_at = _read_iso(document.get("fetched_at"))
+        if fetched_at is None:
+            raise SchemaDrift(
+                f"{raw.name}: fetched_at is {document.get('fetched_at')!r}, not a time with a "
+                "zone; the stored poll is damaged, copy it again"
+            )
     elif document and _ARTICLE_LIST.entries not in document:
         raise SchemaDrift(
             f"{raw.name}, line 1: JSON with {sorted(document)[:6]} and no 'articles'; "
@@ -340,23 +300,15 @@ def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, d
     return entries, layout, fetched_at
 
 
-def _read_poll_time(text: object, name: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-        if moment is not None and moment.tzinfo is not None:
-            return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
+def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
+    """Return a listed article, or None where address, time or headline is not what it should be."""
+    if not isinstance(entry, dict) or not is_web_address(entry.get("url")):
+        return None
+    seen_at = parse_utc(entry.get(layout.seen), _SEEN_FORMAT)
+    title = read_title(entry.get("title"))
+    if seen_at is None or title is None:
+        return None
 
-    raise SchemaDrift(
-        f"{name}: fetched_at is {text!r}, not a time with a zone; "
-        "the stored poll is damaged, copy it again"
-    )
-
-
-def _make_doc_record(
-    entry: dict[str, Any], title: str, seen_at: datetime, layout: _Layout
-) -> NewsRecord:
     country = entry.get(layout.country) if layout.country else None
     return NewsRecord(
         url=entry["url"],
@@ -393,50 +345,41 @@ def _split_rows(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _build_articles(
-    records: list[NewsRecord],
-    raw: RawFile,
-    fetched_at: datetime,
-    unreadable: list[int],
-    expected: str,
-    counts: NewsReport,
+    rows: Sequence[_Row], raw: RawFile, fetched_at: datetime, expected: str, counts: NewsReport
 ) -> tuple[pl.DataFrame, NewsReport]:
-    if not counts.records:
+    """Build the articles of a file from its numbered records, of which None is an unreadable one.
+
+    A record without a title is left out.
+    """
+    if not rows:
         raise EmptyNewsAnswer(
             f"{raw.name}: no line in it; a quarter hour without news does not happen, "
             "fetch the file again"
         )
-    raise_if_unreadable(unreadable, counts.records, raw.name, expected)
+    unreadable = [number for number, record in rows if record is None]
+    raise_if_unreadable(unreadable, len(rows), raw.name, expected)
+
+    records = [record for _, record in rows if record is not None and record.title]
     frame = build_article_frame(records, raw, fetched_at)
-    return frame, replace(counts, articles=frame.height, unreadable=len(unreadable))
+    return frame, counts + NewsReport(
+        files=1,
+        records=len(rows),
+        articles=frame.height,
+        untitled=len(rows) - len(records) - len(unreadable),
+        unreadable=len(unreadable),
+    )
 
 
-def _read_gkg_time(cells: list[str]) -> datetime | None:
-    """Return a row's time; None where it is not the row of a web page."""
+def _read_gkg_row(cells: list[str], file_time: datetime) -> NewsRecord | None:
+    """Return the article of a row; None where it is not the row of a web page."""
     if len(cells) < GKG_COLUMNS or cells[_COLLECTION] != _WEB_COLLECTION:
         return None
-    return _read_stamp(cells[_DATE]) if is_web_address(cells[_ADDRESS]) else None
-
-
-def _read_stamp(text: str) -> datetime | None:
-    """Return the time of fourteen digits, as ``parse_utc`` does, in a tenth of its time."""
-    if len(text) != _STAMP_DIGITS or not text.isascii() or not text.isdigit():
-        return parse_utc(text, _STAMP)
-    try:
-        # Year, month, day, hour, minute, second; written out, for two of them are read a row.
-        return datetime(
-            int(text[:4]),
-            int(text[4:6]),
-            int(text[6:8]),
-            int(text[8:10]),
-            int(text[10:12]),
-            int(text[12:]),
-            tzinfo=UTC,
-        )
-    except ValueError:
+    row_time = _read_stamp(cells[_DATE]) if is_web_address(cells[_ADDRESS]) else None
+    match = _TITLE.search(cells[_EXTRAS])
+    title = read_title(html.unescape(match[1]) if match else None)
+    if row_time is None or title is None:
         return None
 
-
-def _make_gkg_record(cells: list[str], title: str, seen_at: datetime) -> NewsRecord:
     published = _PUBLISHED.search(cells[_EXTRAS])
     code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
     # Only translated rows name the language they were translated from.
@@ -447,11 +390,22 @@ def _make_gkg_record(cells: list[str], title: str, seen_at: datetime) -> NewsRec
         domain=cells[_SITE],
         language=_LANGUAGES.get(language, language),
         published_at=_read_stamp(published[1]) if published else None,
-        seen_at=seen_at,
+        # A row stamped after its file, or before it: the later time is the safe one.
+        seen_at=max(row_time, file_time),
     )
 
 
-def _read_gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
+def _read_stamp(text: str) -> datetime | None:
+    """Return the time of fourteen digits, as ``parse_utc`` does, in a tenth of its time."""
+    if len(text) != _STAMP_DIGITS or not text.isascii() or not text.isdigit():
+        return parse_utc(text, _STAMP)
+    try:
+        return datetime.fromisoformat(f"{text[:8]}T{text[8:]}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _load_gal_line(row: str, name: str) -> tuple[dict[str, Any], int]:
     """Return a line's object and its repairs; an empty object where the line is beyond repair."""
     try:
         # Lines of a JSON array that was written line by line end in a comma.
@@ -462,22 +416,13 @@ def _read_gal_entry(row: str, name: str) -> tuple[dict[str, Any], int]:
     return (entry, repairs) if isinstance(entry, dict) else ({}, 0)
 
 
-def _read_gal_date(text: object) -> datetime | None:
-    if not isinstance(text, str):
+def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | None:
+    # GDELT's times are UTC where they name no zone.
+    published_at = _read_iso(entry.get("date"), UTC)
+    title = read_title(entry.get("title"))
+    if published_at is None or title is None or not is_web_address(entry.get("url")):
         return None
 
-    try:
-        moment = datetime.fromisoformat(text)
-        # GDELT's times are UTC where they name no zone.
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        # A zone can lead out of the years that there are.
-        return None
-
-
-def _make_gal_record(
-    entry: dict[str, Any], title: str, published_at: datetime, seen_at: datetime
-) -> NewsRecord:
     language = str(entry.get("lang") or "")
     return NewsRecord(
         url=entry["url"],
@@ -488,3 +433,15 @@ def _make_gal_record(
         published_at=published_at,
         seen_at=seen_at,
     )
+
+
+def _read_iso(text: object, zone: tzinfo | None = None) -> datetime | None:
+    """Return an ISO 8601 time in UTC; in ``zone`` where it names none; None where it is no time."""
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+        if moment is not None and moment.tzinfo is None:
+            moment = moment.replace(tzinfo=zone)
+        return moment.astimezone(UTC) if moment is not None and moment.tzinfo else None
+    except (ValueError, OverflowError):
+        # A zone can lead out of the years that there are.
+        return None
