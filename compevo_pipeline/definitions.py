@@ -21,9 +21,9 @@ from compevo_pipeline.defs.assets.coverage import (
 from compevo_pipeline.defs.assets.evaluation import (
     build_baselines_asset,
     build_population_test_asset,
+    inference_2026,
 )
 from compevo_pipeline.defs.assets.forecast import build_next_day_asset, build_scored_asset
-from compevo_pipeline.defs.assets.leakage import inference_2026
 from compevo_pipeline.defs.assets.report import build_site_asset, cleaned
 from compevo_pipeline.defs.assets.research import (
     build_ablation_asset,

@@ -3,7 +3,7 @@
 What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules
 (``checks``, ``compevo_core.evaluation.leakage``, ``compevo_core.evaluation.issued_scores``,
 ``work.next_day``), the checks that an asset makes of itself while it runs
-(``defs.assets.leakage``).
+(``defs.assets.evaluation``).
 
 A blocking check that fails keeps everything downstream from running. Alarms only warn: a forecast
 that got worse is still the one there is.

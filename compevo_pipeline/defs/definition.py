@@ -5,7 +5,8 @@ exceptions for the project's errors. What does not: keys (``defs.asset_keys``), 
 tried again (``compevo_pipeline.errors``), run configuration, metadata (``defs.metadata``).
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
+from compevo_pipeline.storage.code_versions import code_version
 
 OWNERS = ["team:forecasting"]
 
@@ -72,6 +74,46 @@ def define_asset(
         return define(translate_errors(retry=False)(compute))
 
     return define_translated
+
+
+def define_by_dataset(
+    key: Callable[[str], dg.AssetKey],
+    *,
+    deps: Sequence[Callable[[str], dg.AssetKey] | dg.AssetKey],
+    description: str,
+    code: Sequence[str],
+    data_release: str = "",
+    **arguments: Any,  # noqa: ANN401 - of define_asset
+) -> Callable[[Callable[..., Any]], Callable[[str], dg.AssetsDefinition]]:
+    """Return a decorator: of a computation, the function from a data set to its asset.
+
+    Args:
+        key: of the asset, by data set.
+        deps: keys of what it is made of; those of the same data set as functions.
+        description: of the asset, with ``{dataset}`` where the name stands.
+        code: what decides the version, as ``code_version`` takes it.
+        data_release: release of a library whose data decide it, too.
+        arguments: any other of :func:`define_asset`.
+    """
+    version = code_version(*code, data_release=data_release)
+
+    def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:
+        def build(dataset: str) -> dg.AssetsDefinition:
+            bound: Any = functools.partial(compute, dataset)
+            # Dagster reads there what a step returns.
+            bound.__annotations__ = compute.__annotations__
+            return define_asset(
+                key(dataset),
+                deps=[dep(dataset) if callable(dep) else dep for dep in deps],
+                description=description.format(dataset=dataset),
+                version=version,
+                dataset=dataset,
+                **arguments,
+            )(bound)
+
+        return build
+
+    return decorate
 
 
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:

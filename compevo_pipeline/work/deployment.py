@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.common.hosts import Pacer
@@ -16,6 +17,7 @@ from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger, RawStore
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.registry import Registry, load_registry
+from compevo_pipeline.storage.code_versions import fits_folder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
@@ -85,6 +87,10 @@ class Deployment:
             open_meteo=self.settings.open_meteo,
             news_queries=self.settings.news_queries,
         )
+
+    def shared_fits(self) -> SharedFits:
+        """Open the fitted baselines, which are shared by all that ask for the same fits."""
+        return SharedFits(fits_folder(self.layout))
 
     def raw_store(self) -> RawStore:
         """Open the bytes as the publishers sent them."""

@@ -1,43 +1,70 @@
-"""``evaluation/baselines/<dataset>`` and ``evaluation/test/<dataset>``: on the same windows.
+"""``evaluation/baselines``, ``evaluation/test`` and ``leakage/inference_2026``: scores.
 
-What belongs here: which methods are scored on which windows, and where rows are written. What does
-not: scoring (``compevo_core.evaluation``). Baselines are fitted on the train split alone.
+What belongs here: which methods are scored on which windows, where rows are written, and the
+blocking checks that nothing leaked and nothing changed. What does not: scoring
+(``compevo_core.evaluation``), detectors (``compevo_core.evaluation.leakage``). Baselines are fitted
+on the train split alone.
+
+The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026-03-30 and every
+complete day since, month by month, with a population that is not updated.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.window import WindowSet
-from compevo_core.evaluation.baseline_scores import score_baselines
-from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.evaluation.scopes import read_forecasts, select_test_scopes, write_forecasts
-from compevo_core.evaluation.score_files import write_population_scores
+from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
+from compevo_core.evaluation.leakage import (
+    Violation,
+    find_changed_files,
+    find_training_after,
+    hash_folder,
+)
+from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.scopes import (
+    Scope,
+    one_seed,
+    read_forecasts,
+    select_month_scopes,
+    select_test_scopes,
+    thin_windows,
+    write_forecasts,
+)
+from compevo_core.evaluation.score_files import write_config, write_population_scores
 from compevo_core.evaluation.scoring import (
     COMPEVO,
     compare_seeds,
     load_population,
     score_population,
 )
+from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
+    INFERENCE_2026,
+    NEWS_EMBEDDINGS,
     baselines_key,
     model_key,
     population_test_key,
     windows_key,
 )
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
-from compevo_pipeline.storage.code_versions import code_version, fits_folder, read_commit
-from compevo_pipeline.storage.runs import find_current_run
+from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
+
+if TYPE_CHECKING:
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 EXPERIMENT = "test"
 """Name of the experiment in the result rows."""
@@ -72,138 +99,320 @@ class PopulationTestConfig(LaunchConfig):
     """forecasts drawn in the report for each set of windows"""
 
 
-def build_baselines_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the scores of the baselines of one data set."""
+@define_by_dataset(
+    baselines_key,
+    deps=[windows_key],
+    description=(
+        "Persistence, weekly persistence, calendar ridge, boosted trees and published forecasts "
+        "on the test split of {dataset}."
+    ),
+    kinds={"scikitlearn", "csv"},
+    code=BASELINES_CODE,
+    config=BaselineConfig,
+)
+def build_baselines_asset(
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Score every baseline, fitted on the train split, and store its forecasts."""
+    config = BaselineConfig.read(context)
+    layout = workspace.layout
 
-    @define_asset(
-        baselines_key(dataset),
-        deps=[windows_key(dataset)],
-        description=(
-            "Persistence, weekly persistence, calendar ridge, boosted trees and published "
-            f"forecasts on the test split of {dataset}."
-        ),
-        kinds={"scikitlearn", "csv"},
-        version=code_version(*BASELINES_CODE),
-        dataset=dataset,
-        config=BaselineConfig,
+    windows = WindowSet.read(layout.windows(dataset))
+    scopes = select_test_scopes(windows, config.every)
+    context.log.info(
+        f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}"
     )
-    def _baselines(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
-        """Score every baseline, fitted on the train split, and store its forecasts."""
-        config = BaselineConfig.read(context)
-        layout = workspace.layout
+    scores = _score_baselines(workspace, windows, scopes, EXPERIMENT, config.seeds)
 
-        windows = WindowSet.read(layout.windows(dataset))
-        train = windows.split("train")
-        scopes = select_test_scopes(windows, config.every)
-        context.log.info(f"fitting on {len(train)} windows, seeds 0 to {config.seeds - 1}")
-
-        scores = score_baselines(
-            # Only baselines that draw random numbers are fitted under more than one seed.
-            train,
-            scopes,
-            val=windows.split("val"),
-            experiment=EXPERIMENT,
-            seeds=config.seeds,
-            commit=read_commit(),
-            # Kept for the leakage check and for training, which ask for the same fits.
-            fit=SharedFits(fits_folder(layout)),
-        )
-
-        # Stored by window: the population is compared with these very forecasts.
-        write_forecasts(
-            _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
-        )
-        path = layout.results / f"baselines-{dataset}.csv"
-        write_rows(path, scores.rows)
-
-        return dg.MaterializeResult(
-            metadata={
-                **metadata.describe_scores(scores.rows, path),
-                "mode": workspace.data_mode.value,
-            }
-        )
-
-    return _baselines
-
-
-def build_population_test_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the scores of the population of one data set."""
-
-    @define_asset(
-        population_test_key(dataset),
-        deps=[model_key(dataset), baselines_key(dataset)],
-        description=(
-            f"The population trained on {dataset} on its test split, by entity and pooled, with "
-            "paired tests against every baseline."
-        ),
-        kinds={"pytorch", "csv"},
-        version=code_version(*POPULATION_CODE),
-        pool=GPU_POOL,
-        dataset=dataset,
-        config=PopulationTestConfig,
+    # Stored by window: the population is compared with these very forecasts.
+    write_forecasts(
+        _forecast_file(layout, dataset), list(zip(scopes, scores.forecasts, strict=True))
     )
-    def _population(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
-        """Score the population; write forecasts and panels into its run folder."""
-        config = PopulationTestConfig.read(context)
-        layout = workspace.layout
-
-        windows = WindowSet.read(layout.windows(dataset))
-        scopes = select_test_scopes(windows, config.every)[: config.scopes]
-        stored = _forecast_file(layout, dataset)
-
-        run = find_current_run(layout, dataset)
-        news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
-        forecaster = load_population(run, news, fit=SharedFits(fits_folder(layout)))
-        # Fails where a window has no stored forecast: paired tests need the same windows.
-        baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
-        scores = score_population(
-            forecaster,
-            scopes,
-            train=windows.split("train"),
-            experiment=EXPERIMENT,
-            commit=read_commit(),
-            log=context.log,
-            baseline_forecasts=baseline_forecasts,
-            news=news,
-            panels_per_scope=config.shown,
-        )
-        paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
-        path = write_population_scores(
-            scores,
-            paired_tests,
-            forecaster.config,
-            layout.results,
-            RunFolder(run),
-            rows_name=f"compevo-{dataset}",
-            paired_name=f"paired-{dataset}",
-        )
-
-        return dg.MaterializeResult(
-            metadata={
-                **metadata.describe_scores(scores.rows, path),
-                "mode": workspace.data_mode.value,
-                "paired_tests": metadata.render_table(paired_tests, rows=20),
-                **_describe_regret(scores.regret),
-            }
-        )
-
-    return _population
-
-
-def _describe_regret(regret: pl.DataFrame) -> dict[str, Any]:
-    """Return what online weights lost, by series; nothing for weights that stay."""
-    if not regret.height:
-        return {}
-    sums = regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
-        pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
+    path = layout.results / f"baselines-{dataset}.csv"
+    write_rows(path, scores.rows)
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(scores.rows, path),
+            "mode": workspace.data_mode.value,
+        }
     )
-    return {"regret": metadata.render_table(sums, rows=20)}
+
+
+@define_by_dataset(
+    population_test_key,
+    deps=[model_key, baselines_key],
+    description=(
+        "The population trained on {dataset} on its test split, by entity and pooled, with paired "
+        "tests against every baseline."
+    ),
+    kinds={"pytorch", "csv"},
+    code=POPULATION_CODE,
+    pool=GPU_POOL,
+    config=PopulationTestConfig,
+)
+def build_population_test_asset(
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Score the population; write forecasts and panels into its run folder."""
+    config = PopulationTestConfig.read(context)
+    layout = workspace.layout
+
+    windows = WindowSet.read(layout.windows(dataset))
+    scopes = select_test_scopes(windows, config.every)[: config.scopes]
+    run = find_current_run(layout, dataset)
+    forecaster, news = _load_population(context, workspace, run, windows)
+    # Fails where a window has no stored forecast: paired tests need the same windows.
+    stored = _forecast_file(layout, dataset)
+    baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
+    scores = score_population(
+        forecaster,
+        scopes,
+        train=windows.split("train"),
+        experiment=EXPERIMENT,
+        commit=read_commit(),
+        log=context.log,
+        baseline_forecasts=baseline_forecasts,
+        news=news,
+        panels_per_scope=config.shown,
+    )
+    paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
+    path = write_population_scores(
+        scores,
+        paired_tests,
+        forecaster.config,
+        layout.results,
+        RunFolder(run),
+        rows_name=f"compevo-{dataset}",
+        paired_name=f"paired-{dataset}",
+    )
+
+    shown = {
+        **metadata.describe_scores(scores.rows, path),
+        "mode": workspace.data_mode.value,
+        "paired_tests": metadata.render_table(paired_tests, rows=20),
+    }
+    # What online weights lost, by series; nothing for weights that stay.
+    if scores.regret.height:
+        sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
+            pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
+        )
+        shown["regret"] = metadata.render_table(sums, rows=20)
+    return dg.MaterializeResult(metadata=shown)
+
+
+def _score_baselines(
+    workspace: Deployment,
+    windows: WindowSet,
+    scopes: Sequence[Scope],
+    experiment: str,
+    seeds: int,
+) -> BaselineScores:
+    return score_baselines(
+        # Only baselines that draw random numbers are fitted under more than one seed.
+        windows.split("train"),
+        scopes,
+        val=windows.split("val"),
+        experiment=experiment,
+        seeds=seeds,
+        commit=read_commit(),
+        # Every asset and every training that asks for the same fits reads them back.
+        fit=workspace.shared_fits(),
+    )
+
+
+def _load_population(
+    context: dg.AssetExecutionContext, workspace: Deployment, run: Path, windows: WindowSet
+) -> "tuple[CompEvoForecaster, NewsPool]":
+    news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
+    return load_population(run, news, fit=workspace.shared_fits()), news
 
 
 def _forecast_file(layout: Layout, dataset: str) -> Path:
     """Return the file of the baselines' forecasts, which the population is compared with."""
     return layout.forecasts / f"baselines-{dataset}.parquet"
+
+
+DATASET = "electricity"
+SUBSET = "inference-2026-100"
+NAME_2026 = "leakage-2026"
+"""Of the experiment in the result rows, and of the files."""
+REFRESH = "refresh"
+"""Job that runs this asset every day, whatever the deployment has trained."""
+
+CHECK_DESCRIPTIONS = {
+    "artifact_unchanged": (
+        "Every file of the trained model has the same hash before and after the inference."
+    ),
+    "available_before_origin": (
+        "No article, covariate or published forecast was available only at or after its origin."
+    ),
+    "nothing_of_2026_in_training": (
+        "No train or validation window reaches the first inference origin."
+    ),
+    "every_window_scored": "All windows of the subset were forecast and scored.",
+}
+
+
+class InferenceConfig(LaunchConfig):
+    """How much is forecast."""
+
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    seeds: int = Field(default=5, ge=1)
+    """seeds of the baselines that draw random numbers"""
+
+
+@define_asset(
+    INFERENCE_2026,
+    deps=[model_key(DATASET), windows_key(DATASET), NEWS_EMBEDDINGS],
+    description=(
+        "100 electricity windows of February and March 2026 over five regions, and every complete "
+        "day since, by month: inference only, the model's hashes compared before and after."
+    ),
+    kinds={"pytorch", "csv"},
+    version=code_version("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
+    pool=GPU_POOL,
+    config=InferenceConfig,
+    check_specs=[
+        dg.AssetCheckSpec(name, asset=INFERENCE_2026, blocking=True, description=description)
+        for name, description in CHECK_DESCRIPTIONS.items()
+    ],
+)
+def inference_2026(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Forecast 2026 with the sealed electricity population and check that this was honest."""
+    config = InferenceConfig.read(context)
+    layout = workspace.layout
+    # A refresh serves deployments that forecast another data set, too.
+    if context.job_name == REFRESH and not has_current_run(layout, DATASET):
+        return _skip(context)
+
+    windows = WindowSet.read(layout.windows(DATASET))
+    named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
+    scopes = [named, *select_month_scopes(windows, config.every)]
+    model = RunFolder(find_current_run(layout, DATASET)).model
+
+    # Before anything is loaded: a loader that writes into the folder would be caught, too.
+    hashes_before = hash_folder(model)
+    rows, artifact_hash = _score_scopes(context, config, workspace, windows, scopes)
+    path = layout.results / f"{NAME_2026}.csv"
+    write_rows(path, rows)
+
+    # All four are computed before any is reported: one failure must not hide another.
+    views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
+    violations = {
+        "artifact_unchanged": find_changed_files(hashes_before, hash_folder(model)),
+        "available_before_origin": find_availability_violations(
+            workspace, DATASET, list(views.values())
+        ),
+        "nothing_of_2026_in_training": _find_training_overlap(windows, named),
+        "every_window_scored": _find_unscored_windows(scopes, rows),
+    }
+    # The report has no access to Dagster's event log.
+    _write_checks(layout.results / "leakage-checks.csv", violations)
+
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "artifact_hash": artifact_hash,
+            "windows": len(views),
+            "run_folder": metadata.link_path(model.parent),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name,
+                passed=not listed,
+                description=format_violations(listed),
+                metadata={"violations": len(listed)},
+            )
+            for name, listed in violations.items()
+        ],
+    )
+
+
+def _skip(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+    """Report that there is no electricity population to check.
+
+    The checks fail as warnings: an error would keep the report from being written, and a passed
+    check would claim what nobody looked at.
+    """
+    reason = (
+        f"not evaluated: no population of {DATASET} is trained; materialize models/compevo/"
+        f"{DATASET}, then this asset"
+    )
+    context.log.warning(reason)
+    severity = dg.AssetCheckSeverity.WARN
+    return dg.MaterializeResult(
+        metadata={"skipped": reason},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=name, passed=False, severity=severity, description=reason
+            )
+            for name in CHECK_DESCRIPTIONS
+        ],
+    )
+
+
+def _score_scopes(
+    context: dg.AssetExecutionContext,
+    config: InferenceConfig,
+    workspace: Deployment,
+    windows: WindowSet,
+    scopes: Sequence[Scope],
+) -> tuple[pl.DataFrame, str]:
+    """Score the population and the baselines; return result rows and the model's hash."""
+    layout = workspace.layout
+    run = find_current_run(layout, DATASET)
+    forecaster, _ = _load_population(context, workspace, run, windows)
+    population = score_population(
+        forecaster,
+        scopes,
+        train=windows.split("train"),
+        experiment=NAME_2026,
+        commit=read_commit(),
+        log=context.log,
+    )
+    baselines = _score_baselines(workspace, windows, scopes, NAME_2026, config.seeds)
+
+    write_config(layout.results, forecaster.config)
+    write_forecasts(
+        layout.forecasts / f"{NAME_2026}.parquet",
+        [
+            *((scope, one_seed(found)) for scope, found in population.predictions),
+            *zip(scopes, baselines.forecasts, strict=True),
+        ],
+    )
+    return pl.concat([population.rows, baselines.rows]), forecaster.artifact_hash
+
+
+def _find_training_overlap(windows: WindowSet, scope: Scope) -> list[Violation]:
+    """Return the windows that training used and that reach the first origin of the scope."""
+    first_origin = min(view.origin_utc for view in scope.windows.views())
+
+    return [
+        violation
+        for split in ("train", "val")
+        for violation in find_training_after(windows.split(split), first_origin)
+    ]
+
+
+def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[Violation]:
+    """Return the methods whose pooled row does not count every window of its scope."""
+    totals = {scope.subset: len(scope.windows) for scope in scopes}
+    pooled = rows.filter(pl.col("entity") == POOLED).select("method", "subset", "n_windows")
+    return [
+        Violation(kind="windows left out", where=method, detail=f"{count} of {totals[subset]}")
+        for method, subset, count in pooled.iter_rows()
+        if count != totals[subset]
+    ]
+
+
+def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
+    """Write the outcome of the checks where the report reads it."""
+    rows = [
+        (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
+        for name, listed in violations.items()
+    ]
+    frame = pl.DataFrame(rows, schema=["check", "passed", "detail"], orient="row")
+    write_atomically(path, frame.write_csv)
