@@ -47,9 +47,9 @@ from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
 from compevo_pipeline.defs.schedules import build_schedules
 from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
-from compevo_pipeline.sources.feeds import FeedTable, default_feeds
-from compevo_pipeline.sources.registry import Registry, load_registry
-from compevo_pipeline.work.deployment import utc_now
+from compevo_pipeline.sources.feeds import FeedTable
+from compevo_pipeline.sources.registry import Registry
+from compevo_pipeline.work.deployment import Deployment, utc_now
 from compevo_pipeline.work.source_coverage import NEWS
 
 
@@ -77,13 +77,9 @@ def build_defs(
         pod = PodSpec.read(settings.pod)
 
     # Schedules name jobs by object, so both come from one list.
-    registry = load_registry(settings.datasets_folder)
-    table: FeedTable = {
-        **(
-            default_feeds(settings.news_queries, settings.pems_stations) if feeds is None else feeds
-        ),
-        **{dataset.name: dataset.feeds for dataset in registry.own},
-    }
+    deployment = Deployment(settings=settings)
+    registry = deployment.registry
+    table: FeedTable = {**deployment.feeds(), **(feeds or {})}
     jobs = build_jobs(registry)
     layout = settings.layout(settings.mode)
     own = frozenset(dataset.name for dataset in registry.own)

@@ -5,12 +5,14 @@ What does not: reading a table (``sources.own``), counting (``work.source_covera
 """
 
 import logging
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from compevo_pipeline.cli import arguments
 
 
 class Stamps(StrEnum):
@@ -60,14 +62,13 @@ def init(
 
     Says what it found and what it guessed. `compevo fit` is next.
     """
-    from datetime import UTC, datetime
-
     from compevo_core.errors import ConfigError
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.sources.feeds import read_own_file
     from compevo_pipeline.sources.own.declaration import make_label, name_publisher
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
+    from compevo_pipeline.work.deployment import utc_now
 
     dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
@@ -77,7 +78,7 @@ def init(
     tables = {"covariates": covariates, "news": news}
     publisher = name_publisher(dataset)
     raws = {
-        key: read_own_file(one, publisher, lambda: datetime.now(UTC))
+        key: read_own_file(one, publisher, utc_now)
         for key, one in {"values": file, **tables}.items()
         if one is not None
     }
@@ -118,13 +119,10 @@ def sources(
     ] = "",
 ) -> None:
     """Show what is stored of every source by month, and which files are absent or failed."""
-    from datetime import UTC, datetime
-
     import polars as pl
 
     from compevo_pipeline.cli.forecast import clean_text
-    from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import (
         list_troubled,
         measure_coverage,
@@ -132,8 +130,8 @@ def sources(
         tabulate_files,
     )
 
-    deployment = Deployment(settings=Settings.from_environment())
-    counts = measure_coverage(deployment, datetime.now(UTC).date())
+    deployment = arguments.open_deployment()
+    counts = measure_coverage(deployment, utc_now().date())
     counts = counts.filter(pl.col("source").str.starts_with(dataset))
     if not counts.height:
         typer.echo(f"nothing is stored of {dataset or 'any source'} in {deployment.data_mode} mode")
@@ -173,24 +171,17 @@ def backfill(
 
     Stopped or failed, it goes on where it was when it is started again.
     """
-    from datetime import UTC
-
-    from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.sources.feeds import default_feeds
     from compevo_pipeline.work.backfill import backfill as fetch_missing
     from compevo_pipeline.work.backfill import choose_feeds
-    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.deployment import utc_now
 
-    settings = Settings.from_environment()
-    deployment = Deployment(settings=settings)
-    built_in = default_feeds(settings.news_queries, settings.pems_stations)
-    own = {declared.name: declared.feeds for declared in deployment.registry.own}
+    deployment = arguments.open_deployment()
     # Progress goes to standard error, a line a month.
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     counts = fetch_missing(
         deployment,
         dataset,
-        choose_feeds({**built_in, **own}, dataset, feed),
+        choose_feeds(deployment.feeds(), dataset, feed),
         since=since.replace(tzinfo=UTC),
         until=None if until is None else until.replace(tzinfo=UTC),
         clock=utc_now,

@@ -102,26 +102,18 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
 
     A data set whose windows are not days has no such forecast.
     """
-    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.datasets import DATASETS
     from compevo_pipeline.cli.forecast import describe_data, render_forecast
     from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.storage.code_versions import fits_folder
-    from compevo_pipeline.work.deployment import Deployment
-    from compevo_pipeline.work.next_day import issue_next_day
+    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.next_day import forecast_day
     from compevo_pipeline.work.results import write_site
 
     if not DATASETS[dataset].align_to_market_day:
         return
 
     deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
-    found = issue_next_day(
-        deployment,
-        dataset,
-        clock=lambda: datetime.now(UTC),
-        log=log,
-        fit=SharedFits(fits_folder(deployment.layout)),
-    )
+    found = forecast_day(deployment, dataset, None, None, clock=utc_now, log=log)
     issued = found.forecast
     typer.echo("\nTomorrow, in the sample world:\n")
     typer.echo(render_forecast(issued, describe_data(Mode.SAMPLE, dataset)))
@@ -129,7 +121,7 @@ def show_tomorrow(settings: "Settings", dataset: str) -> None:
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
     typer.echo(f"Explain this forecast: compevo explain {words}")
-    write_site(deployment, datetime.now(UTC))
+    write_site(deployment, utc_now())
 
 
 def show_results(layout: "Layout", mode: "Mode") -> None:

@@ -176,12 +176,9 @@ def forecast(
     The forecast is kept with everything that it was made of, and is never changed: asking again
     shows the same one.
     """
-    from datetime import UTC
-
-    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars
-    from compevo_pipeline.storage.code_versions import fits_folder
+    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import KnownTo, forecast_day
 
     disable_progress_bars()
@@ -193,10 +190,9 @@ def forecast(
             dataset,
             None if day is None else day.date(),
             None if known_to is None else KnownTo(known_to.value),
-            clock=lambda: datetime.now(UTC),
+            clock=utc_now,
             log=log,
             run=run,
-            fit=SharedFits(fits_folder(deployment.layout)),
         )
     except DataError as error:
         # In a home where nothing is stored the first thing to check is the mode.

@@ -28,14 +28,13 @@ def fit(
     The trained population becomes the one that `compevo forecast` and `compevo evaluate` use. Asked
     again with the same files and settings, it is found again and not trained twice.
     """
-    from datetime import UTC, datetime
-
     from compevo_core.config.run import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import write_news
     from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
 
@@ -44,7 +43,7 @@ def fit(
     config = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    read = ingest_dataset(deployment, dataset, clock=lambda: datetime.now(UTC), log=log)
+    read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
     for feed, counts in read.items():
         typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 

@@ -31,7 +31,7 @@ from compevo_core.paper.run_traces import RunIdentity, write_traces
 from compevo_core.report.rows import read_result_file
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.launchers.worker import describe_round
-from compevo_pipeline.storage.code_versions import fits_folder, read_commit
+from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import read_news
@@ -96,7 +96,7 @@ class BenchmarkData:
             scopes=select_test_scopes(windows, every)[:scopes],
             layout=layout,
             rows=(results or layout.results) / f"benchmark-{name}.csv",
-            fit=SharedFits(fits_folder(layout)),
+            fit=deployment.shared_fits(),
         )
 
     def can_run(self, method: Method) -> bool:

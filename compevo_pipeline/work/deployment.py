@@ -16,6 +16,7 @@ from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger, RawStore
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.feeds import FeedTable, default_feeds
 from compevo_pipeline.sources.registry import Registry, load_registry
 from compevo_pipeline.storage.code_versions import fits_folder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
@@ -59,6 +60,11 @@ class Deployment:
     def registry(self) -> Registry:
         """The data sets: built-in ones and the user's own, read once."""
         return load_registry(self.settings.datasets_folder)
+
+    def feeds(self) -> FeedTable:
+        """Return the feeds of all data sets, built-in ones and the user's own, and of news."""
+        built_in = default_feeds(self.settings.news_queries, self.settings.pems_stations)
+        return {**built_in, **{dataset.name: dataset.feeds for dataset in self.registry.own}}
 
     def preset_for(self, dataset: str = "") -> str:
         """Return the training preset of a data set, or the usual one."""

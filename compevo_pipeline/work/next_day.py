@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.build import BuiltViews, build_views, build_windows, find_next_origin
 from compevo_core.data.context import find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
@@ -85,8 +84,14 @@ class Origin:
         Raises:
             ConfigError: the data set's views know no such instant.
         """
+        # Steps before the origin that nobody has measured at the issue time.
+        unknown = max(spec.unknown_steps)
+        if known_to is KnownTo.ISSUE_TIME and not unknown:
+            raise ConfigError(
+                f"views of {spec.name} all know to midnight; leave --known-to as it is"
+            )
         origin_utc = datetime.combine(day, time(), UTC) - spec.market_offset
-        until = origin_utc - _count_unknown(spec, known_to) * spec.step
+        until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
         return cls(day=day, origin_utc=origin_utc, until=until)
 
 
@@ -131,17 +136,19 @@ class StoredFrames:
             articles=articles,
         )
 
+    @property
+    def _beside_series(self) -> dict[str, Any]:
+        names = ("covariates", "articles", "published", "step_covariates")
+        return {name: getattr(self, name) for name in names}
+
     def build_views(self, origin: Origin) -> BuiltViews:
         """Make the views of a day."""
         return build_views(
             self.spec,
             self.series,
-            covariates=self.covariates,
-            articles=self.articles,
-            published=self.published,
+            **self._beside_series,
             origin_utc=origin.origin_utc,
             information_until=origin.until,
-            step_covariates=self.step_covariates,
         )
 
     def build_later_windows(self) -> WindowSet:
@@ -149,15 +156,8 @@ class StoredFrames:
 
         From what is stored, not from the windows asset: that may be older than the series.
         """
-        return build_windows(
-            self.spec,
-            self.series,
-            covariates=self.covariates,
-            articles=self.articles,
-            published=self.published,
-            step_covariates=self.step_covariates,
-            first_origin=_find_first_later(self.spec),
-        )
+        first = _find_first_later(self.spec)
+        return build_windows(self.spec, self.series, **self._beside_series, first_origin=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,17 +225,6 @@ def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> s
     )
 
 
-def _count_unknown(spec: DatasetSpec, known_to: KnownTo | None) -> int:
-    """Return how many steps before the origin nobody has measured."""
-    if known_to is KnownTo.MIDNIGHT:
-        return 0
-    if known_to is None:
-        return max(spec.unknown_steps)
-    if max(spec.unknown_steps) == 0:
-        raise ConfigError(f"views of {spec.name} all know to midnight; leave --known-to as it is")
-    return max(spec.unknown_steps)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayForecast:
     """The forecast of a day, as it was issued.
@@ -263,7 +252,6 @@ def forecast_day(
     clock: Callable[[], datetime],
     log: logging.Logger,
     run: Path | None = None,
-    fit: FitBaseline = fit_baseline,
     news_rule: NewsRule | None = None,
 ) -> DayForecast:
     """Issue the forecast of a day, or read the one that was issued before.
@@ -279,7 +267,6 @@ def forecast_day(
         clock: gives the time of issue.
         log: gets a line about what is observed and issued, and the notes.
         run: folder of the training run; the data set's current one unless given.
-        fit: fits priors anew where the run's settings say so.
         news_rule: how old the news may be; ``NewsRule()`` unless given.
 
     Raises:
@@ -288,7 +275,7 @@ def forecast_day(
         CheckpointMismatch: the issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
-    day = day or find_next_day(deployment, dataset)
+    day = day or find_next_day(deployment, spec)
     origin = Origin.of(spec, day, known_to)
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
@@ -299,16 +286,7 @@ def forecast_day(
         issued_at = forecast.facts["issued_at"]
         log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
     else:
-        found = _issue(
-            deployment,
-            spec,
-            origin,
-            news_rule or NewsRule(),
-            clock=clock,
-            log=log,
-            run=run,
-            fit=fit,
-        )
+        found = _issue(deployment, spec, origin, news_rule or NewsRule(), clock, log, run)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
     for note in found.notes:
@@ -316,32 +294,13 @@ def forecast_day(
     return found
 
 
-def issue_next_day(
-    deployment: Deployment,
-    dataset: str,
-    *,
-    clock: Callable[[], datetime],
-    log: logging.Logger,
-    fit: FitBaseline = fit_baseline,
-) -> DayForecast:
-    """Forecast the newest day that can be forecast, from as early as views allow.
-
-    Raises:
-        ConfigError: there is no such data set, or its windows do not start with days.
-        DataError: as for :func:`forecast_day`.
-    """
-    return forecast_day(deployment, dataset, None, None, clock=clock, log=log, fit=fit)
-
-
-def find_next_day(deployment: Deployment, dataset: str) -> date:
+def find_next_day(deployment: Deployment, spec: DatasetSpec) -> date:
     """Return the newest day, on the market's clock, that every series can be forecast for.
 
     Raises:
-        ConfigError: there is no such data set, or its windows do not start with days.
         DataError: no value of the data set is stored.
     """
-    spec = find_daily_spec(deployment, dataset)
-    series = deployment.series_store().read(dataset)
+    series = deployment.series_store().read(spec.name)
     return (find_next_origin(spec, series) + spec.market_offset).date()
 
 
@@ -366,11 +325,9 @@ def _issue(
     spec: DatasetSpec,
     origin: Origin,
     news_rule: NewsRule,
-    *,
     clock: Callable[[], datetime],
     log: logging.Logger,
     run: Path | None,
-    fit: FitBaseline,
 ) -> DayForecast:
     frames = StoredFrames.read(deployment, spec)
     inputs = check_inputs(frames, origin, news_rule)
@@ -385,7 +342,7 @@ def _issue(
     later = frames.build_later_windows()
     views = (*inputs.built.views, *later.views())
     news = read_news(deployment, find_encoder(run), views, log=log)
-    forecaster = load_population(run, news, fit=fit)
+    forecaster = load_population(run, news, fit=deployment.shared_fits())
     # Errors that have become known since validation: the levels of the priors move on with them.
     known = forecaster.select_unobserved(later, origin.until)
     observed = forecaster.observe(known) if len(known) else 0

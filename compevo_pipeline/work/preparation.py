@@ -32,7 +32,7 @@ from compevo_core.errors import (
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
-from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 from compevo_pipeline.work.deployment import Deployment
@@ -105,12 +105,6 @@ def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
     present = pl.max_horizontal(pl.lit(now), "fetched_at")
     is_unknowable = pl.col("start_utc") > present + MEASURED_REACH
     return frame.filter(pl.col("value").is_not_null() & is_unknowable)
-
-
-def drop_mistimed(frame: pl.DataFrame, now: datetime) -> tuple[pl.DataFrame, int]:
-    """Leave out articles from the future or from before the web; return their number too."""
-    kept = frame.filter(is_in_time(now))
-    return kept, frame.height - kept.height
 
 
 def is_in_time(now: datetime) -> pl.Expr:
@@ -282,10 +276,7 @@ def ingest_dataset(
     Raises:
         ConfigError: there is no such data set, or its declaration is broken.
     """
-    declared = deployment.registry[dataset]
-    settings = deployment.settings
-    built_in = default_feeds(settings.news_queries, settings.pems_stations)
-    feeds = declared.feeds or built_in[dataset]
+    feeds = deployment.feeds()[deployment.registry[dataset].name]
     there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
     return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
 
@@ -321,10 +312,6 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set.
 
     It covers series, the frames beside them, and articles of the data set's own.
-
-    Args:
-        deployment: the stores.
-        dataset: name of a declared data set.
 
     Raises:
         ConfigError: there is no such data set.
@@ -404,7 +391,8 @@ def _read_rows(
         losses |= counts
 
         if kind is FrameKind.ARTICLES:
-            frame, losses["mistimed"] = drop_mistimed(frame, now)
+            in_time = frame.filter(is_in_time(now))
+            frame, losses["mistimed"] = in_time, frame.height - in_time.height
         elif kind is FrameKind.SERIES:
             refuse_series(frame, deployment.registry[dataset].rules, now)
         else:

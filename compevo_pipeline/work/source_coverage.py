@@ -55,7 +55,11 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
     for declared in (registry[name] for name in registry):
         counted += [_sum_months(days, VALUES) for days in _read_values(deployment, declared, today)]
         counted += [_sum_months(days, DAYS) for days in _read_frames(deployment, declared, today)]
-    counted += [_sum_months(days, DAYS) for days in _read_news(deployment, today)]
+    try:
+        news = deployment.news_store().count_days()
+        counted += [_sum_months(days, DAYS) for days in _expect_daily(news, NEWS, "", today)]
+    except DataError:
+        pass  # no news is stored yet
     return pl.concat(counted).sort("counted", "source", "month", descending=[True, False, False])
 
 
@@ -124,20 +128,11 @@ def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
     counts = Counter((entry.source, find_month(entry.name), entry.state) for entry in entries)
     rows = []
     for source, month in sorted({key[:2] for key in counts}):
-        of_state = {state: counts[source, month, state] for state in EntryState}
-        rows.append(
-            {
-                "source": source,
-                "counted": FILES,
-                "month": month,
-                "expected": sum(of_state.values()),
-                # What is fetched and not stored yet is read again by the next run.
-                "stored": of_state[EntryState.STORED] + of_state[EntryState.FETCHED],
-                "absent": of_state[EntryState.ABSENT],
-                "frozen": of_state[EntryState.FROZEN],
-                "failed": of_state[EntryState.FAILED],
-            }
-        )
+        by_state = {state.value: counts[source, month, state] for state in EntryState}
+        row = {"source": source, "counted": FILES, "month": month} | by_state
+        # What is fetched and not stored yet is read again by the next run.
+        row["stored"] = by_state["stored"] + by_state["fetched"]
+        rows.append(row | {"expected": sum(by_state.values())})
     return pl.DataFrame(rows, schema=COVERAGE_SCHEMA)
 
 
@@ -191,16 +186,6 @@ def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
     )
 
 
-def _read_news(deployment: Deployment, today: date) -> Iterator[pl.DataFrame]:
-    """Yield the days of each publisher of news."""
-    try:
-        found = deployment.news_store().count_days()
-    except DataError:
-        return  # no news is stored yet
-
-    yield from _expect_daily(found, NEWS, "", today)
-
-
 def _expect_daily(
     found: pl.DataFrame, dataset: str, ending: str, today: date
 ) -> Iterator[pl.DataFrame]:
@@ -232,14 +217,9 @@ def _sum_months(days: pl.DataFrame, counted: str) -> pl.DataFrame:
         .group_by("source", "month")
         .agg(pl.col("expected", "stored").sum())
     )
-    none = pl.lit(0, pl.Int64)
-    return months.select(
-        "source",
-        pl.lit(counted).alias("counted"),
-        "month",
-        "expected",
-        "stored",
-        (pl.col("expected") - pl.col("stored")).alias("absent"),
-        none.alias("frozen"),
-        none.alias("failed"),
-    )
+    return months.with_columns(
+        counted=pl.lit(counted),
+        absent=pl.col("expected") - pl.col("stored"),
+        frozen=pl.lit(0, pl.Int64),
+        failed=pl.lit(0, pl.Int64),
+    ).select(*COVERAGE_SCHEMA)

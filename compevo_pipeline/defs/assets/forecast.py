@@ -17,7 +17,6 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
-from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.view import HORIZON
 from compevo_core.evaluation.issued_scores import PERSISTENCE, ScoredRows, measure_skill
@@ -38,7 +37,7 @@ from compevo_pipeline.defs.definition import GPU_POOL, define_asset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_day
 from compevo_pipeline.sources.common.base import Clock
-from compevo_pipeline.storage.code_versions import code_version, fits_folder
+from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     NEWS_LIMIT,
@@ -110,7 +109,6 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
             config.known_to,
             clock=clock,
             log=context.log,
-            fit=SharedFits(fits_folder(workspace.layout)),
             news_rule=config.news_rule,
         )
         return dg.MaterializeResult(

@@ -16,13 +16,12 @@ from compevo_pipeline.sources.pems.parse import parse_station_hour
 from compevo_pipeline.sources.registry import RULES
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import (
-    drop_mistimed,
     ingest_feed,
     refuse_future,
     refuse_series,
 )
 from tests.support.sources import raw
-from tests.support.store_workers import articles, series
+from tests.support.store_workers import series
 from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
@@ -169,14 +168,3 @@ def test_a_published_forecast_of_another_year_is_refused():
     refuse_future(frame, PRESENT)
     with pytest.raises(SchemaDrift, match="that cannot be known on 2020-02-02"):
         refuse_future(frame.with_columns(pl.col("start_utc").dt.offset_by("1y")), PRESENT)
-
-
-def test_one_article_of_a_wrong_time_is_left_out_and_counted_and_the_others_stay():
-    stamped = [
-        articles(1, available=PRESENT),
-        articles(2, available=datetime(2099, 1, 1, tzinfo=UTC)),
-        articles(3, available=datetime(1970, 1, 1, tzinfo=UTC)),
-    ]
-    kept, mistimed = drop_mistimed(pl.concat(stamped), PRESENT)
-    assert mistimed == 2
-    assert kept["url"].to_list() == ["https://example.org/1"]

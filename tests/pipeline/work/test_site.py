@@ -41,10 +41,10 @@ def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
     # 29 March and the 30th up to 17:00; what is forecast for the 31st is no measured value.
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
     store(workspace, "AEMO/POE50/NSW1", make_daily_values(3))
-    assert find_next_day(workspace, DATASET) == date(2026, 3, 31)
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
 
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2))
-    assert find_next_day(workspace, DATASET) == date(2026, 3, 31)
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
 
 
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -> None:
