@@ -16,6 +16,15 @@ LATER = FETCHED + timedelta(days=1)
 EARLIER = FETCHED - timedelta(days=1)
 
 
+@pytest.fixture
+def store(tmp_path):
+    return SeriesStore(tmp_path)
+
+
+def values(store):
+    return store.read("electricity")["value"].to_list()
+
+
 def tree(root):
     # A lock's time says who took it last; it holds nothing.
     files = sorted(path for path in root.rglob("*") if path.is_file() and ".lock" not in path.name)
@@ -25,16 +34,14 @@ def tree(root):
     }
 
 
-def test_what_was_written_is_read_back(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_what_was_written_is_read_back(store):
     report = store.write("electricity", series(values=(1.0, None, 3.0)))
     counted = {name: count for name, count in report.as_dict().items() if count}
     assert counted == {"rows": 3, "added": 3, "files_written": 1}
     assert store.read("electricity").equals(series(values=(1.0, None, 3.0)))
 
 
-def test_writing_twice_changes_no_byte_even_when_fetched_again_later(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_writing_twice_changes_no_byte_even_when_fetched_again_later(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/TOTALDEMAND/SA1")]))
     before = tree(tmp_path)
     again = store.write(
@@ -44,25 +51,22 @@ def test_writing_twice_changes_no_byte_even_when_fetched_again_later(tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_a_value_fetched_later_replaces_and_one_fetched_earlier_does_not(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_value_fetched_later_replaces_and_one_fetched_earlier_does_not(store):
     store.write("electricity", series(values=(1.0, 2.0, 3.0)))
     later = store.write("electricity", series(values=(1.0, 20.0, 3.0), fetched=LATER))
     assert (later.changed, later.unchanged) == (1, 2)
     older = store.write("electricity", series(values=(1.0, -5.0, 3.0), fetched=EARLIER))
     assert (older.superseded, older.changed) == (1, 0)
-    assert store.read("electricity")["value"].to_list() == [1.0, 20.0, 3.0]
+    assert values(store) == [1.0, 20.0, 3.0]
 
 
-def test_of_two_rows_of_one_key_in_one_frame_the_later_fetch_wins_and_the_loss_is_counted(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_of_two_rows_of_one_key_in_one_frame_the_later_fetch_wins_and_the_loss_is_counted(store):
     frame = pl.concat([series(values=(9.0,), fetched=LATER), series(values=(1.0,))])
     assert store.write("electricity", frame).superseded == 1
-    assert store.read("electricity")["value"].to_list() == [9.0]
+    assert values(store) == [9.0]
 
 
-def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(store, tmp_path):
     store.write("electricity", pl.concat([series(), series("AEMO/HISTDEMAND/NSW1")]))
     pl.DataFrame({"record": [1]}).write_parquet(
         tmp_path / "series" / "electricity" / "benchmark.parquet"
@@ -73,8 +77,7 @@ def test_a_prefix_selects_series_and_other_frames_in_the_folder_are_not_series(t
     assert store.read("electricity").height == 6
 
 
-def test_a_bad_frame_is_refused_before_anything_is_touched(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_bad_frame_is_refused_before_anything_is_touched(store, tmp_path):
     store.write("electricity", series())
     before = tree(tmp_path)
     bad = pl.concat(
@@ -121,16 +124,14 @@ def test_processes_writing_one_series_lose_no_row(tmp_path):
     assert SeriesStore(tmp_path).read("electricity").height == 3 * 4 * 3
 
 
-def test_a_correction_that_was_fetched_in_the_same_instant_replaces(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_correction_that_was_fetched_in_the_same_instant_replaces(store):
     store.write("electricity", series(values=(1.0, 2.0, 3.0)))
     report = store.write("electricity", series(values=(1.0, 20.0, 3.0)))
     assert (report.changed, report.superseded) == (1, 0)
-    assert store.read("electricity")["value"].to_list() == [1.0, 20.0, 3.0]
+    assert values(store) == [1.0, 20.0, 3.0]
 
 
-def test_another_reason_for_a_missing_value_is_a_change(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_another_reason_for_a_missing_value_is_a_change(store):
     store.write("electricity", series(values=(1.0, None, 3.0)))
     nulled = series(values=(1.0, None, 3.0)).with_columns(
         pl.when(pl.col("value").is_null())
@@ -146,17 +147,15 @@ def labelled(frame, name):
     return frame.with_columns(pl.lit(f"archive:aemo/{name}").alias("source"))
 
 
-def test_a_day_issued_again_without_its_values_loses_none(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_day_issued_again_without_its_values_loses_none(store):
     store.write("electricity", series(values=(1.0, 2.0, 3.0)))
     report = store.write("electricity", series(values=(None, None, 4.0)))
     assert (report.nulls_kept_out, report.changed) == (2, 1)
-    assert store.read("electricity")["value"].to_list() == [1.0, 2.0, 4.0]
+    assert values(store) == [1.0, 2.0, 4.0]
     assert set(store.read("electricity")["flag"]) == {"observed"}
 
 
-def test_a_file_cut_inside_a_half_hour_takes_no_value_away(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_file_cut_inside_a_half_hour_takes_no_value_away(store):
     whole = labelled(series(values=(1.0, 2.0, 3.0, 4.0)), "a.csv")
     store.write("electricity", whole)
     cut = whole.head(2).with_columns(
@@ -167,32 +166,28 @@ def test_a_file_cut_inside_a_half_hour_takes_no_value_away(tmp_path):
     assert store.read("electricity").equals(whole)
 
 
-def test_of_two_rows_given_at_once_the_value_counts_whichever_was_fetched_later(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_of_two_rows_given_at_once_the_value_counts_whichever_was_fetched_later(store):
     empty = series(values=(None,)).with_columns(pl.col("fetched_at").dt.offset_by("1d"))
     store.write("electricity", pl.concat([series(values=(1.0,)), empty]))
-    assert store.read("electricity")["value"].to_list() == [1.0]
+    assert values(store) == [1.0]
 
 
-def test_the_owner_of_a_whole_file_may_take_a_value_out(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_the_owner_of_a_whole_file_may_take_a_value_out(store):
     store.write("electricity", series(values=(1.0, 2.0)))
     store.write("electricity", series(values=(1.0, None)), replace=True)
-    assert store.read("electricity")["value"].to_list() == [1.0, None]
+    assert values(store) == [1.0, None]
 
 
-def test_rows_of_a_mistyped_year_go_when_their_file_is_corrected(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_rows_of_a_mistyped_year_go_when_their_file_is_corrected(store):
     right = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
     wrong = right.with_columns(pl.col("start_utc").dt.offset_by("40y"))
     store.write("electricity", pl.concat([wrong, labelled(series(values=(9.0,)), "b.csv")]))
     report = store.write("electricity", right)
     assert (report.removed, report.added, report.changed) == (3, 2, 1)
-    assert store.read("electricity")["value"].to_list() == [1.0, 2.0, 3.0]
+    assert values(store) == [1.0, 2.0, 3.0]
 
 
-def test_a_file_that_only_became_shorter_takes_nothing_away(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_file_that_only_became_shorter_takes_nothing_away(store):
     whole = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
     store.write("electricity", whole)
     report = store.write("electricity", whole.head(1))
@@ -200,9 +195,8 @@ def test_a_file_that_only_became_shorter_takes_nothing_away(tmp_path):
     assert store.read("electricity").height == 3
 
 
-def test_a_page_that_moves_on_keeps_the_history_that_it_no_longer_shows(tmp_path):
-    store = SeriesStore(tmp_path)
+def test_a_page_that_moves_on_keeps_the_history_that_it_no_longer_shows(store):
     whole = labelled(series(values=(1.0, 2.0, 3.0)), "page.html")
     store.write("electricity", whole.head(2))
     assert store.write("electricity", whole.tail(2)).removed == 0
-    assert store.read("electricity")["value"].to_list() == [1.0, 2.0, 3.0]
+    assert values(store) == [1.0, 2.0, 3.0]

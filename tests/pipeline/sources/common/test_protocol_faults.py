@@ -42,28 +42,50 @@ def encoded(body, **kwargs):
     return Answer(body=body, headers={"Content-Encoding": "gzip"}, **kwargs)
 
 
+STATUSES = {
+    SourceRejected: (300, 400, 405, 414),
+    SourceBlocked: (401, 403, 407, 451),
+    SourceAbsent: (404, 410),
+    SourceTransient: (408, 425, 500, 503, 504, 520),
+    Throttled: (429,),
+}
+PAUSES = {
+    "for-an-hour": "3600",
+    "until-a-date": IN_AN_HOUR,
+    "for-nonsense": "soon",
+    "for-a-digit-of-no-number": "\u00b2",
+    "with-a-separator": "3600\x1d",
+    "in-a-zone-beyond-time": f"Mon, 20 Jul 2026 08:00 +{'9' * 20}",
+}
+FORBIDDEN_TARGETS = {
+    "off-the-list": "https://files.example/x.csv",
+    "to-http": "http://nemweb.com.au/x.csv",
+    "with-a-login": "https://me:secret@nemweb.com.au/x",
+    "to-a-port": "https://nemweb.com.au:8443/x",
+    "to-a-disk": "file:///etc/passwd",
+    "to-nowhere": "https://[nemweb/",
+    "in-a-circle": "/file.csv",
+}
 FAULTS = {
-    "400": (Answer(status=400, body=b"no"), SourceRejected),
-    "401": (Answer(status=401), SourceBlocked),
-    "403": (Answer(status=403, body=b"no"), SourceBlocked),
+    **{
+        f"{status}": (Answer(status=status, body=b"no"), error)
+        for error, statuses in STATUSES.items()
+        for status in statuses
+    },
+    **{
+        f"429-{name}": (Answer(status=429, headers={"Retry-After": pause}), Throttled)
+        for name, pause in PAUSES.items()
+    },
+    **{
+        f"redirect-{name}": (moved(target), SourceRejected)
+        for name, target in FORBIDDEN_TARGETS.items()
+    },
     "403-with-a-page": (html(PAGE, 403), SourceBlocked),
-    "404": (Answer(status=404), SourceAbsent),
     "404-with-a-page": (html(PAGE, 404), SourceAbsent),
-    "405": (Answer(status=405), SourceRejected),
-    "407": (Answer(status=407), SourceBlocked),
-    "408": (Answer(status=408), SourceTransient),
-    "410": (Answer(status=410), SourceAbsent),
-    "414": (Answer(status=414), SourceRejected),
-    "425": (Answer(status=425), SourceTransient),
-    "451": (Answer(status=451), SourceBlocked),
-    "500": (Answer(status=500), SourceTransient),
     "502-with-a-page": (html(PAGE, 502), SourceTransient),
-    "503": (Answer(status=503), SourceTransient),
-    "504": (Answer(status=504), SourceTransient),
-    "520": (Answer(status=520), SourceTransient),
+    "500-without-a-byte": (Answer(status=500), SourceTransient),
     "204": (Answer(status=204, kind=""), SourceTransient),
     "206-a-part": (Answer(status=206, body=CSV), SourceRejected),
-    "300": (Answer(status=300, body=CSV), SourceRejected),
     "304-to-a-request-without-conditions": (Answer(status=304, kind=""), SourceRejected),
     "empty-body": (Answer(), SourceTransient),
     "empty-body-without-length": (Answer(has_length=False), SourceTransient),
@@ -95,30 +117,7 @@ FAULTS = {
         Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc"),
         SourceRejected,
     ),
-    "429": (Answer(status=429), Throttled),
-    "429-for-an-hour": (Answer(status=429, headers={"Retry-After": "3600"}), Throttled),
-    "429-until-a-date": (Answer(status=429, headers={"Retry-After": IN_AN_HOUR}), Throttled),
-    "429-for-nonsense": (Answer(status=429, headers={"Retry-After": "soon"}), Throttled),
-    "429-for-a-digit-of-no-number": (
-        Answer(status=429, headers={"Retry-After": "\u00b2"}),
-        Throttled,
-    ),
-    "429-with-a-separator": (
-        Answer(status=429, headers={"Retry-After": "3600\x1d"}),
-        Throttled,
-    ),
-    "429-in-a-zone-beyond-time": (
-        Answer(status=429, headers={"Retry-After": f"Mon, 20 Jul 2026 08:00 +{'9' * 20}"}),
-        Throttled,
-    ),
     "503-for-an-hour": (Answer(status=503, headers={"Retry-After": "3600"}), Throttled),
-    "redirect-off-the-list": (moved("https://files.example/x.csv"), SourceRejected),
-    "redirect-to-http": (moved("http://nemweb.com.au/x.csv"), SourceRejected),
-    "redirect-with-a-login": (moved("https://me:secret@nemweb.com.au/x"), SourceRejected),
-    "redirect-to-a-port": (moved("https://nemweb.com.au:8443/x"), SourceRejected),
-    "redirect-to-a-disk": (moved("file:///etc/passwd"), SourceRejected),
-    "redirect-to-nowhere": (moved("https://[nemweb/"), SourceRejected),
-    "redirect-in-a-circle": (moved("/file.csv"), SourceRejected),
     "redirect-without-target": (Answer(status=302, kind=""), SourceRejected),
     "damaged-encoding": (encoded(b"\x1f\x8bnot gzip at all"), SourceTransient),
     "bomb-in-the-encoding": (encoded(gzip.compress(b"0" * 20 * CAP)), SourceRejected),
