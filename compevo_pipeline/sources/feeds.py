@@ -27,7 +27,6 @@ from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
-from compevo_pipeline.sources.news2forecast import source as news2forecast
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_label, name_publisher
 from compevo_pipeline.sources.pems import live as pems_live
@@ -51,8 +50,9 @@ class Feed:
 
     Attributes:
         name: its name in run configurations and logs.
-        read_files: yields its files in a mode, given the archive folder and a clock.
         parsers: the parser of each kind of frame that its files hold.
+        read_files: yields its files in a mode, given the archive folder and a clock; none unless
+            given.
         modes: the modes in which it has files.
         fetch_live: yields what is new at the publisher; None where no endpoint is connected.
         replaces: whether its frames replace everything that is stored: a user's own file is the
@@ -66,9 +66,9 @@ class Feed:
     """
 
     name: str
-    read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]]
     parsers: Mapping[FrameKind, Parser]
-    modes: frozenset[Mode] = frozenset(Mode)
+    read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]] = lambda *_: iter(())
+    modes: frozenset[Mode] = FILE_MODES
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
     replaces: bool = False
     is_whole: bool = False
@@ -112,14 +112,12 @@ def default_feeds(
                 name="exchange",
                 read_files=exchange.read_files,
                 parsers=exchange_parsers,
-                modes=FILE_MODES,
                 fetch_live=exchange.fetch_ecb,
                 is_whole=True,
             ),
             # A second opinion on the same rates; its host refuses many addresses.
             Feed(
                 name="exchange-rba",
-                read_files=_read_nothing,
                 parsers=exchange_parsers,
                 modes=frozenset(),
                 fetch_live=exchange.fetch_rba,
@@ -132,7 +130,6 @@ def default_feeds(
                 name="bitinfocharts",
                 read_files=bitinfocharts.read_files,
                 parsers={FrameKind.SERIES: _parse_each(bitinfocharts.parse)},
-                modes=FILE_MODES,
                 fetch_live=bitinfocharts.fetch_live,
                 is_whole=True,
             ),
@@ -142,7 +139,6 @@ def default_feeds(
                 name="pems",
                 read_files=pems.read_files,
                 parsers={FrameKind.SERIES: _parse_each(parse_traffic)},
-                modes=FILE_MODES,
                 fetch_live=pems_live.fetch_live,
             ),
         ),
@@ -151,13 +147,11 @@ def default_feeds(
                 name="gdelt",
                 read_files=gdelt.read_files,
                 parsers=news_parsers,
-                modes=FILE_MODES,
                 fetch_live=gdelt_live.fetch_live,
                 folds_titles=True,
             ),
             Feed(
                 name="gdelt-doc",
-                read_files=_read_nothing,
                 parsers=news_parsers,
                 modes=frozenset(),
                 fetch_live=gdelt_live.fetch_topics,
@@ -166,9 +160,8 @@ def default_feeds(
             ),
             Feed(
                 name="news2forecast",
-                read_files=news2forecast.read_files,
+                read_files=n2f_parsers.read_files,
                 parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-                modes=FILE_MODES,
             ),
         ),
     }
@@ -188,7 +181,8 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
             yield read_own_file(folder / file, publisher, clock)
 
         name = f"{publisher}{suffix}"
-        return Feed(name=name, read_files=read, parsers={kind: parse}, replaces=True)
+        modes = frozenset(Mode)
+        return Feed(name=name, read_files=read, parsers={kind: parse}, modes=modes, replaces=True)
 
     # With a column of series the covariates have one too: the declaration asks for it.
     entities = [make_label(column) for column in declaration.series.values]
@@ -275,15 +269,11 @@ def _parse_each(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:
     return lambda raws: pl.concat([parse(raw) for raw in raws])
 
 
-def _read_nothing(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    return iter(())
-
-
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the 100-window test file alone."""
     # The targets of the validation sample lie in the train split.
-    files = news2forecast.read_files(mode, archive, clock)
-    yield from (raw for raw in files if news2forecast.is_test_file(raw))
+    files = n2f_parsers.read_files(mode, archive, clock)
+    yield from (raw for raw in files if n2f_parsers.is_test_file(raw))
 
 
 def _parse_gdelt_articles(raws: Sequence[RawFile], *, news_queries: Path | None) -> Parsed:
@@ -293,9 +283,9 @@ def _parse_gdelt_articles(raws: Sequence[RawFile], *, news_queries: Path | None)
 
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse the news of the tables and of the test prompts, without duplicates."""
-    tables = [n2f_parsers.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
+    tables = [n2f_parsers.parse_news(raw)[0] for raw in raws if raw.source == n2f_parsers.NEWS]
     # The validation prompts repeat the tables.
-    prompts = [raw for raw in raws if news2forecast.is_test_file(raw)]
+    prompts = [raw for raw in raws if n2f_parsers.is_test_file(raw)]
     quoted = [n2f_parsers.parse_prompt_articles(raw) for raw in prompts]
     return deduplicate_articles(pl.concat([*tables, *quoted]))
 
@@ -305,7 +295,6 @@ _ELECTRICITY = (
         name="aemo",
         read_files=aemo.read_files,
         parsers={FrameKind.SERIES: aemo.parse_all, FrameKind.PUBLISHED: aemo.parse_published},
-        modes=FILE_MODES,
         fetch_live=aemo_live.fetch_price_and_demand,
         with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
     ),
@@ -313,14 +302,12 @@ _ELECTRICITY = (
         name="weather",
         read_files=weather.read_files,
         parsers={FrameKind.COVARIATES: _parse_each(weather.parse)},
-        modes=FILE_MODES,
     ),
     # The benchmark is a feed of its own: a deployment may run without its files.
     Feed(
         name="news2forecast-benchmark",
         read_files=_read_benchmark_files,
         parsers={FrameKind.BENCHMARK: _parse_each(n2f_parsers.parse_benchmark)},
-        modes=FILE_MODES,
     ),
 )
 _OPERATIONAL = (
@@ -332,7 +319,6 @@ _OPERATIONAL = (
             FrameKind.PUBLISHED: aemo.parse_published,
             FrameKind.STEP_COVARIATES: _parse_each(parse_operational.parse_step_covariates),
         },
-        modes=FILE_MODES,
         fetch_live=aemo_live.fetch_operational,
     ),
     Feed(

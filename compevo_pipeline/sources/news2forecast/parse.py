@@ -2,8 +2,7 @@
 
 What belongs here: the merged table ``time,news,region,rationality,date``, whose items a language
 model picked from Australian news of 2019-20, and the two JSON files of 100 prompts each. What does
-not: which files are read (``news2forecast.source``), windows
-(``compevo_core.data.build``).
+not: windows (``compevo_core.data.build``).
 
 A prompt's paragraph holds the *observed* weather of the predicted day, and the validation file also
 news of that day: reading it into a forecast is leakage. It is parsed for comparison; windows use
@@ -13,9 +12,10 @@ the end of that day. ``rationality`` is the model's comment, not news; the body 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -26,10 +26,21 @@ from compevo_core.data.schemas import BENCHMARK_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
+from compevo_pipeline.sources.sample_archive import read_product
+
+SOURCE = "n2f_benchmark"
+FOLDER = "n2f_electricity"
+NEWS = "n2f_news"
+VALIDATION_PATTERN = "AULF_validation_data_*.json"
+_FILES = (
+    (SOURCE, "AULF_test_data_*.json"),
+    (SOURCE, VALIDATION_PATTERN),
+    (NEWS, "AU_load_merge_file_final_*.csv*"),
+)
 
 NEWS_HEADER = ("time", "news", "region", "rationality", "date")
 ZONE = ZoneInfo("Australia/Sydney")
@@ -113,6 +124,27 @@ class _NewsItem:
     seen_at: datetime | None = None
 
 
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the benchmark's test file, its validation file (archive only) and the news tables.
+
+    Raises:
+        SourceAbsent: live mode, or no such files in the archive.
+    """
+    for source, pattern in _FILES:
+        if mode is not Mode.SAMPLE or pattern != VALIDATION_PATTERN:
+            yield from read_product(
+                mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
+            )
+
+
+def is_test_file(raw: RawFile) -> bool:
+    """Whether ``raw`` is the 100-window test set, and not the validation sample.
+
+    The validation sample's targets lie in the training split.
+    """
+    return raw.source == SOURCE and raw.name.startswith("AULF_test_data")
+
+
 def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
     """Parse the merged table into ``ARTICLE_SCHEMA``.
 
@@ -152,7 +184,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
             f"{raw.name}: no row holds a news item; an empty answer is not 'no news', "
             "fetch it again"
         )
-    articles = _build_item_frame(items, raw)
+    articles = build_article_frame(list(map(_make_record, items)), raw, raw.fetched_at)
     return articles, {
         "rows": table.height,
         "no_news": no_news,
@@ -235,12 +267,7 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     for row in parse_prompts(raw).iter_rows(named=True):
         items += _read_items(raw, row["record"], row["entity"], row["news"])
 
-    return _build_item_frame(items, raw)
-
-
-def _build_item_frame(items: Sequence[_NewsItem], raw: RawFile) -> pl.DataFrame:
-    """Build the article frame; of a repeated item the version available first stays."""
-    return build_article_frame(list(_make_records(items)), raw, raw.fetched_at)
+    return build_article_frame(list(map(_make_record, items)), raw, raw.fetched_at)
 
 
 def _is_no_news(text: str) -> bool:
@@ -252,27 +279,21 @@ def _sydney_to_utc(text: str) -> datetime:
     """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
 
     Raises:
-        ValueError: it is no time, or its UTC lies before the year 1.
+        ValueError, OverflowError: it is no time, or its UTC lies before the year 1.
     """
     local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
-    try:
-        return local.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError(f"{text} has no UTC") from error
+    return local.astimezone(UTC)
 
 
 def _end_of_day_utc(text: str) -> datetime:
     """Return the midnight that ends a Sydney day, in UTC.
 
     Raises:
-        ValueError: it is no day, or the last one of the year 9999.
+        ValueError, OverflowError: it is no day, or the last one of the year 9999.
     """
-    day = date.fromisoformat(text)
-    try:
-        # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
-        return datetime.combine(day + timedelta(days=1), time(), ZONE).astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError(f"{text} has no next day") from error
+    # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
+    next_day = date.fromisoformat(text) + timedelta(days=1)
+    return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
 
 
 def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_NewsItem, bool]:
@@ -280,14 +301,14 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_
     stamp, day_text = row["time"].strip(), row["date"].strip()
     try:
         published_at = _sydney_to_utc(stamp) if has_stamp else None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line {row[LINE]}: time {stamp!r} is no timestamp; "
             "correct or empty the cell"
         ) from error
     try:
         day, end_of_day = date.fromisoformat(day_text), _end_of_day_utc(day_text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line {row[LINE]}: date {day_text!r} is not YYYY-MM-DD; correct the cell"
         ) from error
@@ -304,25 +325,23 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_
     return item, is_on_its_day
 
 
-def _make_records(items: Sequence[_NewsItem]) -> Iterator[NewsRecord]:
-    for item in items:
-        known_at = item.published_at or item.seen_at
-        # The comment is the model's, so it must not look like the publisher's words.
-        body = (
-            f"Region: {item.region}." if item.region else "",
-            f"Comment: {item.comment}" if item.comment else "",
-        )
-
-        yield NewsRecord(
-            url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
-            title=item.text,
-            body=" ".join(part for part in body if part),
-            domain=DOMAIN,
-            language="English",
-            country="Australia",
-            published_at=item.published_at,
-            seen_at=item.seen_at,
-        )
+def _make_record(item: _NewsItem) -> NewsRecord:
+    # The comment is the model's, so it must not look like the publisher's words.
+    body = (
+        f"Region: {item.region}." if item.region else "",
+        f"Comment: {item.comment}" if item.comment else "",
+    )
+    known_at = item.published_at or item.seen_at
+    return NewsRecord(
+        url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
+        title=item.text,
+        body=" ".join(part for part in body if part),
+        domain=DOMAIN,
+        language="English",
+        country="Australia",
+        published_at=item.published_at,
+        seen_at=item.seen_at,
+    )
 
 
 def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_NewsItem]:
@@ -352,7 +371,7 @@ def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_
                     published_at=None,
                     seen_at=_end_of_day_utc(day),
                 )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"
         ) from error

@@ -10,7 +10,6 @@ from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
-from compevo_pipeline.sources.news2forecast import source as news2forecast
 from compevo_pipeline.sources.weather import observed as weather
 from tests.support.sources import clock
 
@@ -29,7 +28,7 @@ def archive_series(archive_raws):
 
 @pytest.fixture(scope="module")
 def benchmark_raws(archive_dir):
-    return list(news2forecast.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
+    return list(n2f_parsers.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock))
 
 
 def test_every_published_file_is_parsed_and_the_documented_rows_are_there(
@@ -121,7 +120,7 @@ def test_the_published_test_windows_equal_aemo_wherever_the_archive_covers_them(
     benchmark_raws, total_demand
 ):
     """34 of the 156 days before the change to five minutes are covered, and all 34 are equal."""
-    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    (test_file,) = [one for one in benchmark_raws if n2f_parsers.is_test_file(one)]
     frame = n2f_parsers.parse_benchmark(test_file)
     assert frame.height == 100
     assert dict(frame.group_by("entity").len().rows()) == {
@@ -145,7 +144,7 @@ def test_the_published_validation_windows_equal_aemo_wherever_the_archive_covers
     (validation,) = [
         one
         for one in benchmark_raws
-        if one.source == news2forecast.SOURCE and not news2forecast.is_test_file(one)
+        if one.source == n2f_parsers.SOURCE and not n2f_parsers.is_test_file(one)
     ]
     counts = count_equal_days(n2f_parsers.parse_benchmark(validation), total_demand)
     assert counts == {"equal": 140, "different": 0, "not covered": 60}
@@ -175,7 +174,7 @@ def test_after_the_change_to_five_minutes_the_published_values_lie_25_minutes_la
         inside = pl.col("label").is_between(day, day + DAY, closed="left")
         return means.filter(inside)["TOTALDEMAND"].to_list() if entity == "SA1" else []
 
-    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    (test_file,) = [one for one in benchmark_raws if n2f_parsers.is_test_file(one)]
     after = n2f_parsers.parse_benchmark(test_file).filter(
         pl.col("target_date") >= date(2021, 10, 1)
     )
@@ -194,7 +193,7 @@ def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archi
     names = ("min_temp_k", "max_temp_k", "afternoon_humidity_pct", "afternoon_pressure_hpa")
     blocks = 0
     for raw_file in benchmark_raws:
-        if raw_file.source == news2forecast.SOURCE:
+        if raw_file.source == n2f_parsers.SOURCE:
             for row in n2f_parsers.parse_prompts(raw_file).iter_rows(named=True):
                 for day, values in (
                     ("history", row["history_weather"]),
@@ -216,7 +215,7 @@ def test_the_news_table_gives_the_documented_counts(benchmark_raws):
 
 
 def test_the_test_prompts_news_is_from_before_the_predicted_day(benchmark_raws):
-    (test_file,) = [one for one in benchmark_raws if news2forecast.is_test_file(one)]
+    (test_file,) = [one for one in benchmark_raws if n2f_parsers.is_test_file(one)]
     rows = n2f_parsers.parse_prompts(test_file)
     assert rows.filter(pl.col("news") != "").height == 24
     assert rows.filter(pl.col("target_holiday") != "").height == 4

@@ -12,7 +12,6 @@ from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
-from compevo_pipeline.sources.news2forecast import source as news2forecast
 from tests.support.sources import clock, raw
 
 PROMPT = (
@@ -41,7 +40,7 @@ def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
 
 
 def make_raw(*samples, name="AULF_test_data_2021.json"):
-    return raw(name, json.dumps(samples), news2forecast.SOURCE)
+    return raw(name, json.dumps(samples), n2f_parsers.SOURCE)
 
 
 def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
@@ -235,12 +234,12 @@ def test_a_bad_row_is_named_with_its_line(rows, match):
 
 @pytest.fixture(scope="module")
 def synthetic():
-    return {one.source: one for one in news2forecast.read_files(Mode.SAMPLE, None, clock=clock)}
+    return {one.source: one for one in n2f_parsers.read_files(Mode.SAMPLE, None, clock=clock)}
 
 
 def test_the_sample_windows_are_the_samples_own_demand_half_an_hour_early(synthetic):
     """The row stamped 00:00 is first: the day starts at 23:30 NEM time of the day before."""
-    frame = n2f_parsers.parse_benchmark(synthetic[news2forecast.SOURCE])
+    frame = n2f_parsers.parse_benchmark(synthetic[n2f_parsers.SOURCE])
     series = aemo.parse_all(
         aemo.read_files(Mode.SAMPLE, None, clock=clock, products=["aemo_price_and_demand"])
     )
