@@ -180,7 +180,7 @@ class WindowSet(Sequence[Window]):
     def __getitem__(self, index: int | slice) -> "Window | WindowSet":
         """Return one window, or a set of some."""
         if isinstance(index, slice):
-            return self._replace_windows(self._windows[index])
+            return self.with_windows(self._windows[index])
         return self._windows[index]
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class WindowSet(Sequence[Window]):
         """Return the windows of one split; DataError if there is no split of that name."""
         if name not in SPLITS:
             raise DataError(f"split {name!r} is none of {', '.join(SPLITS)}")
-        return self._replace_windows(w for w in self._windows if w.view.split == name)
+        return self.with_windows(w for w in self._windows if w.view.split == name)
 
     def subset(self, name: str) -> "WindowSet":
         """Return the windows of one named subset.
@@ -220,11 +220,11 @@ class WindowSet(Sequence[Window]):
                 f"no subset {name!r} in {self.dataset} "
                 f"(known: {', '.join(sorted(known)) or 'none'})"
             )
-        return self._replace_windows(w for w in self._windows if name in w.view.subsets)
+        return self.with_windows(w for w in self._windows if name in w.view.subsets)
 
     def entity(self, name: str) -> "WindowSet":
         """Return the windows of one entity."""
-        return self._replace_windows(w for w in self._windows if w.view.entity == name)
+        return self.with_windows(w for w in self._windows if w.view.entity == name)
 
     def views(self) -> tuple[WindowView, ...]:
         """Return what a forecaster may see, in order."""
@@ -246,7 +246,7 @@ class WindowSet(Sequence[Window]):
             raise DataError(
                 f"truth of shape {y_NH.shape} for {len(self)} windows; give (N, {HORIZON})"
             )
-        return self._replace_windows(
+        return self.with_windows(
             replace(window, y=row) for window, row in zip(self._windows, y_NH, strict=True)
         )
 
@@ -281,7 +281,8 @@ class WindowSet(Sequence[Window]):
             raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
-    def _replace_windows(self, windows: Iterable[Window]) -> "WindowSet":
+    def with_windows(self, windows: Iterable[Window]) -> "WindowSet":
+        """Return other windows of the data set, built from what these were built from."""
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
 
     def _describe(self) -> dict[str, Any]:

@@ -93,9 +93,8 @@ def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Sco
     # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
     scopes = []
     for lead in leads:
-        of_lead = [window for window in windows if window.view.unknown_steps == lead]
-        alike = WindowSet(of_lead, dataset=windows.dataset, manifest=windows.manifest)
-        scope = thin_windows(alike, split + _name_known(lead * of_lead[0].view.step), every)
+        alike = windows.with_windows(w for w in windows if w.view.unknown_steps == lead)
+        scope = thin_windows(alike, split + _name_known(lead * alike[0].view.step), every)
         scopes.append(replace(scope, days=windows))
     return scopes
 
@@ -114,11 +113,7 @@ def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
         by_month.setdefault(month, []).append(window)
 
     return [
-        thin_windows(
-            WindowSet(of_month, dataset=windows.dataset, manifest=windows.manifest),
-            f"inference-{month}",
-            every,
-        )
+        thin_windows(windows.with_windows(of_month), f"inference-{month}", every)
         for month, of_month in sorted(by_month.items())
     ]
 
@@ -132,10 +127,8 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
 
     # Origins, not windows: all entities of a day stay together, as a bootstrap by day needs them.
     origins = set(sorted({view.origin_utc for view in windows.views()})[::every])
-    selected = [window for window in windows if window.view.origin_utc in origins]
-
     # The manifest of the whole set stays: rows must still say whether the data are synthetic.
-    thinned = WindowSet(selected, dataset=windows.dataset, manifest=windows.manifest)
+    thinned = windows.with_windows(w for w in windows if w.view.origin_utc in origins)
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
 

@@ -155,9 +155,8 @@ def _replace_windows(scope: Scope, changed: WindowSet) -> Scope:
     if scope.days is None:
         return replace(scope, windows=changed)
     by_id = {window.view.window_id: window for window in changed}
-    days = [by_id.get(window.view.window_id, window) for window in scope.days]
-    lived = WindowSet(days, dataset=changed.dataset, manifest=scope.days.manifest)
-    return replace(scope, windows=changed, days=lived)
+    days = (by_id.get(window.view.window_id, window) for window in scope.days)
+    return replace(scope, windows=changed, days=scope.days.with_windows(days))
 
 
 def list_groups(
