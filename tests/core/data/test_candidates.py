@@ -18,7 +18,7 @@ from compevo_core.data.candidates import (
 from compevo_core.data.datasets import BITCOIN, ELECTRICITY
 from compevo_core.data.news import ArticleIndex
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from tests.support.window_samples import from_nem, make_articles, make_series
+from tests.support.window_samples import make_articles, make_series
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
 HOURS = [timedelta(hours=5 * n) for n in range(600)]
@@ -127,14 +127,3 @@ def test_every_article_that_a_window_names_is_nameable():
     assert named and named <= set(nameable["article_id"])
     assert nameable.height < articles.height
     assert nameable.schema == ARTICLE_SCHEMA
-
-
-ORIGIN = from_nem(2019, 3, 1)
-WEEK = timedelta(days=7)
-INSTANT = timedelta(microseconds=1)
-
-
-def test_an_article_of_the_first_instant_is_a_candidate_and_one_before_it_is_not():
-    moments = [ORIGIN - WEEK - INSTANT, ORIGIN - WEEK, ORIGIN - INSTANT, ORIGIN]
-    index = ArticleIndex(make_articles(moments))
-    assert index.find_before(ORIGIN, WEEK, 10) == ["a2", "a1"]

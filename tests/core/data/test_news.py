@@ -95,35 +95,32 @@ def test_a_canonical_address_is_its_own_canonical_address(url):
     assert canonicalize_url(canonicalize_url(url)) == canonicalize_url(url)
 
 
-def find_candidates(frame, origin, lookback, limit, keywords=None):
-    return ArticleIndex(frame, keywords).find_before(origin, lookback, limit)
+def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
+    return ArticleIndex(frame, **filters).find_before(origin, WEEK, limit)
 
 
 def test_an_article_seen_at_the_origin_is_too_late_and_one_microsecond_before_is_not():
-    frame = make_articles([ORIGIN, ORIGIN - timedelta(microseconds=1), ORIGIN + HOUR])
-    assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1"]
+    instant = timedelta(microseconds=1)
+    # The first instant of the look-back counts, the one before it does not.
+    oldest = ORIGIN - WEEK
+    frame = make_articles([ORIGIN, ORIGIN - instant, ORIGIN + HOUR, oldest, oldest - instant])
+    assert find_indexed(frame) == ["a1", "a3"]
 
 
 def test_candidates_come_newest_first_within_the_lookback_and_the_limit():
     frame = make_articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
-    assert find_candidates(frame, ORIGIN, WEEK, 10) == ["a1", "a3", "a2", "a0"]
-    assert find_candidates(frame, ORIGIN, WEEK, 2) == ["a1", "a3"]
+    assert find_indexed(frame) == ["a1", "a3", "a2", "a0"]
+    assert find_indexed(frame, 2) == ["a1", "a3"]
 
 
 def test_candidates_do_not_depend_on_the_row_order():
     frame = make_articles([ORIGIN - HOUR] * 5)
-    assert find_candidates(frame, ORIGIN, WEEK, 3) == find_candidates(
-        frame.reverse(), ORIGIN, WEEK, 3
-    )
+    assert find_indexed(frame, 3) == find_indexed(frame.reverse(), 3)
 
 
 def test_keywords_match_whole_words_of_title_or_body():
     frame = make_articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
-    assert find_candidates(frame, ORIGIN, WEEK, 9, ["heat"]) == ["a0"]
-
-
-def find_indexed(frame: pl.DataFrame, **filters: object) -> list[str]:
-    return ArticleIndex(frame, **filters).find_before(ORIGIN, WEEK, 9)
+    assert find_indexed(frame, keywords=["heat"]) == ["a0"]
 
 
 def test_candidates_are_in_a_chosen_language_or_in_an_unknown_one():
@@ -158,7 +155,7 @@ def test_a_window_with_few_articles_looks_further_back_and_no_further_than_neede
 
 def test_an_origin_without_a_time_zone_is_refused():
     with pytest.raises(DataError, match="time zone"):
-        find_candidates(make_articles([ORIGIN]), ORIGIN.replace(tzinfo=None), WEEK, 1)
+        find_indexed(make_articles([ORIGIN]), origin=ORIGIN.replace(tzinfo=None))
 
 
 def test_available_is_the_latest_of_published_and_seen():
