@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from compevo_core.data.view import HORIZON, SPLITS, WindowView
+from compevo_core.data.view import SPLITS, WindowView
 
 CHOICE_SIZES = (1, 3, 5)
 """Articles k that an agent reads: a logic has a choice where a window has more candidates."""
@@ -114,10 +114,14 @@ def find_newest_known(
 
     The frames follow ``SERIES_SCHEMA``, ``PUBLISHED_SCHEMA`` and ``ARTICLE_SCHEMA``.
     """
+    first = views[0]
+    is_known = pl.col("available_at") < first.known_before
+    is_of_views = pl.col("entity").is_in([view.entity for view in views])
+    is_target = pl.col("start_utc").is_between(first.origin_utc, first.end_utc, closed="left")
     return NewestKnown(
         values={view.entity: _find_newest_value(view, series) for view in views},
-        publication=_find_newest_publication(views, published),
-        article=_find_newest_article(views[0].known_before, articles),
+        publication=_find_newest(published, is_known & is_of_views & is_target),
+        article=_find_newest(articles, is_known),
     )
 
 
@@ -133,29 +137,10 @@ def _find_newest_value(view: WindowView, series: pl.DataFrame) -> datetime | Non
     return None if newest is None else min(newest + view.step, view.information_until)
 
 
-def _find_newest_publication(
-    views: Sequence[WindowView], published: pl.DataFrame | None
-) -> datetime | None:
-    if published is None:
+def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | None:
+    if frame is None:
         return None
-
-    first = views[0]
-    end_utc = first.origin_utc + HORIZON * first.step
-    known = published.filter(
-        pl.col("entity").is_in([view.entity for view in views])
-        & (pl.col("available_at") < first.known_before)
-        & (pl.col("start_utc") >= first.origin_utc)
-        & (pl.col("start_utc") < end_utc)
-    )
-    return cast(datetime | None, known["available_at"].max())
-
-
-def _find_newest_article(before: datetime, articles: pl.DataFrame | None) -> datetime | None:
-    if articles is None:
-        return None
-
-    known = articles.filter(pl.col("available_at") < before)
-    return cast(datetime | None, known["available_at"].max())
+    return cast(datetime | None, frame.filter(condition)["available_at"].max())
 
 
 def _format(instant: datetime | None) -> str | None:
