@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import date
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -46,11 +47,8 @@ def test_an_article_at_or_after_the_origin_and_an_unknown_one_are_found():
     clean = make_window(0, candidate_ids=("a0",)).view
     dirty = make_window(0, candidate_ids=("a0", "a1", "a2", "a7")).view
     assert find_unavailable_articles([clean], frame) == []
-    assert [v.detail.split()[1] for v in find_unavailable_articles([dirty], frame)] == [
-        "a1",
-        "a2",
-        "a7",
-    ]
+    violations = find_unavailable_articles([dirty], frame)
+    assert [v.detail.split()[1] for v in violations] == ["a1", "a2", "a7"]
 
 
 def test_a_covariate_of_the_target_day_or_with_an_invented_value_is_found():
@@ -127,29 +125,22 @@ def test_an_artifact_that_inference_touched_is_found(tmp_path):
 
 
 SHIFT_ORIGIN = from_nem(2019, 2, 10)
+FIFTY_DAYS = make_series(make_daily_values(50))
 
 
 def shift_after(predict, origin=SHIFT_ORIGIN):
-    frame = make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
-
-    def build(rows: pl.DataFrame) -> WindowSet:
-        return build_windows(ELECTRICITY, rows)
-
-    return find_lookahead(build, frame, predict, origin, np.random.default_rng(0))
+    build = partial(build_windows, ELECTRICITY)
+    return find_lookahead(build, FIFTY_DAYS, predict, origin, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", ["persistence", "calendar-ridge"])
 def test_no_forecast_changes_when_values_after_the_origin_do(name):
-    windows = build_windows(
-        ELECTRICITY, make_series(make_daily_values(30, 7), first=from_nem(2019, 1, 1))
-    )
+    windows = build_windows(ELECTRICITY, make_series(make_daily_values(30, 7)))
     assert shift_after(fit_baseline(name, windows).predict) == []
 
 
 def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
-    windows = build_windows(
-        ELECTRICITY, make_series(make_daily_values(50), first=from_nem(2019, 1, 1))
-    )
+    windows = build_windows(ELECTRICITY, FIFTY_DAYS)
     calls = iter([windows, windows.with_truth(windows.truth() + 1)])
 
     def cheating(views):
