@@ -4,14 +4,15 @@ What belongs here: the verdict, effects of own news against each other kind of n
 does not: measuring them (``paper.news_audit``).
 """
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from compevo_core.paper.news_audit import ALL, SERIES, TOPIC, WITH_NEWS
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
+    format_interval,
     format_number,
     format_percent,
     format_with_unit,
@@ -19,7 +20,12 @@ from compevo_core.report.wording import (
 )
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
-KINDS = {ALL: "All windows", WITH_NEWS: "Windows with news", SERIES: "", TOPIC: "News about "}
+KINDS = {
+    ALL: "All windows",
+    WITH_NEWS: "Windows with news",
+    SERIES: "{group}",
+    TOPIC: "News about {group}",
+}
 OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 NO_ROWS = "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
@@ -79,17 +85,14 @@ def audit_table(rows: Sequence[Row]) -> Table:
         groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
 
     first = rows[0]
-    effects: dict[str, Callable[[Mapping[str, Row]], str]] = {
-        f"less {name}": functools.partial(_format_effect, news) for news, name in OTHERS.items()
-    }
     return tabulate(
         groups.values(),
         {
-            "Group": lambda by_news: _name_group(by_news[OWN]),
+            "Group": lambda by_news: KINDS[by_news[OWN]["group_kind"]].format(**by_news[OWN]),
             "Windows": lambda by_news: format_number(by_news[OWN]["n_windows"]),
             "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
             f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
-            **effects,
+            **{f"less {name}": partial(_format_effect, news) for news, name in OTHERS.items()},
         },
         caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
         f"{SOURCES.get(first['source'], first['source'])}?",
@@ -104,11 +107,6 @@ def audit_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _name_group(row: Row) -> str:
-    kind, group = row["group_kind"], row["group"]
-    return KINDS.get(kind, "") + (group if kind in (SERIES, TOPIC) else "")
-
-
 def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     row = by_news.get(news)
     if row is None or row["interval_low"] is None:
@@ -116,5 +114,4 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     # A control that found no article to read is no control.
     if row["news"] != NONE and not row["n_with_news"]:
         return MISSING
-    low, high = format_number(row["interval_low"]), format_number(row["interval_high"])
-    return f"{format_number(row['difference'])} ({low} to {high})"
+    return f"{format_number(row['difference'])} ({format_interval(row)})"

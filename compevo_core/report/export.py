@@ -17,7 +17,7 @@ from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.report.paper.scores import list_test_scopes, select_settings
-from compevo_core.report.rows import drop_agents, drop_sweeps
+from compevo_core.report.rows import drop_agents, drop_sweeps, select_scope
 from compevo_core.report.wording import NAIVE
 from compevo_core.runtime.files import write_atomically
 
@@ -37,15 +37,7 @@ FREQUENCIES = {30: "30T", 60: "H", 1440: "D"}
 """Pandas' names of a step, by minutes, as GIFT-Eval spells them."""
 
 _AVERAGED = (
-    "mae",
-    "mse",
-    "rmse",
-    "mape_pct",
-    "wape_pct",
-    "mase",
-    "wql",
-    "seconds",
-    "train_seconds",
+    *("mae", "mse", "rmse", "mape_pct", "wape_pct", "mase", "wql", "seconds", "train_seconds"),
 )
 
 
@@ -56,10 +48,7 @@ def export_rows(rows: pl.DataFrame, target: str, dataset: str, out: Path) -> lis
         rows: result rows, as ``report.rows.read_rows`` returns them.
         target: one of :data:`TARGETS`.
         dataset: name of the data set.
-        out: folder that gets the files.
-
-    Returns:
-        The files.
+        out: folder that gets the files, which are returned.
 
     Raises:
         DataError: there is no row of a test set.
@@ -73,26 +62,23 @@ def export_rows(rows: pl.DataFrame, target: str, dataset: str, out: Path) -> lis
         raise DataError(f"no row of a test set of {dataset}: run `compevo evaluate {dataset}`")
 
     tasks = pl.concat(frames)
-    out.mkdir(parents=True, exist_ok=True)
     if target == FEV:
-        path = out / f"fev-{dataset}.csv"
-        write_atomically(path, _to_fev(tasks, dataset).write_csv)
-        return [path]
-
-    paths = []
-    for (method,), own in tasks.group_by("method", maintain_order=True):
+        files = {out / f"fev-{dataset}.csv": _to_fev(tasks, dataset)}
+    else:
         # One folder a model, as the benchmark's repository has them.
-        folder = out / str(method)
-        folder.mkdir(exist_ok=True)
-        path = folder / "all_results.csv"
-        write_atomically(path, _to_gift_eval(own, dataset).write_csv)
-        paths.append(path)
-    return paths
+        files = {
+            out / str(method) / "all_results.csv": _to_gift_eval(own, dataset)
+            for (method,), own in tasks.group_by("method", maintain_order=True)
+        }
+    for path, frame in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, frame.write_csv)
+    return list(files)
 
 
 def _average(rows: pl.DataFrame, dataset: str, subset: str) -> Iterator[pl.DataFrame]:
     """Yield one frame a method: means over seeds by task."""
-    scope = rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))
+    scope = select_scope(rows, dataset, subset)
     # All series together are no task beside the series themselves.
     series = scope.filter(pl.col("entity") != POOLED)
     tasks = series if series["entity"].n_unique() > 1 else scope.filter(pl.col("entity") == POOLED)
@@ -107,6 +93,7 @@ def _average(rows: pl.DataFrame, dataset: str, subset: str) -> Iterator[pl.DataF
 def _to_fev(tasks: pl.DataFrame, dataset: str) -> pl.DataFrame:
     """Return one summary a task and model, in fev's columns."""
     is_naive = pl.col("method") == NAIVE
+    season = count_season_steps(DATASETS[dataset].step) if dataset in DATASETS else 1
     return tasks.select(
         model_name=pl.when(is_naive).then(pl.lit(FEV_NAIVE)).otherwise(pl.col("method")),
         dataset_path=pl.lit(f"compevo/{dataset}"),
@@ -114,7 +101,7 @@ def _to_fev(tasks: pl.DataFrame, dataset: str) -> pl.DataFrame:
         dataset_config=pl.col("subset") + "/" + pl.col("entity"),
         horizon=pl.lit(HORIZON),
         num_windows=pl.col("n_windows"),
-        seasonality=pl.lit(_find_season(dataset)),
+        seasonality=pl.lit(season),
         eval_metric=pl.lit("MAE"),
         extra_metrics=pl.lit("['MSE', 'RMSE', 'MAPE', 'WAPE', 'MASE', 'WQL']"),
         quantile_levels=pl.lit("[0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95]"),
@@ -137,10 +124,6 @@ def _to_fev(tasks: pl.DataFrame, dataset: str) -> pl.DataFrame:
         num_forecasts=pl.col("n_windows"),
         fev_version=pl.lit(FEV_LAYOUT),
     )
-
-
-def _find_season(dataset: str) -> int:
-    return count_season_steps(DATASETS[dataset].step) if dataset in DATASETS else 1
 
 
 def _to_gift_eval(tasks: pl.DataFrame, dataset: str) -> pl.DataFrame:

@@ -40,12 +40,7 @@ READING = (
 )
 """What holds for every table of quantiles, said once beside them."""
 
-_COUNTED = {
-    "Windows": "windows",
-    "Points": "points",
-    "Masked": "masked",
-    "Not in MAPE": "not in MAPE",
-}
+_COUNTED = ("Windows", "Points", "Masked", "Not in MAPE")
 NO_ROWS = "*No committed result rows yet.*"
 #: The moment of generation is on the page only: documents must not change from day to day.
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,8 +86,7 @@ def format_short_results(inputs: ReportInputs) -> str:
     """Return the table of the main methods on the short scope."""
     if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
         return NO_ROWS
-    table = short_table(inputs.rows, *SHORT_SCOPE)
-    return f"**{table.caption}**\n\n{table.to_markdown()}"
+    return "\n\n".join(_format_table(short_table(inputs.rows, *SHORT_SCOPE)))
 
 
 # The markers are HTML comments, which Markdown does not show.
@@ -121,18 +115,7 @@ BLOCKS = (
 
 
 def replace_between(text: str, content: str, start: str, end: str, *, document: str) -> str:
-    """Replace what stands between two marker lines.
-
-    Args:
-        text: the document.
-        content: new text between the markers.
-        start: the line before it.
-        end: the line after it.
-        document: name of the document, for the error.
-
-    Raises:
-        DataError: a marker is missing.
-    """
+    """Replace what stands between two marker lines; DataError names the document without one."""
     # Everything outside the markers is written by hand and must come through unchanged.
     before, found_start, rest = text.partition(start)
     _, found_end, after = rest.partition(end)
@@ -216,21 +199,18 @@ def _format_table(table: Table) -> list[str]:
 def _format_compactly(table: Table) -> list[str]:
     """Return caption and table, with counts that all rows share in a sentence."""
     shared = {
-        place: f"{table.rows[0][place]} {_COUNTED[title]}"
+        place: f"{table.rows[0][place]} {title[0].lower()}{title[1:]}"
         for place, title in enumerate(table.header)
         if title in _COUNTED and len({row[place] for row in table.rows}) == 1
     }
-    places = [place for place in range(len(table.header)) if place not in shared]
-    notes = " ".join(table.notes)
-    if shared:
-        notes = f"{', '.join(shared.values())}. {notes}".strip()
-    compact = replace(
-        table,
-        header=[table.header[place] for place in places],
-        rows=[[row[place] for place in places] for row in table.rows],
-        # Text and best cells are left of the counts.
-        notes=[notes] if notes else [],
+    counts = f"{', '.join(shared.values())}." if shared else ""
+    notes = " ".join(filter(None, [counts, *table.notes]))
+    # Text and best cells are left of the counts.
+    header, *rows = (
+        [cell for place, cell in enumerate(line) if place not in shared]
+        for line in (table.header, *table.rows)
     )
+    compact = replace(table, header=header, rows=rows, notes=[notes] if notes else [])
     return _format_table(compact)
 
 
@@ -240,8 +220,8 @@ def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]
     if table is None:
         return []
     errors = [
-        f"{cells[0].removeprefix('Agent ').replace(' alone', '')}: {cells[1]}"
-        for cells in table.rows
+        f"{name.removeprefix('Agent ').replace(' alone', '')}: {mae}"
+        for name, mae, *_ in table.rows
     ]
     return [f"Agents alone, {table.header[1]}: {', '.join(errors)}."]
 

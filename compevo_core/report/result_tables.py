@@ -121,9 +121,8 @@ def is_of_variant(test: Row) -> bool:
 
 def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     """Return the paired tests of variants and controls of one data set; None without any."""
-    chosen = [
-        test for test in tests if test["method_b"] == FULL_METHOD and test["dataset"] == dataset
-    ]
+    scope = (FULL_METHOD, dataset)
+    chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None
     return replace(
@@ -233,9 +232,8 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
 def _method_table(rows: pl.DataFrame, caption: str) -> Table:
     records = rank_methods(rows)
     wraps, notes = [len(METRICS) + len(_COUNTS)], _describe_rows(records)
-    return _build_errors(
-        records, METRICS, _COUNTS, caption=caption, wrap_columns=wraps, notes=notes
-    )
+    layout: dict[str, Any] = {"caption": caption, "wrap_columns": wraps, "notes": notes}
+    return _build_errors(records, METRICS, _COUNTS, **layout)
 
 
 def _build_errors(
@@ -246,15 +244,10 @@ def _build_errors(
     first: str = "Method",
     **layout: Any,  # noqa: ANN401
 ) -> Table:
-    return build_table(
-        [
-            Column(first, label_methods(records)),
-            *(metric_column(records, metric) for metric in metrics),
-            *list_columns(records, counts),
-        ],
-        highlighted=find_highlighted(records),
-        **layout,
-    )
+    labels = Column(first, label_methods(records))
+    columns = [metric_column(records, metric) for metric in metrics]
+    columns = [labels, *columns, *list_columns(records, counts)]
+    return build_table(columns, highlighted=find_highlighted(records), **layout)
 
 
 def region_table(

@@ -84,12 +84,8 @@ def read_result_file(path: Path) -> pl.DataFrame:
 
 def read_rows(folder: Path) -> pl.DataFrame:
     """Return the result rows of all CSV files in a folder, read by name, one for each identity."""
-    frames = [
-        read_result_file(path)
-        for path in sorted(folder.glob("*.csv"))
-        if is_result_file(read_header(path))
-    ]
-    return keep_latest(pl.concat(frames)) if frames else empty_rows()
+    paths = [path for path in sorted(folder.glob("*.csv")) if is_result_file(read_header(path))]
+    return keep_latest(pl.concat([empty_rows(), *map(read_result_file, paths)]))
 
 
 def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:

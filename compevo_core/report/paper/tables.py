@@ -802,6 +802,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
     known = {"", *(str(row["judge"] or "").partition(":")[0] for row in inputs.lud)}
     agreement, columns = ("kappa", "pearson_r"), ("mean_lud", "error_gain", "pearson_r")
     printed = ("mean_lud", "rmse_gain", "pearson_r")
+    command = "No row of ours: `compevo lud RUN electricity --judge local"
     judges = Table(
         header=["Judges", "Cohen's kappa", "Pearson r", "Updates", "Source"],
         rows=[
@@ -810,7 +811,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         ],
         caption="Logic updates: agreement of judges",
         text_columns=(0, 4),
-        notes=_ask_for_lud(judged, "--judge local --judge slots"),
+        notes=[] if judged else [f"{command} --judge slots`."],
     )
     gains = Table(
         header=["Updates", "Mean LUD", "Gain", "Pearson r", "Number", "Source"],
@@ -822,7 +823,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         text_columns=(0, 5),
         notes=[
             *(note for kind, note in LUD_NOTES.items() if kind in known),
-            *_ask_for_lud(gained, "--judge local"),
+            *([] if gained else [f"{command}`."]),
         ],
     )
     return [judges, gains]
@@ -840,10 +841,6 @@ def _printed_rows(
         figures = [find_published(label, dataset, name, metric) for metric in metrics]
         cells = [figure.printed if figure else NOT_PRINTED for figure in figures]
         yield [name, *cells, count, "paper"]
-
-
-def _ask_for_lud(own: Sequence[Row], options: str) -> list[str]:
-    return [] if own else [f"No row of ours: `compevo lud RUN electricity {options}`."]
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
