@@ -93,7 +93,9 @@ class HeadDecoder:
 
         states_ARTD, n_cut = self._read_states(readings, agents)
         correction_ABH = self.module.readout(states_ARTD, agents)
-        values_ABH = self._repeat_bases(readings, agents) + correction_ABH
+        # Every logic of a window corrects the same base.
+        examples = [reading.example for reading in readings[0] for _ in reading.logics]
+        values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples)) + correction_ABH
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 
     @torch.no_grad()
@@ -118,7 +120,14 @@ class HeadDecoder:
         """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
         examples = [reading.example for reading in readings[0]]
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
-        articles = self._collect_articles(readings)
+        # In the order in which they are first read.
+        articles = {
+            article.article_id: article
+            for agent_readings in readings
+            for reading in agent_readings
+            for retrieved in reading.news
+            for article in retrieved
+        }
         if self._reads_tokens:
             soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
 
@@ -169,24 +178,8 @@ class HeadDecoder:
         )
         return soft_ABTD.flatten(1, 2)
 
-    def _repeat_bases(self, readings: AgentReadings, agents: slice) -> Tensor:
-        """Return each agent's base for each of its forecasts, (A, B, H)."""
-        # Every logic of a window corrects the same base.
-        examples = [reading.example for reading in readings[0] for _ in reading.logics]
-        return self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-
     def _to_tensor(self, array: FloatArray) -> Tensor:
         return torch.tensor(array, dtype=torch.float32, device=self.population.backbone.device)
-
-    def _collect_articles(self, readings: AgentReadings) -> dict[str, RetrievedArticle]:
-        """Return the articles of the batch by id, in the order in which they are first read."""
-        return {
-            article.article_id: article
-            for agent_readings in readings
-            for reading in agent_readings
-            for retrieved in reading.news
-            for article in retrieved
-        }
 
     def _embed_articles(self, articles: Mapping[str, RetrievedArticle], agents: slice) -> Tensor:
         """Return one soft token an article, and last that of no news, (A, M + 1, D)."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -46,7 +45,7 @@ class NewsRetriever:
         self.top_k = top_k
 
         # One logic ranks the articles of every window of a round: embed it once.
-        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(self._encode)
+        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(lambda logic: encoder.encode([logic])[0])
 
     def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
         """Return the ids of the top k articles of a window, most similar to the logic first.
@@ -90,10 +89,6 @@ class NewsRetriever:
             place = find_place(view.dataset, view.entity)
             return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
         return view.candidate_ids
-
-    def _encode(self, logic: str) -> npt.NDArray[np.float32]:
-        embedding: npt.NDArray[np.float32] = self.encoder.encode([logic])[0]
-        return embedding
 
 
 ALL_AGENTS = slice(None)

@@ -271,7 +271,11 @@ class TextDecoder:
         for ids_T, mask_T, question in rows:
             text = tokenizer.decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
             try:
-                forecasts.append(self._to_scaled(parse_answer(text), question))
+                values_H, entity = parse_answer(text), question.example.view.entity
+                if question.base_H is None:
+                    forecasts.append(self.scaler.scale(values_H, entity))
+                else:
+                    forecasts.append(question.base_H + values_H / self.scaler.std[entity])
             except ForecastParseError:
                 n_unparsed += 1
                 forecasts.append(np.zeros(HORIZON) if question.base_H is None else question.base_H)
@@ -329,13 +333,6 @@ class TextDecoder:
         text = " " + format_answer(values_H, view.unit)
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return [*ids, self._tokenizer.eos_token_id]
-
-    def _to_scaled(self, values_H: FloatArray, question: _Question) -> FloatArray:
-        entity = question.example.view.entity
-        if question.base_H is None:
-            return self.scaler.scale(values_H, entity)
-
-        return question.base_H + values_H / self.scaler.std[entity]
 
 
 def _average(values_S: FloatArray, points: int, unit: str) -> list[str]:

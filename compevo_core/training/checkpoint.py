@@ -66,7 +66,7 @@ class TrainState:
 
     agents: Mapping[int, Mapping[str, Tensor]]  # of each local agent, by stored name
     shared: Mapping[str, Tensor]  # equal on every process
-    values: Mapping[str, Any]  # plain, equal on every process
+    values: dict[str, Any]  # plain, equal on every process
 
 
 def capture_state(

@@ -9,6 +9,7 @@ Shapes:
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Self
@@ -345,9 +346,7 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
         )
 
     agents = len(values)
-    pairs = [
-        _correlate(error_AN[i], error_AN[j]) for i in range(agents) for j in range(i + 1, agents)
-    ]
+    pairs = [_correlate(*pair_2N) for pair_2N in itertools.combinations(error_AN, 2)]
     correlation = float(np.mean(pairs)) if pairs else 1.0
     # Errors that cancel would count as more agents than there are, up to infinitely many.
     effective = agents / (1.0 + (agents - 1) * max(correlation, 0.0))

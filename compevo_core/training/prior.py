@@ -137,10 +137,9 @@ class PriorSet:
         """Fit every prior of the run on the train split; no errors of theirs are known yet."""
         keys, mix_AP = mix_priors(config)
         fitted = {key: _fit(key, train, fit) for key in keys}
-        days = config.forecast.refit_days
-        memory = RefitMemory(days, train) if days else None
         levels = ErrorLevels(read_rule(config), scaler, len(keys))
-        return cls(fitted, mix_AP, levels, memory, fit)
+        days = config.forecast.refit_days
+        return cls(fitted, mix_AP, levels, RefitMemory(days, train) if days else None, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every prior's forecast of every view, (N, P, H) in the views' units."""

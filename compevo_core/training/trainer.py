@@ -385,8 +385,7 @@ class TrainingLoop:
 
     def _save_checkpoint(self, state: RoundState, root: Path) -> None:
         captured = capture_state(self.round_trainer, state, self.generators)
-        values = {"identity": dict(self.setup.identity), **captured.values}
-        captured = dataclasses.replace(captured, values=values)
+        captured.values["identity"] = dict(self.setup.identity)
         save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
 
     def _restore(self, saved: Checkpoint) -> RoundState:
