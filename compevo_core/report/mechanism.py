@@ -54,12 +54,6 @@ PER_ROUNDS = 100
 #: The paper's systems in the order of legends and tables; others follow by name.
 _ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 _PLATEAU = "Do the rewards reach a plateau?"
-_PLATEAU_NOTES = (
-    "Slope: Theil-Sen, of the last half of the rounds; 95 % interval by a moving-block bootstrap.",
-    "An interval without 0 contradicts a plateau. One that includes 0 does not show an "
-    "equilibrium: the learning rates fall towards the end, batches differ, and a wide interval "
-    "includes 0 whatever the reward does.",
-)
 
 
 def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -95,11 +89,6 @@ def plateau_table(logics: pl.DataFrame) -> Table | None:
             "Falling": lambda part: str((part["slope_high"] < 0).sum()),
         },
         caption=_PLATEAU,
-        notes=(
-            "Agents of all seeds. Change: mean of the last quarter of the rounds minus that of the "
-            "first, mean over agents.",
-            *_PLATEAU_NOTES,
-        ),
     )
 
 
@@ -127,11 +116,7 @@ def run_plateau_table(run: TrainingRun) -> Table | None:
             for agent, test in enumerate(known)
         ],
         caption=_PLATEAU,
-        text_columns=frozenset({0, 4}),
-        notes=(
-            "Change: mean of the last quarter of the rounds minus that of the first.",
-            *_PLATEAU_NOTES,
-        ),
+        text_columns=(0, 4),
     )
 
 
@@ -168,11 +153,6 @@ def topics_table(logics: pl.DataFrame) -> Table:
         },
         caption="What the agents specialised in",
         text_columns=(0, 4),
-        notes=(
-            "Agents of all seeds. Topics are those of the grammar that logics with slots are "
-            "written in; a logic in free text names none of them. Distance: one minus the cosine "
-            "of two embeddings, mean over pairs; 0 where all agents follow one logic.",
-        ),
     )
 
 
@@ -192,16 +172,10 @@ def shift_table(traces: pl.DataFrame) -> Table | None:
         cells = [(format_number(values.mean()), str(values.len())) for values in shifts]
         rows.append([_name(part), *chain(*cells)])
 
-    still = list_still(traces)
-    note = f"Not listed, because they keep the logics they start with: {still}."
     return Table(
         header=["Method", *chain(*((f"Epoch {epoch + 1}", "updates") for epoch in epochs))],
         rows=rows,
         caption="Distance of a logic to the one before, by epoch",
-        notes=(
-            note if still else "Every method here rewrites logics.",
-            "This is the part of LUD that needs no judge.",
-        ),
     )
 
 

@@ -49,14 +49,6 @@ SETTINGS = (
     ("grpo", "group_size", "logics in a group"),
     ("selection", "fitness_shift", "fitness shift"),
 )
-GUARDS = {
-    "none": "Selection weighs the agents.",
-    "equal": "Fallback: all agents have equal weights; with selected weights the population was "
-    "worse than its prior on validation.",
-    "best": "Fallback: only the best agent is used; the full population was worse than the prior "
-    "on validation.",
-    "prior": "Fallback: the prior alone is used; no agent was better on validation.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +99,7 @@ def view_training(run: TrainingRun) -> Mapping[str, Any]:
         "selection": Picture(plot_values(run, SELECTION, HALF), columns=2),
         "policy": Picture(plot_values(run, POLICY), columns=3),
         "plateau": run_plateau_table(run),
-        "calibration": calibration_table(run),
+        "calibration": view_calibration(run),
         "has_stages": run.first_evolving_round is not None,
         "cut_prompts": sum(record.cut_prompts for record in run.rounds),
     }
@@ -132,41 +124,25 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
     ]
 
 
-def calibration_table(run: TrainingRun) -> Table | None:
+def view_calibration(run: TrainingRun) -> Mapping[str, Any] | None:
     """Return validation errors of prior, population and sealed model; None where not measured."""
     report = run.summary.get("calibration")
     if not report:
         return None
 
     shares = [f"{format_percent(share)} for agent {i}" for i, share in enumerate(report["blend"])]
-    level = "No level of known errors is added."
-    if report["half_life_days"] is not None:
-        level = (
-            f"Known errors are added by series and step ({report['known_errors']}, half-life "
-            f"{report['half_life_days']:g} days)."
-        )
     names = {
         "prior_mae": "best prior, as it is",
         "raw_mae": "population before calibration",
         "calibrated_mae": "population as sealed",
     }
-    return tabulate(
-        names,
-        {
-            "Forecast": lambda key: names[key],
-            "Validation MAE (scaled)": lambda key: format_number(report[key]),
-        },
+    table = Table(
+        header=["Forecast", "Validation MAE (scaled)"],
+        rows=[[name, format_number(report[key])] for key, name in names.items()],
         caption=f"Calibration on {report['windows']:,} validation windows",
         highlighted=[2],
-        notes=[
-            f"Share of each agent's correction that is kept, mean over steps: {join_items(shares)};"
-            " 0 % returns its prior.",
-            level,
-            GUARDS.get(report["guard"], f"Guard: {report['guard']}."),
-            "These windows were also used for selection; only the test split is an unbiased "
-            "estimate.",
-        ],
     )
+    return {**report, "table": table, "shares": join_items(shares)}
 
 
 def view_health(run: TrainingRun) -> Mapping[str, Any]:
@@ -208,7 +184,7 @@ def view_logics(run: TrainingRun) -> Mapping[str, Any]:
     )
     return {
         "change": change,
-        "samples": _describe_samples(run),
+        "samples": _count_samples(run),
         # The ends are open, because their comparison is what most readers look for.
         "rounds": [
             {
@@ -235,22 +211,20 @@ def _logic_table(record: RoundRecord) -> Table:
     )
 
 
-def _describe_samples(run: TrainingRun) -> str:
-    """Say how much of what the agents wrote was of use; empty where they wrote nothing."""
+def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
+    """Return how much of what the agents wrote was of use."""
     rewriting = run.rewriting_rounds
     # Each agent drafts one candidate and samples its group.
     written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
-    if not written:
-        return ""
-
     empty = sum(record.empty_logics for record in rewriting)
-    equal = sum(record.equal_groups for record in rewriting)
-    return (
-        f"Logics were rewritten in {len(rewriting)} of {len(run.rounds)} rounds. Of {written:,} "
-        f"texts written, {format_percent(empty / written)} were empty or a placeholder and were "
-        f"replaced by the agent's old logic. Of {run.agents * len(rewriting):,} groups of samples, "
-        f"{equal:,} had identical rewards and gave no gradient."
-    )
+    return {
+        "n_rounds": len(run.rounds),
+        "rewriting": len(rewriting),
+        "written": written,
+        "empty": format_percent(empty / written if written else None),
+        "groups": run.agents * len(rewriting),
+        "equal": sum(record.equal_groups for record in rewriting),
+    }
 
 
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
@@ -290,11 +264,6 @@ def growth_table(run: TrainingRun) -> Table | None:
         },
         caption="Growth of regret against the best fixed logic",
         text_columns=(0, 5),
-        notes=(
-            "Regret grew with the number of rounds T as T to the power of the exponent: 1 is in "
-            "proportion to the rounds, 0.5 the rate of the paper's theorem. Rounds with regret at "
-            "or below zero cannot enter the fit.",
-        ),
     )
 
 
@@ -319,21 +288,25 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
     if trained and lud["artifact_hash"] != trained:
         return {"is_stale": True}
 
-    tables = [_distance_table(lud), _score_table(lud)]
-    # One judge has nobody to agree with.
-    if lud["agreement"]:
-        tables.append(_agreement_table(lud))
     # A run without fixed logics has no gains to measure.
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
-    if scored:
-        tables.append(_gain_table(scored))
+    failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
     return {
         "is_stale": False,
         # The answers of a small local model look like measurements, so the page warns of them.
         "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
         "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
-        "tables": tables,
-        "has_gains": bool(scored),
+        "encoder": lud["encoder"],
+        "distances": _distance_table(lud),
+        "scores": _score_table(judges),
+        "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
+        "failures": join_items(failures),
+        "prompt": shorten_hash(lud["prompt_hash"]),
+        # One judge has nobody to agree with.
+        "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
+        "gains": _gain_table(scored) if scored else None,
+        "correlations": join_items([_describe_correlation(judge) for judge in scored]),
+        "missing": MISSING,
     }
 
 
@@ -347,16 +320,12 @@ def _distance_table(lud: Mapping[str, Any]) -> Table:
             "Rounds without change": lambda row: f"{row['unchanged']} of {lud['updates_an_agent']}",
         },
         caption="Embedding distance between logics",
-        notes=(f"Encoder: {lud['encoder']}.",),
     )
 
 
-def _score_table(lud: Mapping[str, Any]) -> Table:
-    failures = [
-        f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in lud["judges"]
-    ]
+def _score_table(judges: Sequence[Row]) -> Table:
     return tabulate(
-        [row | {"judge": judge["name"]} for judge in lud["judges"] for row in judge["agents"]],
+        [row | {"judge": judge["name"]} for judge in judges for row in judge["agents"]],
         {
             "Agent": lambda row: f"agent {row['agent']}",
             "Judge": lambda row: row["judge"],
@@ -368,19 +337,13 @@ def _score_table(lud: Mapping[str, Any]) -> Table:
         },
         caption="Judged updates",
         text_columns=(0, 1, 2),
-        notes=(
-            f"Judged: {len(lud['judged_rounds'])} of {lud['updates_an_agent']} updates of each "
-            "agent, evenly spaced; an unchanged text counts as 0 and is not sent to the judge. "
-            f"Answers that could not be parsed (excluded): {join_items(failures)}. "
-            f"Prompt {shorten_hash(lud['prompt_hash'])}.",
-        ),
     )
 
 
-def _agreement_table(lud: Mapping[str, Any]) -> Table:
+def _agreement_table(pairs: Sequence[Row]) -> Table:
     # Kappa is undefined, not zero, where a judge gave one and the same answer throughout.
     return tabulate(
-        lud["agreement"],
+        pairs,
         {
             "Judge": lambda row: row["first"],
             "Against": lambda row: row["second"],
@@ -392,16 +355,12 @@ def _agreement_table(lud: Mapping[str, Any]) -> Table:
         },
         caption="Agreement of judges on the same changed updates",
         text_columns=(0, 1),
-        notes=(
-            f"Cohen's kappa and Pearson's r: 1 is full agreement, 0 is chance; {MISSING}: a judge "
-            "always gave the same answer.",
-        ),
     )
 
 
 def _gain_table(judges: Sequence[Row]) -> Table:
     """Return what updates saved, by how far the logic moved (paper F.4)."""
-    rows, correlations = [], []
+    rows = []
     for judge in judges:
         gains = judge["gains"]
         low, high = gains["regime_edges"]
@@ -412,19 +371,15 @@ def _gain_table(judges: Sequence[Row]) -> Table:
             [judge["name"], regime, bounds, *map(format_number, numbers)]
             for regime, bounds, *numbers in zip(gains["regimes"], ranges, *columns, strict=True)
         ]
-        correlations.append(
-            f"{format_number(gains['pearson_r'])} by {judge['name']} "
-            f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
-        )
     return Table(
         header=["Judge", "Regime", "LUD", "Updates", "Mean LUD", "Mean error saved"],
         rows=rows,
         caption="Error saved by an update, by its LUD",
-        text_columns=frozenset({0, 1, 2}),
-        notes=(
-            "Error saved: scaled error of the old logic minus the new one's, on the same windows. "
-            "The new logic was the best of its group on these windows, so the saving is "
-            "overestimated.",
-            f"Pearson's r of LUD and error saved: {join_items(correlations)}.",
-        ),
+        text_columns=(0, 1, 2),
     )
+
+
+def _describe_correlation(judge: Row) -> str:
+    gains = judge["gains"]
+    r, p = format_number(gains["pearson_r"]), format_number(gains["pearson_p"])
+    return f"{r} by {judge['name']} (p {p}, {gains['n']} updates)"

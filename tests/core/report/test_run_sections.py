@@ -3,23 +3,23 @@
 from dataclasses import replace
 
 import pytest
+from markupsafe import escape
 
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.page import render_page
 from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
-    GUARDS,
     build_run_sections,
-    calibration_table,
     growth_table,
     list_facts,
+    view_calibration,
     view_health,
     view_logics,
     view_lud,
 )
 from compevo_core.training.round_record import RoundRecord
-from tests.support.report_samples import GAINS, LUD, make_inputs, make_rounds, make_run
+from tests.support.report_samples import GAINS, HOSTILE, LUD, make_inputs, make_rounds, make_run
 
 SUPERVISED, EVERY, ROUNDS = 8, 4, 20
 NOTHING = {
@@ -106,17 +106,18 @@ def test_the_logics_table_says_what_became_of_each_and_how_often_it_was_replaced
         ["agent 2", "count holidays", "count holidays again again again", "3 of 3"],
     ]
     # One candidate and one sample of each of three agents, in three rounds.
-    assert "Of 18 texts written, 50.0 % were empty or a placeholder" in view["samples"]
+    assert (view["samples"]["written"], view["samples"]["empty"]) == (18, "50.0 %")
+    assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in PAGE
     assert [shown["number"] for shown in view["rounds"]] == [0, 9, 13, 17]
 
 
 def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
     view = view_logics(replace(make_run(), rounds=fixed))
-    assert view["samples"] == ""
+    assert view["samples"]["written"] == 0
     assert [row[3] for row in view["change"].rows] == ["0 of 0"] * 3
     page = render_page(make_inputs(runs=(replace(make_run(), rounds=fixed),), rows=empty_rows()))
-    assert "Logics by round" in page
+    assert "Logics by round" in page and "texts written" not in page
 
 
 def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
@@ -156,21 +157,26 @@ CALIBRATION = {
 }
 
 
+def calibrated(report: object) -> TrainingRun:
+    return replace(staged_run(), summary={"calibration": report})
+
+
 def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did() -> None:
-    table = calibration_table(replace(staged_run(), summary={"calibration": CALIBRATION}))
-    assert [row[1] for row in table.rows] == ["0.2000", "0.2100", "0.1900"]
-    assert "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2" in table.notes[0]
-    assert "(mean, half-life 90 days)" in table.notes[1]
-    assert table.notes[2] == GUARDS["equal"]
+    view = view_calibration(calibrated(CALIBRATION))
+    assert view is not None
+    assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
+    assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
+    page = render_page(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
+    assert "(mean, half-life 90 days)" in page and "all agents have equal weights" in page
 
 
 def test_a_run_without_calibration_or_level_says_no_more_than_it_did() -> None:
-    assert calibration_table(replace(staged_run(), summary={"calibration": None})) is None
-    assert calibration_table(replace(staged_run(), summary={})) is None
-    plain = CALIBRATION | {"half_life_days": None, "known_errors": "none", "guard": "none"}
-    notes = calibration_table(replace(staged_run(), summary={"calibration": plain})).notes
-    assert notes[2] == GUARDS["none"]
-    assert "half-life" not in notes[1]
+    assert view_calibration(calibrated(None)) is None
+    assert view_calibration(replace(staged_run(), summary={})) is None
+    plain = CALIBRATION | {"half_life_days": None, "known_errors": "none", "guard": HOSTILE}
+    page = render_page(make_inputs(runs=(calibrated(plain),), rows=empty_rows()))
+    assert "half-life" not in page
+    assert f"Guard: {escape(HOSTILE)}." in page and HOSTILE not in page
 
 
 def test_the_growth_of_regret_has_its_interval_or_the_reason_why_there_is_none():
@@ -186,25 +192,29 @@ def test_regret_that_was_not_measured_or_not_fitted_has_no_table():
     assert growth_table(replace(make_run(), summary={})) is None
 
 
+LUD_TABLES = ("distances", "scores", "agreement", "gains")
+
+
 def test_lud_is_shown_by_agent_and_judge_with_agreement_and_gains_by_regime():
     view = view_lud(make_run())
-    distances, scores, agreement, gains = view["tables"]
-    assert view["has_local_judge"] and view["has_gains"]
+    distances, scores, agreement, gains = (view[name] for name in LUD_TABLES)
+    assert view["has_local_judge"]
     assert distances.rows[1] == ["agent 1", "1.41", "0.2100", "1 of 23"]
     assert scores.rows[0][-1] == "0.1234"
-    assert "2 of 18 by endpoint:m-1" in scores.notes[0]
+    assert "2 of 18 by endpoint:m-1" in view["failures"]
     assert agreement.rows[0][2:5] == ["16", "0.6100", "n/a"]
     medium, high = gains.rows[1:]
     assert medium[1:] == ["medium", "0.265 to 0.6", "7", "0.3819", "0.0172"]
     assert high[3:] == ["0", "n/a", "n/a"], "an empty regime has no means"
-    assert "0.4600 by endpoint:m-1 (p 0.0520, 18 updates)" in gains.notes[1]
+    assert "0.4600 by endpoint:m-1 (p 0.0520, 18 updates)" in view["correlations"]
 
 
 @pytest.mark.parametrize("gains", [{}, {"gains": GAINS | {"n": 0}}])
 def test_one_capable_judge_without_scored_updates_has_neither_agreement_nor_gains(gains):
     judge = {key: value for key, value in LUD["judges"][1].items() if key != "gains"} | gains
     view = view_lud(replace(make_run(), lud=LUD | {"judges": [judge], "agreement": []}))
-    assert [len(view["tables"]), view["has_gains"], view["has_local_judge"]] == [2, False, False]
+    shown = [view[name] is not None for name in LUD_TABLES]
+    assert shown == [True, True, False, False] and not view["has_local_judge"]
 
 
 def test_lud_is_shown_only_where_it_was_measured_and_of_this_very_model():
