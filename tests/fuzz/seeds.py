@@ -7,7 +7,6 @@ What belongs here: the parsers by name and the files they start from. What does 
 import gzip
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,6 +28,7 @@ from compevo_pipeline.sources.pems import live as clearinghouse
 from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.weather import forecast as weather_runs
 from compevo_pipeline.sources.weather import observed as weather
+from tests.support import nemweb
 from tests.support.own_tables import declare, wrap
 from tests.support.sources import clock, raw
 from tests.support.weather import RUN, make_run
@@ -78,11 +78,8 @@ def sample_file(dataset: str, source: str, ending: str = "", lines: int = 0) -> 
     raise LookupError(f"{dataset} has no sample of {source}")
 
 
-def pack_zip(content: bytes, member: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
-        bundle.writestr(member, content)
-    return buffer.getvalue()
+def end_report(rows: list[str]) -> str:
+    return "".join(f"{row}\n" for row in [*rows, f'C,"END OF REPORT",{len(rows) + 1}'])
 
 
 def make_operational_day() -> bytes:
@@ -99,7 +96,7 @@ def make_operational_day() -> bytes:
     return json.dumps(document | {"regions": regions}).encode()
 
 
-def make_histdemand() -> bytes:
+def make_histdemand() -> str:
     rows = [
         "C,NEMP.WORLD,LFCST_HISTDEMAND,AEMO,PUBLIC,2019/01/02,02:00:01,0000000302837680,,1",
         "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND",
@@ -108,10 +105,10 @@ def make_histdemand() -> bytes:
             for period in range(1, 49)
         ),
     ]
-    return "".join(f"{row}\n" for row in [*rows, f'C,"END OF REPORT",{len(rows) + 1}']).encode()
+    return end_report(rows)
 
 
-def make_mmsdm() -> bytes:
+def make_mmsdm() -> str:
     rows = [
         "C,SETP.WORLD,DVD_TRADINGREGIONSUM,AEMO,PUBLIC,2020/02/10,15:08:09,1644469689,,",
         "I,TRADING,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,PERIODID,TOTALDEMAND",
@@ -120,7 +117,7 @@ def make_mmsdm() -> bytes:
             for k in range(1, 20)
         ),
     ]
-    return "".join(f"{row}\n" for row in [*rows, f'C,"END OF REPORT",{len(rows) + 1}']).encode()
+    return end_report(rows)
 
 
 def make_page() -> bytes:
@@ -208,7 +205,7 @@ def make_seeds() -> Mapping[str, Seed]:
         "ecb-zip": seed(
             exchange.parse,
             "eurofxref-hist.zip",
-            pack_zip(b"".join(ecb), "eurofxref-hist.csv"),
+            nemweb.pack(("eurofxref-hist.csv", b"".join(ecb))),
             "ecb_bulk",
         ),
         "aud-usd": seed(exchange.parse, exchange.N2F_FILE, n2f_head + n2f, "n2f_exchange"),
@@ -303,13 +300,8 @@ def make_own_seeds() -> dict[str, Seed]:
 
 
 def make_five_minutes() -> str:
-    rows = []
-    for step in range(12):
-        cells = [f"10/31/2026 08:{5 * step:02d}:00", *("400001", "4", "101", "S", "ML", ".415")]
-        rows.append(
-            ",".join([*cells, *("80", "100", "120", ".03", "65.1"), *["10"] * 20, *[""] * 20])
-        )
-    return "".join(f"{row}\n" for row in rows)
+    cells = f"400001,4,101,S,ML,.415,80,100,120,.03,65.1{',10' * 20}{',' * 20}"
+    return "".join(f"10/31/2026 08:{5 * step:02d}:00,{cells}\n" for step in range(12))
 
 
 def make_operational_report() -> str:
@@ -323,7 +315,7 @@ def make_operational_report() -> str:
             for region in REGIONS
         ),
     ]
-    return "".join(f"{row}\n" for row in [*rows, f'C,"END OF REPORT",{len(rows) + 1}'])
+    return end_report(rows)
 
 
 def make_tar() -> bytes:
