@@ -181,18 +181,21 @@ def to_stamp(
     Raises:
         SchemaDrift: a cell fits none of ``formats`` (an empty one included).
     """
+    stamp = parse_stamp(pl.col(column).str.strip_chars(), formats, _FIRST_YEAR)
+    problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
+    remedy = "correct the cell or fetch the file again"
+    raise_if_rows(table, file_name, stamp.is_null(), problem, remedy)
+    return table.with_columns(stamp.alias(column))
+
+
+def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
+    """Return the naive datetime by the first fitting format; null where none fits."""
     # Publishers change the spelling inside one file, so each cell tries all formats.
-    text = pl.col(column).str.strip_chars()
     stamp = pl.coalesce(
         [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
     )
-
-    problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
-    remedy = "correct the cell or fetch the file again"
     # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
-    is_year = stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)
-    raise_if_rows(table, file_name, ~is_year, problem, remedy)
-    return table.with_columns(stamp.alias(column))
+    return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
 
 
 def raise_if_rows(

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.tables import LINE
+from compevo_pipeline.sources.common.tables import LINE, parse_stamp
 from compevo_pipeline.sources.own.table import TextColumn
 
 FORMATS = (
@@ -39,7 +39,6 @@ FORMATS = (
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 _FIRST_YEAR = 1700
-_LAST_YEAR = 2200
 _WALL = "_wall"
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _HOUR = timedelta(hours=1)
@@ -122,8 +121,11 @@ def guess_format(column: TextColumn) -> str:
         )
 
     walls = cells.table.select(
-        _to_wall(_strip_offset(column.text), ISO).alias("iso"),
-        *(_to_wall(_strip_offset(column.text), (form,)).alias(form) for form in FORMATS),
+        parse_stamp(_strip_offset(column.text), ISO, _FIRST_YEAR).alias("iso"),
+        *(
+            parse_stamp(_strip_offset(column.text), (form,), _FIRST_YEAR).alias(form)
+            for form in FORMATS
+        ),
     )
     counts = {form: walls[form].count() for form in walls.columns}
     if any(counts[form] == rows for form in ("iso", *ISO)):
@@ -134,7 +136,7 @@ def guess_format(column: TextColumn) -> str:
         best = max(FORMATS, key=lambda form: counts[form])
         likely = f"; most stamps fit {best}" if counts[best] else ""
         cells.raise_if(
-            _to_wall(_strip_offset(column.text), (best,)).is_null(),
+            parse_stamp(text, (best,), _FIRST_YEAR).is_null(),
             f"is no stamp in a format that is known{likely}",
             "correct the cell, or give the format with --time-format",
         )
@@ -160,19 +162,11 @@ def _has_time(text: pl.Expr) -> pl.Expr:
     return text.str.contains(r"\d:\d|\d{12}")
 
 
-def _to_wall(text: pl.Expr, formats: tuple[str, ...]) -> pl.Expr:
-    stamp = pl.coalesce(
-        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
-    )
-    # polars knows the years 0 and 12000, which Python does not.
-    return pl.when(stamp.dt.year().is_between(_FIRST_YEAR, _LAST_YEAR)).then(stamp)
-
-
 def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     formats = (time_format,) if time_format else ISO
     text = column.text
     parts = column.add(
-        _wall=_to_wall(_strip_offset(text), formats),
+        _wall=parse_stamp(_strip_offset(text), formats, _FIRST_YEAR),
         _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
     )
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
