@@ -19,30 +19,13 @@ from compevo_pipeline.sources.aemo.parse_operational import (
     ROOFTOP_REPORT,
 )
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.common.nem import REGIONS
+from tests.pipeline.sources.aemo.test_reports import day, report
 from tests.support.sources import clock, raw
 
 CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
 ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
 FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
 ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
-
-
-def report(records: list[str], *, head: str, index: str) -> str:
-    lines = [head, index, *records]
-    return "".join(f"{line}\n" for line in [*lines, f'C,"END OF REPORT",{len(lines) + 1}'])
-
-
-def histdemand_day(day: str) -> str:
-    return report(
-        [
-            f'D,DEMAND,HISTORIC,1,{region},"{day} 00:00:00",{period},{1000 + period}'
-            for region in REGIONS
-            for period in range(1, 49)
-        ],
-        head=head("LFCST_HISTDEMAND"),
-        index="I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND",
-    )
 
 
 def head(name: str, created: str = "2026/07/18,17:01:04") -> str:
@@ -187,10 +170,10 @@ def archive(tmp_path: Path) -> Path:
     (tmp_path / "aemo_histdemand").mkdir()
     name = "PUBLIC_HISTDEMAND_20190101_0000000302837680"
     (tmp_path / "aemo_histdemand" / f"{name}.zip").write_bytes(
-        pack((f"{name}.CSV", histdemand_day("2019/01/01")))
+        pack((f"{name}.CSV", report(day("2019/01/01"))))
     )
     (tmp_path / "aemo_histdemand" / f"{name.replace('0101', '0102')}.csv").write_text(
-        histdemand_day("2019/01/02")
+        report(day("2019/01/02"))
     )
     return tmp_path
 

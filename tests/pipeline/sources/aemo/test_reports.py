@@ -18,9 +18,9 @@ INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
 NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
 
 
-def day():
+def day(date="2019/01/01"):
     return [
-        f'D,DEMAND,HISTORIC,1,{region},"2019/01/01 00:00:00",{period},{1000 * index + period}'
+        f'D,DEMAND,HISTORIC,1,{region},"{date} 00:00:00",{period},{1000 * index + period}'
         for index, region in enumerate(REGIONS)
         for period in range(1, 49)
     ]

@@ -69,25 +69,23 @@ def test_a_zip_with_another_file_is_refused():
         ecb(packed.getvalue(), "eurofxref-hist.zip")
 
 
-def test_an_ecb_file_without_a_needed_currency_is_refused():
-    with pytest.raises(SchemaDrift, match=r"line 1: the header lacks \['AUD'\]"):
-        ecb(ECB.replace("AUD", "AUX"))
-
-
-def test_text_for_a_rate_names_the_line():
-    with pytest.raises(SchemaDrift, match=r"line 3: AUD is 'abc', not a number"):
-        ecb(ECB.replace("1.61", "abc"))
+@pytest.mark.parametrize(
+    ("parse", "text", "match"),
+    [
+        (ecb, ECB.replace("AUD", "AUX"), r"line 1: the header lacks \['AUD'\]"),
+        (ecb, ECB.replace("1.61", "abc"), "line 3: AUD is 'abc', not a number"),
+        (n2f, N2F.replace("1/3/2018", "1/4/2018"), "aud.csv, line 4: .*rows are missing"),
+    ],
+)
+def test_a_bad_table_names_the_line(parse, text, match):
+    with pytest.raises(SchemaDrift, match=match):
+        parse(text)
 
 
 def test_interpolated_values_are_nulled_and_an_empty_one_is_missing():
     frame = validate_series(n2f())
     assert frame["flag"].to_list() == ["observed", "nulled:interpolated", "missing"]
     assert frame["value"].to_list() == [0.7799, None, None]
-
-
-def test_a_benchmark_day_left_out_names_the_line():
-    with pytest.raises(SchemaDrift, match=r"aud.csv, line 4: .*rows are missing"):
-        n2f(N2F.replace("1/3/2018", "1/4/2018"))
 
 
 def test_a_file_of_another_source_is_refused_with_those_that_are_known():

@@ -160,74 +160,70 @@ def test_a_day_later_a_quarter_hour_with_one_file_is_asked_for_no_other(home, re
     assert states == {"frozen"}
 
 
+STORY = "Heatwave in Sydney pushes the power grid to its very limit"
+FIRST, SECOND, *_ = slots()
+
+
 def test_only_news_that_concerns_a_data_set_is_kept_and_near_identical_titles_once(home, replay):
-    first, second, *_ = slots()
-    story = "Heatwave in Sydney pushes the power grid to its very limit"
     replay.serve(
         {
-            gal_path(first, 1): gal(first, story, "Blackout hits a quiet suburb of Lagos today"),
-            gal_path(first, 2): gal(first, "Council opens a new library", domain="b.com.au"),
-            gal_path(second, 1): gal(second, f"{story} | The Herald", domain="c.com.au"),
-            gal_path(second, 2): gal(second, "Bitcoin slides again", domain="d.example.org"),
+            gal_path(FIRST, 1): gal(FIRST, STORY, "Blackout hits a quiet suburb of Lagos today"),
+            gal_path(FIRST, 2): gal(FIRST, "Council opens a new library", domain="b.com.au"),
+            gal_path(SECOND, 1): gal(SECOND, f"{STORY} | The Herald", domain="c.com.au"),
+            gal_path(SECOND, 2): gal(SECOND, "Bitcoin slides again", domain="d.example.org"),
         }
     )
-    ingest(home, span=(first, second + timedelta(minutes=15)))
+    ingest(home, span=(FIRST, SECOND + timedelta(minutes=15)))
     titles = sorted(home.articles()["title"])
     assert titles == [
         "Bitcoin slides again",
         "Blackout hits a quiet suburb of Lagos today",  # of a .com.au site
-        story,
+        STORY,
     ]
 
 
-def serve_story(replay, slot, title, domain):
-    replay.serve({gal_path(slot, minute): gal(slot, title, domain=domain) for minute in (1, 2)})
+def serve_story(replay):
+    """Serve a story in the first quarter hour, and another site's copy of it in the second."""
+    copies = ((FIRST, STORY, "a.com.au"), (SECOND, f"{STORY} | The Herald", "b.com.au"))
+    for slot, title, domain in copies:
+        replay.serve({gal_path(slot, minute): gal(slot, title, domain=domain) for minute in (1, 2)})
+
+
+def ingest_quarter(home, slot):
+    return ingest(home, span=(slot, slot + timedelta(minutes=15)))
 
 
 def test_a_story_that_is_stored_is_not_stored_again_by_a_later_refresh(home, replay):
-    first, second, *_ = slots()
-    story = "Heatwave in Sydney pushes the power grid to its very limit"
-    quarter = timedelta(minutes=15)
-    serve_story(replay, first, story, "a.com.au")
-    serve_story(replay, second, f"{story} | The Herald", "b.com.au")
-    ingest(home, span=(first, first + quarter))
+    serve_story(replay)
+    ingest_quarter(home, FIRST)
     before = home.articles()
-    assert before["title"].to_list() == [story]
+    assert before["title"].to_list() == [STORY]
 
-    counts = ingest(home, span=(second, second + quarter))
+    counts = ingest_quarter(home, SECOND)
     assert (counts["new"], counts["told before"]) == (0, 1)
     assert home.articles().equals(before)
 
 
 def test_an_earlier_version_of_a_story_joins_the_one_that_windows_may_name(home, replay):
-    first, second, *_ = slots()
-    story = "Heatwave in Sydney pushes the power grid to its very limit"
-    quarter = timedelta(minutes=15)
-    serve_story(replay, first, story, "a.com.au")
-    serve_story(replay, second, f"{story} | The Herald", "b.com.au")
+    serve_story(replay)
     # A refresh goes from the newest to the oldest.
-    ingest(home, span=(second, second + quarter))
+    ingest_quarter(home, SECOND)
     before = home.articles()
-    counts = ingest(home, span=(first, first + quarter))
+    counts = ingest_quarter(home, FIRST)
     assert (counts["new"], counts["told before"]) == (1, 0)
     after = home.articles()
     assert after.filter(after["article_id"].is_in(before["article_id"].implode())).equals(before)
 
 
 def test_news_of_a_users_own_data_set_folds_no_other_away(home, replay):
-    first, second, *_ = slots()
-    story = "Heatwave in Sydney pushes the power grid to its very limit"
-    serve_story(replay, first, story, "a.com.au")
-    ingest(home, span=(first, first + timedelta(minutes=15)))
-    store = home.workspace.news_store()
-    own = home.articles().with_columns(
+    serve_story(replay)
+    ingest_quarter(home, FIRST)
+    of_a_user = home.articles().with_columns(
         article_id=pl.lit("f" * 32), source=pl.lit("live:own-demand/news.csv")
     )
     home.workspace.layout.news_database.unlink()
-    store.upsert_articles(own)
-
-    serve_story(replay, second, story, "b.com.au")
-    assert ingest(home, span=(second, second + timedelta(minutes=15)))["new"] == 1
+    home.workspace.news_store().upsert_articles(of_a_user)
+    assert ingest_quarter(home, SECOND)["new"] == 1
 
 
 def test_a_refresh_goes_back_from_the_newest_and_stops_at_its_limits(tmp_path, replay, caplog):

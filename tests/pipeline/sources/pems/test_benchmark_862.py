@@ -27,22 +27,28 @@ def test_the_misdated_common_table_is_put_on_its_right_hours():
     assert last["start_utc"][-1] == datetime(2017, 1, 1, 7, tzinfo=UTC)
 
 
-def test_a_table_that_starts_late_is_refused():
-    with pytest.raises(SchemaDrift, match="line 2: first timestamp 2015-01-02"):
-        pems.parse(raw("traffic.csv", dated("2015-01-02")))
+def leave_out(number):
+    lines = dated("2015-01-01").split("\n")
+    return "\n".join([*lines[:number], *lines[number + 1 :]])
 
 
-def test_a_table_with_an_hour_left_out_is_refused():
-    text = dated("2015-01-01").split("\n")
-    del text[100]
-    with pytest.raises(SchemaDrift, match=r"line 101: .*rows are missing"):
-        pems.parse(raw("traffic.csv", "\n".join(text)))
+SENSORS = "not distinct numbers from 0 to 861"
 
 
-@pytest.mark.parametrize("header", ["date,0,862", "date,0,0", "date,0,temperature"])
-def test_columns_that_are_not_sensors_are_refused(header):
-    with pytest.raises(SchemaDrift, match="not distinct numbers from 0 to 861"):
-        pems.parse(raw("traffic.csv", dated("2015-01-01", header=header)))
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (dated("2015-01-02"), "line 2: first timestamp 2015-01-02"),
+        (leave_out(100), "line 101: .*rows are missing"),
+        (dated("2015-01-01", header="date,0,862"), SENSORS),
+        (dated("2015-01-01", header="date,0,0"), SENSORS),
+        (dated("2015-01-01", header="date,0,temperature"), SENSORS),
+    ],
+    ids=["late", "hour-left-out", "862", "twice", "no-number"],
+)
+def test_another_table_is_refused(text, match):
+    with pytest.raises(SchemaDrift, match=match):
+        pems.parse(raw("traffic.csv", text))
 
 
 def test_the_headerless_original_is_read_by_position(monkeypatch):
