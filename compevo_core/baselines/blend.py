@@ -34,8 +34,6 @@ class Blend:
 
     def __init__(self, ridge: CalendarRidge, trees: BoostedTrees) -> None:
         """Take fitted parts, which others may use as well."""
-        self._ridge = ridge
-        self._trees = trees
         self._parts: dict[str, Baseline] = {ridge.name: ridge, trees.name: trees}
 
     @classmethod
@@ -54,11 +52,6 @@ class Blend:
     def components(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
         """Return each part's own forecasts (N, 48) by its name; where they differ is evidence."""
         return {name: part.predict(views) for name, part in self._parts.items()}
-
-    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
-        """Count windows without any weather, and the single covariates that each part lacks."""
-        ridge = self._ridge.count_missing_covariates(views)
-        return ridge | self._trees.count_missing_covariates(views)
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""

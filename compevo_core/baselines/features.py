@@ -101,13 +101,6 @@ class FeatureSpace(TrainSpace):
             kind: [i for i, has in enumerate(has_weather) if has is kind] for kind in (True, False)
         }
 
-    def count_missing(self, views: Sequence[WindowView]) -> tuple[int, int]:
-        """Return the number of views without any weather, and of single values others lack."""
-        routes = self.route(views)
-        weather = self.extract_weather([views[i] for i in routes[True]])
-        without = len(routes[False]) if self.covariates else 0
-        return without, int(np.isnan(weather).sum())
-
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return all train windows."""
         return train

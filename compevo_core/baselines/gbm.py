@@ -146,11 +146,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = BOOSTING_ROUNDS
 
-    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
-        """Count windows without any weather, and single covariates that are missing elsewhere."""
-        without, missing = self._space.count_missing(views)
-        return {"windows_without_covariates": without, "covariates_missing": missing}
-
     @staticmethod
     def _name_file(route: int) -> str:
         return MODEL_FILES[bool(route)]

@@ -198,11 +198,6 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     name = "calendar-ridge"
     _space_class = FeatureSpace
 
-    def count_missing_covariates(self, views: Sequence[WindowView]) -> dict[str, int]:
-        """Count windows without any weather, and single covariates set to their train means."""
-        without, missing = self._space.count_missing(views)
-        return {"windows_without_covariates": without, "covariates_imputed": missing}
-
     @staticmethod
     def _build_features(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
         z_NH = space.scale_inputs(views)

@@ -90,17 +90,13 @@ def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_windows_without_weather_are_forecast_and_counted(name, train, windows):
+def test_windows_without_weather_are_forecast(name, train):
     fitted = fit_baseline(name, train)
     bare = build_windows(
         make_spec(), make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
     )
     forecasts = fitted.predict(bare[50:].views())
     assert np.abs(forecasts - bare[50:].truth()).mean() < 150
-    assert fitted.count_missing_covariates(bare.views())["windows_without_covariates"] == len(bare)
-    assert fitted.count_missing_covariates(windows[50:].views()) == dict.fromkeys(
-        fitted.count_missing_covariates([]), 0
-    )
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
