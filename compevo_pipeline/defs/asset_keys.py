@@ -80,19 +80,15 @@ ablation_key = _keys_below("ablation", "variants")
 benchmark_key = _keys_below("benchmark", "methods")
 
 
-def next_day_key(dataset: str) -> dg.AssetKey:
-    """Return the key of a data set's forecasts of single days."""
-    return _forecast_key("next_day", dataset)
-
-
-def scored_key(dataset: str) -> dg.AssetKey:
-    """Return the key of the scores of a data set's forecasts."""
-    return _forecast_key("scored", dataset)
-
-
-def _forecast_key(name: str, dataset: str) -> dg.AssetKey:
+def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:
     # What is forecast every day needs no name beside it.
-    return dg.AssetKey(["forecast", name, *([] if dataset == OPERATIONAL else [dataset])])
+    return lambda dataset: dg.AssetKey(
+        ["forecast", name, *([] if dataset == OPERATIONAL else [dataset])]
+    )
+
+
+next_day_key = _forecast_keys("next_day")
+scored_key = _forecast_keys("scored")
 
 
 def score_keys(dataset: str) -> list[dg.AssetKey]:

@@ -33,7 +33,7 @@ from compevo_pipeline.defs.asset_keys import (
     series_key,
     windows_key,
 )
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset
+from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_day
 from compevo_pipeline.sources.common.base import Clock
@@ -204,41 +204,37 @@ _SHOWN_ROWS = 40
 _PLOTTED_METHODS = {METHOD: "-", PUBLISHED: "--", PERSISTENCE: ":"}
 
 
-def build_scored_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the asset of the scores of one data set's forecasts."""
+@define_by_dataset(
+    scored_key,
+    deps=[next_day_key, series_key],
+    description=(
+        "Errors, pinball loss and coverage of every issued forecast of {dataset} by day, "
+        "series and method, and the skill over the last 7, 28 and 365 days; a revised truth is "
+        "scored again."
+    ),
+    kinds={"polars", "parquet"},
+    code=SCORED_CODE,
+)
+def build_scored_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    clock: dg.ResourceParam[Clock],
+) -> dg.MaterializeResult[Any]:
+    """Score the issued forecasts whose truth is stored by now."""
+    found = update_scored(workspace, dataset, clock)
 
-    @define_asset(
-        scored_key(dataset),
-        deps=[next_day_key(dataset), series_key(dataset)],
-        description=(
-            f"Errors, pinball loss and coverage of every issued forecast of {dataset} by day, "
-            "series and method, and the skill over the last 7, 28 and 365 days; a revised truth is "
-            "scored again."
-        ),
-        kinds={"polars", "parquet"},
-        version=code_version(*SCORED_CODE),
-        dataset=dataset,
+    context.log.info(
+        f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
+        "for their truth"
     )
-    def _scored(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        clock: dg.ResourceParam[Clock],
-    ) -> dg.MaterializeResult[Any]:
-        found = update_scored(workspace, dataset, clock)
-
-        context.log.info(
-            f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
-            "for their truth"
-        )
-        return dg.MaterializeResult(
-            metadata=_describe_scores(found)
-            | {
-                "mode": workspace.data_mode.value,
-                "file": metadata.link_path(workspace.layout.scored(dataset)),
-            }
-        )
-
-    return _scored
+    return dg.MaterializeResult(
+        metadata=_describe_scores(found)
+        | {
+            "mode": workspace.data_mode.value,
+            "file": metadata.link_path(workspace.layout.scored(dataset)),
+        }
+    )
 
 
 def _describe_scores(found: ScoredRows) -> dict[str, Any]:

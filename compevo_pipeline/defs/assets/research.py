@@ -43,11 +43,10 @@ from compevo_pipeline.defs.asset_keys import (
     windows_key,
 )
 from compevo_pipeline.defs.assets.training import TrainConfig
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, translate_errors
+from compevo_pipeline.defs.definition import GPU_POOL, define_by_dataset, translate_errors
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.launchers import Launchers, PodClient
 from compevo_pipeline.defs.resources import JudgeEndpoint
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.benchmark_runs import BenchmarkData
 from compevo_pipeline.work.deployment import Deployment
@@ -59,11 +58,8 @@ RESEARCH_CODE = (
     *("compevo_core/paper", "compevo_core/training"),
 )
 LUD_CODE = (
-    *(
-        "compevo_core/paper/lud.py",
-        "compevo_core/paper/lud_judges.py",
-        "compevo_core/lm/encoder.py",
-    ),
+    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
+    "compevo_core/lm/encoder.py",
 )
 
 ZERO_SHOT = "zero-shot"
@@ -120,66 +116,62 @@ class AblationConfig(TrainConfig):
         return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
 
 
-def build_ablation_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the ablation of one data set."""
+@define_by_dataset(
+    ablation_key,
+    deps=[windows_key, NEWS_EMBEDDINGS],
+    description=(
+        "The full method on {dataset}, the paper's five variants and controls on demand, one "
+        "change each: one budget, the same seeds, each paired with the full method by window."
+    ),
+    kinds={"pytorch", "csv"},
+    code=RESEARCH_CODE,
+    pool=GPU_POOL,
+    config=AblationConfig,
+)
+def build_ablation_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    launchers: dg.ResourceParam[Launchers],
+    pod_client: dg.ResourceParam[PodClient],
+) -> dg.MaterializeResult[Any]:
+    """Train the variants, score them and pair them with the full method."""
+    config = AblationConfig.read(context)
 
-    @define_asset(
-        ablation_key(dataset),
-        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
-        description=(
-            f"The full method on {dataset}, the paper's five variants and controls on demand, one "
-            "change each: one budget, the same seeds, each paired with the full method by window."
-        ),
-        kinds={"pytorch", "csv"},
-        version=code_version(*RESEARCH_CODE),
-        pool=GPU_POOL,
+    base = config.resolve(workspace.preset_for(dataset))
+    seeds = config.select_seeds(base)
+    launcher = launchers.get(config.launcher, config.processes, pod_client)
+    plan = ExperimentRun(
+        experiment=find_experiment(config.experiment),
+        changes=config.select_variants(),
         dataset=dataset,
-        config=AblationConfig,
+        base=base,
+        seeds=seeds,
+        every=config.every,
+        scopes=config.scopes,
+        resume=config.resume,
+        shard_backbone=config.shard_backbone,
     )
-    def _variants(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        launchers: dg.ResourceParam[Launchers],
-        pod_client: dg.ResourceParam[PodClient],
-    ) -> dg.MaterializeResult[Any]:
-        config = AblationConfig.read(context)
+    path, rows, paired = run_experiment(
+        workspace,
+        plan,
+        train=lambda jobs: launcher.launch(context, jobs),
+        log=context.log,
+    )
 
-        base = config.resolve(workspace.preset_for(dataset))
-        seeds = config.select_seeds(base)
-        launcher = launchers.get(config.launcher, config.processes, pod_client)
-        plan = ExperimentRun(
-            experiment=find_experiment(config.experiment),
-            changes=config.select_variants(),
-            dataset=dataset,
-            base=base,
-            seeds=seeds,
-            every=config.every,
-            scopes=config.scopes,
-            resume=config.resume,
-            shard_backbone=config.shard_backbone,
-        )
-        path, rows, paired = run_experiment(
-            workspace,
-            plan,
-            train=lambda jobs: launcher.launch(context, jobs),
-            log=context.log,
-        )
-
-        budget = {
-            "seeds": len(seeds),
-            "rounds": base.run.rounds,
-            "batch_size": base.run.batch_size,
-            "agents": base.population.agents,
+    budget = {
+        "seeds": len(seeds),
+        "rounds": base.run.rounds,
+        "batch_size": base.run.batch_size,
+        "agents": base.population.agents,
+    }
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "paired_tests": metadata.render_table(paired, rows=20),
+            "budget": metadata.render_counts(budget),
         }
-        return dg.MaterializeResult(
-            metadata={
-                **metadata.describe_scores(rows, path),
-                "paired_tests": metadata.render_table(paired, rows=20),
-                "budget": metadata.render_counts(budget),
-            }
-        )
-
-    return _variants
+    )
 
 
 class BenchmarkConfig(LaunchConfig):
@@ -195,41 +187,36 @@ class BenchmarkConfig(LaunchConfig):
     """folder or hub id of a pretrained model of time series, for the partition zero-shot"""
 
 
-def build_benchmark_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the benchmark of one data set."""
+@define_by_dataset(
+    benchmark_key,
+    deps=[windows_key, NEWS_EMBEDDINGS],
+    partitions_def=benchmark_runs,
+    description=(
+        "Every method of the comparison on the test split of {dataset}, one method and seed a "
+        "partition, under one budget."
+    ),
+    kinds={"pytorch", "csv"},
+    code=RESEARCH_CODE,
+    pool=GPU_POOL,
+    config=BenchmarkConfig,
+)
+def build_benchmark_asset(
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Fit and score the method and seed of the partition."""
+    config = BenchmarkConfig.read(context)
+    name, _, seed = context.partition_key.rpartition(_SEED)
 
-    @define_asset(
-        benchmark_key(dataset),
-        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
-        partitions_def=benchmark_runs,
-        description=(
-            f"Every method of the comparison on the test split of {dataset}, one method and seed a "
-            "partition, under one budget."
-        ),
-        kinds={"pytorch", "csv"},
-        version=code_version(*RESEARCH_CODE),
-        pool=GPU_POOL,
-        dataset=dataset,
-        config=BenchmarkConfig,
-    )
-    def _methods(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
-        config = BenchmarkConfig.read(context)
-        name, _, seed = context.partition_key.rpartition(_SEED)
+    method = find_method(_name_method(name, config))
+    data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
+    if not data.can_run(method):
+        context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
+        return dg.MaterializeResult(metadata={"dagster/row_count": 0})
 
-        method = find_method(_name_method(name, config))
-        data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
-        if not data.can_run(method):
-            context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
-            return dg.MaterializeResult(metadata={"dagster/row_count": 0})
+    inputs = data.prepare(workspace, method, find_budget(config.budget))
+    rows = data.run(method, inputs, int(seed))
 
-        inputs = data.prepare(workspace, method, find_budget(config.budget))
-        rows = data.run(method, inputs, int(seed))
-
-        return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
-
-    return _methods
+    return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
 
 
 def _name_method(name: str, config: BenchmarkConfig) -> str:
@@ -252,46 +239,42 @@ class LudConfig(LaunchConfig):
     """encoder of the logics; left out: the run's own"""
 
 
-def build_lud_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the Logic Update Degree of the population of one data set."""
+@define_by_dataset(
+    lud_key,
+    deps=[model_key],
+    description=(
+        "Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
+        "and their ratings by the backbone, by a rule for logics with slots and, where one is "
+        "set, by an endpoint."
+    ),
+    kinds={"pytorch", "json"},
+    code=LUD_CODE,
+    pool=GPU_POOL,
+    config=LudConfig,
+)
+def build_lud_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    judge_endpoint: JudgeEndpoint,
+) -> dg.MaterializeResult[Any]:
+    """Let the judges rate the logic updates of the run in use."""
+    from compevo_core.training.artifact import read_config  # torch, only in the step
 
-    @define_asset(
-        lud_key(dataset),
-        deps=[model_key(dataset)],
-        description=(
-            f"Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
-            "and their ratings by the backbone, by a rule for logics with slots and, where one is "
-            "set, by an endpoint."
-        ),
-        kinds={"pytorch", "json"},
-        version=code_version(*LUD_CODE),
-        pool=GPU_POOL,
-        dataset=dataset,
-        config=LudConfig,
-    )
-    def _lud(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        judge_endpoint: JudgeEndpoint,
-    ) -> dg.MaterializeResult[Any]:
-        from compevo_core.training.artifact import read_config  # torch, only in the step
+    config = LudConfig.read(context)
+    # The endpoint is a server of others: a transient failure of it is worth another try.
+    with translate_errors(attempt=context.retry_number):
+        run = find_current_run(workspace.layout, dataset)
+        trained = read_config(run)
 
-        config = LudConfig.read(context)
-        # The endpoint is a server of others: a transient failure of it is worth another try.
-        with translate_errors(attempt=context.retry_number):
-            run = find_current_run(workspace.layout, dataset)
-            trained = read_config(run)
+        judges = build_judges(trained, judge_endpoint.create_judge())
+        context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
 
-            judges = build_judges(trained, judge_endpoint.create_judge())
-            context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
+        encoder = load_encoder(config.encoder or trained.news.encoder)
+        summary = measure_lud(run, judges, encoder, pairs=config.pairs)
 
-            encoder = load_encoder(config.encoder or trained.news.encoder)
-            summary = measure_lud(run, judges, encoder, pairs=config.pairs)
-
-        file = metadata.link_path(RunFolder(run).lud_summary_file)
-        return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
-
-    return _lud
+    file = metadata.link_path(RunFolder(run).lud_summary_file)
+    return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
 
 
 def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:

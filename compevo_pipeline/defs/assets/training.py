@@ -21,7 +21,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset
+from compevo_pipeline.defs.definition import GPU_POOL, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
@@ -157,71 +157,64 @@ class TrainConfig(LaunchConfig):
         )
 
 
-def build_model_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the trained population of one data set."""
+@define_by_dataset(
+    model_key,
+    deps=[windows_key, NEWS_EMBEDDINGS],
+    description=(
+        "A CompEvo population trained on {dataset}: adapters, logics, gates, prior, scaler; "
+        "sealed with a hash."
+    ),
+    kinds={"pytorch", "huggingface"},
+    code=TRAINING_CODE,
+    pool=GPU_POOL,
+    config=TrainConfig,
+)
+def build_model_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    launchers: dg.ResourceParam[Launchers],
+    pod_client: dg.ResourceParam[PodClient],
+) -> dg.MaterializeResult[Any]:
+    """Train the population, or find the run that is trained already."""
+    config = TrainConfig.read(context)
+    layout = workspace.layout
+
+    resolved = config.resolve(workspace.preset_for(dataset))
+    folder = layout.windows(dataset)
+    windows = WindowSet.read(folder)
+    # Named by configuration and data: the same training finds its own checkpoints.
+    name = make_run_name(f"compevo-{dataset}", resolved, windows)
+
+    news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+    run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
+    chosen = _refuse_other_code(run, version, config, context)
+    is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
 
-    @define_asset(
-        model_key(dataset),
-        deps=[windows_key(dataset), NEWS_EMBEDDINGS],
-        description=(
-            f"A CompEvo population trained on {dataset}: adapters, logics, gates, prior, scaler; "
-            "sealed with a hash."
-        ),
-        kinds={"pytorch", "huggingface"},
-        version=version,
-        pool=GPU_POOL,
-        dataset=dataset,
-        config=TrainConfig,
+    job = prepare_job(
+        layout,
+        folder,
+        news,
+        resolved,
+        name,
+        resume=chosen.resume,
+        shard_backbone=chosen.shard_backbone,
     )
-    def _model(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        launchers: dg.ResourceParam[Launchers],
-        pod_client: dg.ResourceParam[PodClient],
-    ) -> dg.MaterializeResult[Any]:
-        """Train the population, or find the run that is trained already."""
-        config = TrainConfig.read(context)
-        layout = workspace.layout
+    launcher = launchers.get(config.launcher, config.processes, pod_client)
+    reported = launcher.launch(context, [job])
+    if is_trained_now:
+        write_code_version(run, version)
+    model_hash = hash_model(run)
 
-        resolved = config.resolve(workspace.preset_for(dataset))
-        folder = layout.windows(dataset)
-        windows = WindowSet.read(folder)
-        # Named by configuration and data: the same training finds its own checkpoints.
-        name = make_run_name(f"compevo-{dataset}", resolved, windows)
-
-        news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
-        run: Path = layout.run(name)
-        chosen = _refuse_other_code(run, version, config, context)
-        is_trained_now = not (RunFolder(run).is_finished and chosen.resume)
-
-        job = prepare_job(
-            layout,
-            folder,
-            news,
-            resolved,
-            name,
-            resume=chosen.resume,
-            shard_backbone=chosen.shard_backbone,
-        )
-        launcher = launchers.get(config.launcher, config.processes, pod_client)
-        reported = launcher.launch(context, [job])
-        if is_trained_now:
-            write_code_version(run, version)
-        model_hash = hash_model(run)
-
-        # Only a finished run becomes the one that is scored: a failed launch raises above.
-        set_current_run(layout, dataset, name)
-        return dg.MaterializeResult(
-            # What the folder shows, and what the process reported (hashes, seconds, memory).
-            metadata=_describe(run, resolved)
-            | {"mode": workspace.data_mode.value}
-            | dict(reported),
-            # Another training is another model, whatever it was made of: its scores are stale then.
-            data_version=dg.DataVersion(model_hash),
-        )
-
-    return _model
+    # Only a finished run becomes the one that is scored: a failed launch raises above.
+    set_current_run(layout, dataset, name)
+    return dg.MaterializeResult(
+        # What the folder shows, and what the process reported (hashes, seconds, memory).
+        metadata=_describe(run, resolved) | {"mode": workspace.data_mode.value} | dict(reported),
+        # Another training is another model, whatever it was made of: its scores are stale then.
+        data_version=dg.DataVersion(model_hash),
+    )
 
 
 def _refuse_other_code(

@@ -17,10 +17,9 @@ from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
-from compevo_pipeline.defs.definition import DAILY_REFRESH, define_asset
+from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import cut_windows
 
@@ -38,47 +37,43 @@ class WindowConfig(LaunchConfig):
     """origin; or horizon-end, which leaks as published prompts do and is marked so"""
 
 
-def build_windows_asset(dataset: str) -> dg.AssetsDefinition:
-    """Return the windows asset of one data set."""
+@define_by_dataset(
+    windows_key,
+    deps=[series_key, NEWS_ARTICLES],
+    description=(
+        "Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a "
+        "manifest hash."
+    ),
+    kinds={"polars", "parquet"},
+    # Another release of the library may know other holidays: windows are cut again then.
+    code=CODE,
+    data_release=HOLIDAYS_VERSION,
+    freshness_policy=DAILY_REFRESH,
+    config=WindowConfig,
+)
+def build_windows_asset(
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Cut the windows of a data set and write them."""
+    config = WindowConfig.read(context)
+    windows = cut_windows(workspace, dataset, config.news_cutoff)
+    folder = workspace.layout.windows(dataset)
+    changes = find_holiday_changes(folder, windows.views())
+    windows.write(folder)
 
-    @define_asset(
-        windows_key(dataset),
-        deps=[series_key(dataset), NEWS_ARTICLES],
-        description=(
-            f"Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a "
-            "manifest hash."
-        ),
-        kinds={"polars", "parquet"},
-        # Another release of the library may know other holidays: windows are cut again then.
-        version=code_version(*CODE, data_release=HOLIDAYS_VERSION),
-        freshness_policy=DAILY_REFRESH,
-        dataset=dataset,
-        config=WindowConfig,
-    )
-    def _windows(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
-        config = WindowConfig.read(context)
-        windows = cut_windows(workspace, dataset, config.news_cutoff)
-        folder = workspace.layout.windows(dataset)
-        changes = find_holiday_changes(folder, windows.views())
-        windows.write(folder)
-
-        if changes.height:
-            context.log.warning(
-                f"{changes.height} day(s) of {dataset} have another holiday than in the windows "
-                f"before (holidays {HOLIDAYS_VERSION}): models that were trained on them are "
-                "trained anew when they are materialized next"
-            )
-        context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
-        return dg.MaterializeResult(
-            metadata=_describe(workspace, windows)
-            | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
-            # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
-            data_version=dg.DataVersion(windows.hash[:32]),
+    if changes.height:
+        context.log.warning(
+            f"{changes.height} day(s) of {dataset} have another holiday than in the windows "
+            f"before (holidays {HOLIDAYS_VERSION}): models that were trained on them are "
+            "trained anew when they are materialized next"
         )
-
-    return _windows
+    context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
+    return dg.MaterializeResult(
+        metadata=_describe(workspace, windows)
+        | {"changed_holidays": metadata.render_table(changes, rows=_MAX_COVERAGE_ROWS)},
+        # Equal windows are equal data, whenever they were cut: assets downstream stay fresh.
+        data_version=dg.DataVersion(windows.hash[:32]),
+    )
 
 
 def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
