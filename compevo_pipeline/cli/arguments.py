@@ -17,6 +17,7 @@ from typer.models import ArgumentInfo
 from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from compevo_core.config.run import RunConfig
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.work.deployment import Deployment
 
@@ -47,6 +48,9 @@ Changes = Annotated[
         help="Change one setting: population.agents=3, or "
         "'population.members=[{prior = \"gbm\"}, {seed = 1}]'.",
     ),
+]
+OptionalResults = Annotated[
+    Path | None, typer.Option(help="Results folder (default: the deployment's).")
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
@@ -99,6 +103,19 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
                 ) from error
             parsed[name] = text
     return parsed
+
+
+def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
+    """Return a preset with the settings that ``--set`` changes.
+
+    Commands ask before anything is loaded: a misspelt setting ends at once.
+
+    Raises:
+        ConfigError: no such preset, or a change that is none.
+    """
+    from compevo_core.config.run import RunConfig
+
+    return RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
 
 
 def open_deployment() -> "Deployment":

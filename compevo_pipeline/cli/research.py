@@ -21,8 +21,6 @@ from compevo_pipeline.cli.results import render_scores
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scopes import Scope
     from compevo_core.paper.lud_judges import Judge
 
@@ -33,10 +31,6 @@ PROBE_ENCODER = "packaged:minilm"
 
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment; all others are in ``sensitivity``."""
-
-OwnResults = Annotated[
-    Path | None, typer.Option(help="Results folder (default: the deployment's).")
-]
 
 
 def benchmark(
@@ -62,7 +56,7 @@ def benchmark(
             min=1, help="Number of test sets to score, in the data set's order (default: all)."
         ),
     ] = None,
-    results: OwnResults = None,
+    results: arguments.OptionalResults = None,
 ) -> None:
     """Fit the methods of the paper's comparison and score them on the test windows.
 
@@ -134,7 +128,7 @@ def experiment(
     scopes: Annotated[
         int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
     ] = 1,
-    results: OwnResults = None,
+    results: arguments.OptionalResults = None,
 ) -> None:
     """Run one of the paper's experiments.
 
@@ -210,7 +204,7 @@ def pair(
             "(default: the data set's current run, or the benchmark's if it has none).",
         ),
     ] = None,
-    results: OwnResults = None,
+    results: arguments.OptionalResults = None,
 ) -> None:
     """Pair the population with every method of the benchmark, window by window.
 
@@ -261,18 +255,14 @@ def folds(
     Prints the errors of population and prior on every fold's validation windows, their mean and
     their standard deviation, as CSV.
     """
-    from compevo_core.config.run import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.folds import train_folds
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 
-    # Checked before anything is loaded: a misspelt setting ends at once.
-    config = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
-
     rows = train_folds(
-        config,
+        arguments.resolve_config(preset, changes),
         WindowSet.read(windows),
         NewsPool.read(news),
         out,
@@ -377,17 +367,33 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.paper.news_audit import audit_splits, write_audit
+    from compevo_core.evaluation.scoring import forecast_scopes, load_population
+    from compevo_core.paper.news_audit import NewsProbe, audit_splits, write_audit
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
     run, windows_folder, news_folder, out = _find_inputs(target, windows, news, results, probe)
     window_set = WindowSet.read(windows_folder)
     pool = NewsPool.read(news_folder)
-    forecast, facts = _fit_probe(window_set, pool) if run is None else _load_run(run, pool)
+    facts: dict[str, Any]
+    if run is None:
+        fitted = NewsProbe.fit(window_set.split("train"), window_set.split("val"), pool)
+        facts = {"source": "probe", "penalty": fitted.penalty}
+    else:
+        forecaster = load_population(run, pool)
+        facts = {
+            "source": "run",
+            "config_hash": forecaster.config.hash,
+            "artifact_hash": forecaster.artifact_hash,
+        }
+    facts |= {"encoder": pool.encoder_name, "commit": read_commit()}
 
-    named = facts | {"encoder": pool.encoder_name, "commit": read_commit()}
-    rows = audit_splits(window_set, pool, forecast, named, every=every)
+    def forecast(scope: "Scope") -> "FloatArray":
+        if run is None:
+            return fitted.predict(scope.windows.views())
+        return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
+
+    rows = audit_splits(window_set, pool, forecast, facts, every=every)
     typer.echo(f"Rows: {write_audit(out, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
 
@@ -419,30 +425,6 @@ def _find_inputs(
     window_set = WindowSet.read(layout.windows(dataset))
     folder = write_news(deployment, encoder, window_set, log=log)
     return current, layout.windows(dataset), folder, results or layout.results
-
-
-def _fit_probe(
-    windows: "WindowSet", news: "NewsPool"
-) -> "tuple[Callable[[Scope], FloatArray], dict[str, Any]]":
-    from compevo_core.paper.news_audit import NewsProbe
-
-    probe = NewsProbe.fit(windows.split("train"), windows.split("val"), news)
-    facts = {"source": "probe", "penalty": probe.penalty}
-    return lambda scope: probe.predict(scope.windows.views()), facts
-
-
-def _load_run(
-    run: Path, news: "NewsPool"
-) -> "tuple[Callable[[Scope], FloatArray], dict[str, Any]]":
-    from compevo_core.evaluation.scoring import forecast_scopes, load_population
-
-    forecaster = load_population(run, news)
-    facts = {
-        "source": "run",
-        "config_hash": forecaster.config.hash,
-        "artifact_hash": forecaster.artifact_hash,
-    }
-    return lambda scope: forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate, facts
 
 
 def params(

@@ -28,7 +28,6 @@ def fit(
     The trained population becomes the one that `compevo forecast` and `compevo evaluate` use. Asked
     again with the same files and settings, it is found again and not trained twice.
     """
-    from compevo_core.config.run import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
@@ -39,8 +38,7 @@ def fit(
     from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
 
     disable_progress_bars()
-    # Checked before anything is read: a misspelt setting ends at once.
-    config = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
+    config = arguments.resolve_config(preset, changes)
     deployment = arguments.open_deployment()
     layout = deployment.layout
     read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
@@ -110,7 +108,6 @@ def train(
 
     Under torchrun the processes share the agents, and the first one alone prints.
     """
-    from compevo_core.config.run import RunConfig
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.splits import choose_validation
     from compevo_core.data.window import WindowSet
@@ -121,8 +118,7 @@ def train(
     from compevo_pipeline.config.settings import process_rank
     from compevo_pipeline.launchers.worker import describe_round
 
-    # Checked before anything is loaded: a misspelt setting ends at once.
-    base = RunConfig.preset(preset).with_overrides(arguments.parse_changes(changes or []))
+    base = arguments.resolve_config(preset, changes)
     name = variant or FULL_METHOD
     config = find_variant(name).configure(base)
     window_set = find_variant(name).change_windows(WindowSet.read(windows))

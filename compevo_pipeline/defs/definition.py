@@ -95,7 +95,6 @@ def define_by_dataset(
         data_release: release of a library whose data decide it, too.
         arguments: any other of :func:`define_asset`.
     """
-    version = code_version(*code, data_release=data_release)
 
     def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:
         def build(dataset: str) -> dg.AssetsDefinition:
@@ -106,7 +105,7 @@ def define_by_dataset(
                 key(dataset),
                 deps=[dep(dataset) if callable(dep) else dep for dep in deps],
                 description=description.format(dataset=dataset),
-                version=version,
+                version=code_version(*code, data_release=data_release),
                 dataset=dataset,
                 **arguments,
             )(bound)

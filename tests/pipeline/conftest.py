@@ -21,6 +21,17 @@ def sigterm_as_before():
 
 
 @pytest.fixture(scope="session")
+def defs(tmp_path_factory):
+    """The definitions of a deployment in sample mode, of which nothing is materialized."""
+    return deploy(tmp_path_factory.mktemp("home")).defs
+
+
+@pytest.fixture(scope="session")
+def graph(defs):
+    return defs.resolve_asset_graph()
+
+
+@pytest.fixture(scope="session")
 def sample_home(tmp_path_factory):
     """Sample data of exchange rates and news with their windows; a test that writes copies it."""
     home = deploy(tmp_path_factory.mktemp("sample_home"))

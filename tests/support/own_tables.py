@@ -44,3 +44,15 @@ def write_demand(path: Path, days: int = 40) -> None:
     values = 900 + 200 * np.sin(np.arange(48 * days) / 48 * 6.28) + rng.normal(size=48 * days)
     rows = [f"{first + i * timedelta(minutes=30)},{value:.1f}" for i, value in enumerate(values)]
     path.write_text("stamp,load_mw\n" + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+def declare_demand(folder: Path, text: str, *, days: int, article_day: str) -> None:
+    """Write a declaration of demand, its table of so many days, and one article."""
+    folder.mkdir(exist_ok=True)
+    write_demand(folder / "demand.csv", days=days)
+    (folder / "articles.csv").write_text(
+        f"published_at,title\n{article_day} 08:00,Plant in Lyon closes for a week of repairs\n",
+        encoding="utf-8",
+    )
+    news = '[news]\narticles = "articles.csv"\n'
+    (folder / "demand.toml").write_text(text + news, encoding="utf-8")

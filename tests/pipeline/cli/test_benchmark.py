@@ -35,7 +35,7 @@ def run(results, methods: str, seeds: int) -> pl.DataFrame:
     return pl.read_csv(results / "benchmark-traffic.csv")
 
 
-def test_a_method_that_is_run_again_replaces_its_own_rows_alone(results):
+def test_every_method_and_seed_has_rows_with_its_cost(results):
     first = run(results, "dlinear,gpt4ts-no-lm", 2).filter(pl.col("entity") == "pooled")
     assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
     assert first["seed"].to_list() == [0, 1, 0, 1]
@@ -45,11 +45,6 @@ def test_a_method_that_is_run_again_replaces_its_own_rows_alone(results):
         assert (first[column] > 0).all()
     assert set(first["budget"]) == {"standard"}
     assert set(first["learning_rate"]) == {0.001}
-
-    again = run(results, "dlinear", 1).filter(pl.col("entity") == "pooled")
-    assert again.select("method", "seed").rows() == first.select("method", "seed").rows()
-    changed = (again["train_seconds"] != first["train_seconds"]).to_list()
-    assert changed == [True, False, False, False]
 
 
 def test_an_unknown_network_is_refused_before_any_is_fitted(results):

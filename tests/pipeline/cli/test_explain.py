@@ -74,11 +74,6 @@ def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
     assert find_record(issued_folder, date(2026, 3, 30), None) is None
 
 
-def test_a_day_without_a_forecast_says_how_to_issue_one(issued_folder: Path) -> None:
-    with pytest.raises(DataError, match="compevo forecast electricity --day 2026-03-31"):
-        explain("2026-03-31", "NSW1", "electricity")
-
-
 def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_names(
     issued_folder: Path,
 ) -> None:
@@ -87,3 +82,5 @@ def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_name
         explain(*asked)
     with pytest.raises(DataError, match=r"--day 2026-04-01$"):
         explain(*asked[:2])
+    with pytest.raises(DataError, match="compevo forecast electricity --day 2026-03-31"):
+        explain("2026-03-31", "NSW1", "electricity")

@@ -1,8 +1,7 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
-import logging
 import shutil
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -14,10 +13,8 @@ from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import read_issued
 from compevo_pipeline.cli.main import app
-from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.series_store import SeriesStore
-from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.next_day import KnownTo, forecast_day
 from tests.support import population as small
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
@@ -61,6 +58,7 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
 
     first = read_issued(read(layout, ISSUE_TIME))
     assert first.rows["start_utc"].min() == ORIGIN
+    assert datetime.fromisoformat(first.facts["issued_at"]).utcoffset() == timedelta(0)
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
     assert rows["value"].to_list() == first.rows["value"].to_list()
 
@@ -98,21 +96,6 @@ def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout:
     assert len(known) == 7
 
 
-def test_a_forecast_asked_for_again_has_the_time_of_its_first_issue(layout: Layout) -> None:
-    def issue(hour: int) -> str:
-        found = forecast_day(
-            Deployment(settings=Settings.from_environment()),
-            DATASET,
-            date(2026, 2, 23),
-            KnownTo.ISSUE_TIME,
-            clock=lambda: datetime(2026, 2, 22, hour, tzinfo=UTC),
-            log=logging.getLogger("test"),
-        )
-        return str(found.forecast.facts["issued_at"])
-
-    assert issue(8) == issue(9) == "2026-02-22T08:00:00+00:00"
-
-
 def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
     arguments = ["forecast", "--day", "2026-03-05"]
     with pytest.raises(DataError, match=r"NSW1: the series does not reach .* values end 2026-02-2"):
@@ -135,10 +118,3 @@ def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
         forecast("electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
         forecast("demand")
-
-
-def test_what_is_issued_has_the_time_of_issue_in_utc(layout: Layout) -> None:
-    forecast()
-    issued = datetime.fromisoformat(read_issued(read(layout, ISSUE_TIME)).facts["issued_at"])
-    assert issued.tzinfo is not None and issued.utcoffset() == timedelta(0)
-    assert issued <= datetime.now(UTC)

@@ -11,7 +11,6 @@ from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.asset_keys import target_days
 from compevo_pipeline.defs.jobs import job_name, run_config
 from compevo_pipeline.sources.common.base import Mode
-from tests.support.deployment import deploy
 
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
@@ -27,16 +26,6 @@ FORECASTS = {
     for name in ("next_day", "scored")
     for dataset in ("", *(f"/{d}" for d in FORECAST))
 }
-
-
-@pytest.fixture(scope="module")
-def defs(tmp_path_factory):
-    return deploy(tmp_path_factory.mktemp("home")).defs
-
-
-@pytest.fixture(scope="module")
-def graph(defs):
-    return defs.resolve_asset_graph()
 
 
 @pytest.mark.parametrize(

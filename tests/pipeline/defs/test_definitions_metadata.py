@@ -19,22 +19,11 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
 from tests.pipeline.sources.test_registry import SOUND, declare
-from tests.support.deployment import deploy
 
 ASSETS = REPOSITORY / "compevo_pipeline" / "defs" / "assets"
 SHARED = {"training"}
 """Modules that another asset takes its run configuration from."""
 REFRESHED_DAILY = {"series", "news", "windows"}
-
-
-@pytest.fixture(scope="module")
-def defs(tmp_path_factory):
-    return deploy(tmp_path_factory.mktemp("home")).defs
-
-
-@pytest.fixture(scope="module")
-def graph(defs):
-    return defs.resolve_asset_graph()
 
 
 def test_asset_modules_import_only_what_is_there_to_be_shared():

@@ -22,8 +22,3 @@ def test_no_variant_of_the_demos_ablation_repeats_the_full_method():
     assert changes[0].name == FULL_METHOD
     assert {change.name for change in changes} < set(list_changes("variant"))
     assert not any(change.changes_nothing(base) for change in changes)
-
-
-def test_controls_are_chosen_by_name_beside_variants():
-    changes = AblationConfig(variants=["compevo", "no-news"]).select_variants()
-    assert [change.name for change in changes] == ["compevo", "no-news"]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import dagster as dg
 import markdown
-import polars as pl
 import pytest
 
 from compevo_pipeline.config.settings import Settings
@@ -60,12 +59,6 @@ def test_names_in_drawings_and_titles_load_nothing(text):
         assert page.count('src="data:image/') == 1
         assert "<script" not in page
         assert "<a " not in page
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_cell_of_a_table_is_text_to_the_pages(text):
-    table = metadata.render_table(pl.DataFrame({"title": [text], text: ["x"]}))
-    assert isinstance(table, dg.TableMetadataValue)
 
 
 def test_markdown_is_made_in_these_places_alone():

@@ -13,8 +13,8 @@ MINUTES_45 = timedelta(minutes=45)
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> dg.RepositoryDefinition:
-    return deploy(tmp_path_factory.mktemp("home")).defs.get_repository_def()
+def repository(defs: dg.Definitions) -> dg.RepositoryDefinition:
+    return defs.get_repository_def()
 
 
 def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.RunRequest:

@@ -1,7 +1,7 @@
 """A publisher's files on their way into the store: kept, parsed, stored, then confirmed."""
 
 import logging
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -47,14 +47,6 @@ def ledger(workspace):
 
 def zips_asked_for(replay, asked):
     return [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
-
-
-def test_price_and_demand_twice_in_a_row_write_no_row(replay, workspace):
-    nemweb.serve_prices(replay, date(2026, 7, 1), date(2026, 6, 1), days=1)
-    assert ingest(workspace, "electricity")["new"] == 2 * 5 * 2 * 48
-    asked = len(replay.seen)
-    assert ingest(workspace, "electricity") == {"files": 0}
-    assert all(seen.is_conditional for seen in replay.seen[asked:])
 
 
 def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, workspace):

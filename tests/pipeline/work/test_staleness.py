@@ -54,11 +54,6 @@ def test_new_windows_of_traffic_mark_what_was_made_of_traffic_and_nothing_else(d
     assert stale(deployment) == {"models/compevo/traffic", "evaluation/baselines/traffic"}
 
 
-def test_new_windows_of_electricity_mark_its_model(deployment):
-    report(deployment, "windows/electricity")
-    assert "models/compevo/electricity" in stale(deployment)
-
-
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_what_a_model_is_made_of_is_its_own_data_set_and_the_news(deployment, dataset):
     graph = deployment.defs.resolve_asset_graph()

@@ -8,25 +8,14 @@ from compevo_core.data.window import WindowSet
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.test_registry import SOUND, declare
 from tests.support.deployment import DagsterHome, deploy
-from tests.support.own_tables import write_demand
-
-NEWS = """
-[news]
-articles = "articles.csv"
-"""
+from tests.support.own_tables import declare_demand, write_demand
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
     home = tmp_path_factory.mktemp("home")
     folder = home / "datasets"
-    folder.mkdir()
-    write_demand(folder / "demand.csv", days=60)
-    (folder / "articles.csv").write_text(
-        "published_at,title\n2024-01-10 08:00,Plant in Lyon closes for a week of repairs\n",
-        encoding="utf-8",
-    )
-    declare(folder, SOUND + NEWS)
+    declare_demand(folder, SOUND, days=60, article_day="2024-01-10")
     declare(folder, SOUND.replace("stamp", "![x](http://host/y)").replace("[grid]", ""), "broken")
     return deploy(home)
 

@@ -6,29 +6,23 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from compevo_core.data.datasets import DATASETS
 from compevo_core.forecast.issued import find_issued, read_issued
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.defs.asset_checks import select_disjoint
 from compevo_pipeline.defs.asset_keys import make_target_days
 from compevo_pipeline.defs.assets.forecast import build_next_day_asset
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
-from tests.pipeline.sources.test_registry import SOUND, declare
+from tests.pipeline.sources.test_registry import SOUND
 from tests.support.deployment import DagsterHome, deploy
-from tests.support.own_tables import write_demand
+from tests.support.own_tables import declare_demand, write_demand
 from tests.support.scored_samples import make_rows
 
 pytestmark = pytest.mark.slow
 
 DAYS = 50  # 2024-01-01 to 2024-02-19
 NEXT = "2024-02-20"
-NEWS = """
-[news]
-articles = "articles.csv"
-"""
 DAY = timedelta(days=1)
 
 
@@ -36,14 +30,7 @@ DAY = timedelta(days=1)
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
     """An own data set with a trained population, whose file ends before the day to forecast."""
     home = tmp_path_factory.mktemp("home")
-    folder = home / "datasets"
-    folder.mkdir()
-    write_demand(folder / "demand.csv", days=DAYS)
-    (folder / "articles.csv").write_text(
-        "published_at,title\n2024-02-18 08:00,Plant in Lyon closes for a week of repairs\n",
-        encoding="utf-8",
-    )
-    declare(folder, SOUND + NEWS)
+    declare_demand(home / "datasets", SOUND, days=DAYS, article_day="2024-02-18")
     found = deploy(home)
     found.materialize("series/demand")
     found.materialize("news/embeddings", "windows/demand", "models/compevo/demand")
@@ -71,16 +58,6 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: Dagster
     origin = load_registry(deployment.home / "datasets")["demand"].spec.market_offset
     assert origin == timedelta(hours=1)
     assert first["information_until"].value == "2024-02-19T23:00:00+00:00"
-
-
-def test_the_command_line_reads_the_same_record(deployment: DagsterHome) -> None:
-    issue(deployment, NEXT)
-    env = {"COMPEVO_HOME": str(deployment.home), "COMPEVO_MODE": "sample"}
-    arguments = ["forecast", "demand", "--day", NEXT]
-    result = CliRunner().invoke(app, arguments, env=env)
-    assert result.exit_code == 0, result.output
-    folders = list(deployment.layout.issued("demand").glob("*/known-*"))
-    assert len([path for path in folders if "20240219T2300Z" in str(path)]) == 1
 
 
 def test_a_day_that_the_file_does_not_reach_is_refused(deployment: DagsterHome) -> None:

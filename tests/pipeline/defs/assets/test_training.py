@@ -7,6 +7,7 @@ import pytest
 
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_pipeline.config.settings import REPOSITORY
+from compevo_pipeline.defs import definition
 from compevo_pipeline.defs.assets import training
 from compevo_pipeline.defs.launchers import Launchers
 from compevo_pipeline.storage.runs import find_current_run, hash_model
@@ -61,7 +62,8 @@ def materialize(home, launcher):
 
 
 def use_code(monkeypatch, version):
-    monkeypatch.setattr(training, "code_version", lambda *sources: version)
+    for module in (definition, training):
+        monkeypatch.setattr(module, "code_version", lambda *sources, **_: version)
 
 
 @pytest.mark.slow
