@@ -238,12 +238,8 @@ class ReportInputs:
     ) -> dict[str, Mapping[str, Any]]:
         """Return the paired tests of one scope with a reference, by the other method.
 
-        Args:
-            dataset: name of the data set.
-            subset: name of the subset.
-            reference: one of the two methods; a method can be paired with several.
-            side: its side of the test, a or b.
-            budget: what both sides could spend; without it the full trainings are compared.
+        ``side`` of a test, a or b, is the side of the reference; ``budget`` is what both sides
+        could spend, and without it the full trainings are compared.
         """
         paired = [test for test in self.paired_at_budget if test["budget"] == budget]
         scope, other = (dataset, subset, reference), {"a": "method_b", "b": "method_a"}[side]
@@ -267,14 +263,7 @@ def read_inputs(
     generated_at: datetime,
     days: Sequence[ForecastDay] = (),
 ) -> ReportInputs:
-    """Read result files and run folders.
-
-    Args:
-        results: folder of CSV files: result rows, leakage checks, paired tests.
-        run_folders: training runs to show.
-        mode: kind of data: sample, archive or live.
-        generated_at: moment that the page names as its own, with zone.
-        days: the newest issued forecasts, as ``report.inputs.read_days`` reads them.
+    """Read a folder of CSV files, as ``_KINDS`` and result rows know them, and run folders.
 
     Raises:
         DataError: a file is torn or of another version.

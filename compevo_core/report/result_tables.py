@@ -190,7 +190,8 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         key=lambda row: (row["config_hash"] or "", int(row["method"].removeprefix(AGENT))),
     )
     caption = f"{_name_scope(chosen, dataset, subset)}: agents alone"
-    return _build_errors(records, METRICS, _SEEDS, first="Agent", caption=caption)
+    seeds = list_columns(records, _SEEDS)
+    return _build_table(records, METRICS, seeds, first="Agent", caption=caption)
 
 
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
@@ -202,9 +203,9 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
-    counts = {"Windows": lambda row: format_number(row["n_windows"]), **_SEEDS}
+    counts = list_columns(records, {"Windows": _COUNTS["Windows"], **_SEEDS})
     caption, notes = _name_scope(chosen, dataset, subset), _describe_rows(records)
-    return _build_errors(records, SHORT_METRICS, counts, caption=caption, notes=notes)
+    return _build_table(records, SHORT_METRICS, counts, caption=caption, notes=notes)
 
 
 def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
@@ -233,21 +234,21 @@ def _method_table(rows: pl.DataFrame, caption: str) -> Table:
     records = rank_methods(rows)
     wraps, notes = [len(METRICS) + len(_COUNTS)], _describe_rows(records)
     layout: dict[str, Any] = {"caption": caption, "wrap_columns": wraps, "notes": notes}
-    return _build_errors(records, METRICS, _COUNTS, **layout)
+    return _build_table(records, METRICS, list_columns(records, _COUNTS), **layout)
 
 
-def _build_errors(
+def _build_table(
     records: Sequence[Row],
     metrics: Sequence[str],
-    counts: Mapping[str, Callable[[Row], str]],
+    others: Iterable[Column],
     *,
     first: str = "Method",
     **layout: Any,  # noqa: ANN401
 ) -> Table:
     labels = Column(first, label_methods(records))
-    columns = [metric_column(records, metric) for metric in metrics]
-    columns = [labels, *columns, *list_columns(records, counts)]
-    return build_table(columns, highlighted=find_highlighted(records), **layout)
+    columns = [labels, *(metric_column(records, metric) for metric in metrics), *others]
+    highlighted = {i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD}
+    return build_table(columns, highlighted=highlighted, **layout)
 
 
 def region_table(
@@ -288,34 +289,26 @@ def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
     records = rank_by_pinball(rows, dataset, subset)
     if not records:
         return None
-    columns = [
-        Column("Method", label_methods(records)),
-        metric_column(records, "pinball_10_50_90"),
-        metric_column(records, "wql"),
-    ]
+    columns = []
     for level in (80, 95):
         shares = [format_percent(row[f"coverage_{level}"]) for row in records]
         columns.append(Column(f"In {level} % band", shares))
         # A narrow band is no merit of its own, so only losses have a best.
         columns.append(metric_column(records, f"width_{level}", is_marked=False))
-    return build_table(
-        columns,
-        caption=f"{name_records(records)}: uncertainty",
-        highlighted=find_highlighted(records),
-    )
+    caption = f"{name_records(records)}: uncertainty"
+    return _build_table(records, ("pinball_10_50_90", "wql"), columns, caption=caption)
 
 
-def rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> list[Row]:
+def rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> Sequence[Row]:
     """Return the methods with quantiles, lowest pinball loss first."""
     chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
-    known = average_over_seeds(chosen).drop_nulls("pinball_10_50_90")
-    return list(known.sort("pinball_10_50_90", "method").iter_rows(named=True))
+    ranked = average_over_seeds(chosen).sort("pinball_10_50_90", "method")
+    return ranked.drop_nulls("pinball_10_50_90").to_dicts()
 
 
-def rank_methods(rows: pl.DataFrame) -> list[Row]:
+def rank_methods(rows: pl.DataFrame) -> Sequence[Row]:
     """Average rows over seeds and order them by MAE, those without one last."""
-    ranked = average_over_seeds(rows).sort("mae", "method", nulls_last=True)
-    return list(ranked.iter_rows(named=True))
+    return average_over_seeds(rows).sort("mae", "method", nulls_last=True).to_dicts()
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
@@ -339,11 +332,6 @@ def name_records(records: Sequence[Row]) -> str:
     """Return the display name of the data set and subset that all records share."""
     synthetic = any(row["synthetic"] for row in records)
     return scope_name(records[0]["dataset"], records[0]["subset"], synthetic=synthetic)
-
-
-def find_highlighted(records: Sequence[Row]) -> set[int]:
-    """Return the places of the rows that are shaded."""
-    return {i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD}
 
 
 def _name_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:

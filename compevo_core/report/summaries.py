@@ -165,8 +165,7 @@ def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
 def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
     """Yield one summary for each configuration of CompEvo in one data set and subset."""
     rows = select_scope(select_pooled(inputs.rows), dataset, subset)
-    known = average_over_seeds(drop_agents(rows)).drop_nulls("mae")
-    records = list(known.iter_rows(named=True))
+    records = average_over_seeds(drop_agents(rows)).drop_nulls("mae").to_dicts()
     populations = [row for row in records if row["method"] == COMPEVO]
     name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
@@ -185,10 +184,7 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
 def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -> list[Rival]:
     """Return what one configuration of CompEvo is compared with, in the order of the list.
 
-    Args:
-        inputs: paired tests and priors.
-        population: the row of CompEvo, mean over its seeds.
-        records: all rows of its scope, each the mean over seeds.
+    ``population`` is its row and ``records`` all rows of its scope, each the mean over seeds.
     """
     # Of a method with several budgets the largest: the last that is put in stays.
     by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)

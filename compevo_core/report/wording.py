@@ -85,14 +85,11 @@ def method_name(method: str) -> str:
 
 
 def scope_name(dataset: str, subset: str, *, synthetic: bool = False) -> str:
-    """Return the display name of a data set and one of its subsets.
+    """Return the display name of a data set and one of its subsets, an empty one for the whole.
 
-    Args:
-        dataset: name of the data set.
-        subset: name of the subset; ``...-every-5`` is one window in five. Empty for the whole.
-        synthetic: whether the name must say that the data is made up.
+    With ``synthetic`` the name says that the data is made up.
     """
-    # Only part of a subset's windows is scored in ablations and quick runs.
+    # Only part of a subset's windows is scored in ablations and quick runs: one in five, say.
     base, is_thinned, every = subset.partition("-every-")
     name = SUBSET_NAMES.get(base) or _name_month(base) or base
     name += f", one window in {every}" if is_thinned else ""

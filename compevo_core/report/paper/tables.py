@@ -165,10 +165,8 @@ def describe_tests(
 ) -> list[str]:
     """Return what a reader must know of the comparisons of one table; how they are made apart.
 
-    Args:
-        tests: the comparisons of one table.
-        scores: of the methods in it, for how many trainings their errors are the mean of.
-        side: of a comparison, which has the method of a line.
+    The scores of its methods say how many trainings an error is the mean of; ``side`` of a
+    comparison, a or b, has the method of a line.
     """
     blocks = {test["n_blocks"] for test in tests}
     known = sorted(blocks - {None})
@@ -386,8 +384,8 @@ def _find_tests(inputs: ReportInputs, windows: MethodScores) -> dict[str, Row]:
     budget = windows.budget or (scores[COMPEVO].budget if COMPEVO in scores else "")
     tests = inputs.find_tests(windows.dataset, windows.subset, COMPEVO, budget=budget)
     # An error of a larger budget is of another training than the pair at this one.
-    shown = [name for name in tests if not budget or name in scores]
-    return {n: tests[n] for n in shown if not budget or scores[n].budget in ("", budget)}
+    shown = {name for name, score in scores.items() if score.budget in ("", budget)}
+    return {name: test for name, test in tests.items() if not budget or name in shown}
 
 
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
@@ -402,10 +400,10 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
             cells += [_format_macro(own), _format_macro(printed)]
             if metric == "rmse":
                 changes = [mine / other - 1 for mine, other in filter(None, own)]
-        spread = f"{format_share(min(changes))} to {format_share(max(changes))}" if changes else ""
+        ends = [format_share(end(changes)) for end in (min, max) if changes]
         present = [scores[rival] for scores in by_dataset.values() if rival in scores]
         budgets = dict.fromkeys(score.budget or "none to name" for score in present)
-        last = spread or MISSING, str(len(changes)), join_items(list(budgets))
+        last = " to ".join(ends) or MISSING, str(len(changes)), join_items(list(budgets))
         rows.append([method_name(rival), *cells, *last])
     return Table(
         header=[
