@@ -120,12 +120,10 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
+    text = _strip_offset(column.text)
     walls = cells.table.select(
-        parse_stamp(_strip_offset(column.text), ISO, _FIRST_YEAR).alias("iso"),
-        *(
-            parse_stamp(_strip_offset(column.text), (form,), _FIRST_YEAR).alias(form)
-            for form in FORMATS
-        ),
+        parse_stamp(text, ISO, _FIRST_YEAR).alias("iso"),
+        *(parse_stamp(text, (form,), _FIRST_YEAR).alias(form) for form in FORMATS),
     )
     counts = {form: walls[form].count() for form in walls.columns}
     if any(counts[form] == rows for form in ("iso", *ISO)):
