@@ -46,15 +46,10 @@ def test_a_backbone_in_bfloat16_reads_long_prompts_as_transformers_loads_it(fold
     assert torch.equal(tiny(ids).logits, expected)
 
 
-def _load_layers(far_folder, weights: str) -> Backbone:
-    config = BackboneConfig(name_or_path=str(far_folder), weights=weights)
-    return load_backbone(config, device="cpu")
-
-
 @pytest.fixture
 def far_folder(tmp_path):
     """A model whose weights are far from any start, with an output layer of its own."""
-    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    tiny = _load(TINY, "float32")
     settings = tiny.model.config
     settings.tie_word_embeddings = False
     model = type(tiny.model)(settings)
@@ -67,7 +62,7 @@ def far_folder(tmp_path):
 
 def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder) -> None:
     pretrained, control = (
-        dict(_load_layers(far_folder, weights).model.named_parameters())
+        dict(_load(str(far_folder), "float32", weights).model.named_parameters())
         for weights in ("pretrained", "random")
     )
     vocabulary = {"model.embed_tokens.weight", "lm_head.weight"}
@@ -87,26 +82,25 @@ def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(f
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
-    first = _load_layers(far_folder, "random")
+    first = _load(str(far_folder), "float32", "random")
     assert torch.equal(torch.randn(3), expected)
 
-    second = _load_layers(far_folder, "random")
+    second = _load(str(far_folder), "float32", "random")
     pairs = zip(first.model.parameters(), second.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
 def test_the_control_knows_nothing_and_says_so_and_is_frozen(far_folder) -> None:
-    control = _load_layers(far_folder, "random")
+    control = _load(str(far_folder), "float32", "random")
     assert control.knowledge_cutoff == "none (random weights)"
     assert not any(parameter.requires_grad for parameter in control.model.parameters())
-    assert _load_layers(far_folder, "pretrained").knowledge_cutoff == "unknown"
+    assert _load(str(far_folder), "float32", "pretrained").knowledge_cutoff == "unknown"
 
 
 @pytest.mark.slow
 def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix() -> None:
     pretrained, control = (
-        load_backbone(BackboneConfig(name_or_path=PACKAGED, weights=weights), device="cpu").model
-        for weights in ("pretrained", "random")
+        _load(PACKAGED, "float32", weights).model for weights in ("pretrained", "random")
     )
     assert control.lm_head.weight is control.model.embed_tokens.weight
     assert torch.equal(control.lm_head.weight, pretrained.lm_head.weight)

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -26,6 +25,7 @@ from tests.support.rounds import build_round_trainer
 from tests.support.tiny_run import train_days
 
 ONE_PROCESS = AgentShards(2)
+CPU = torch.device("cpu")
 
 
 def save(root: Path, round_number: int, start: int = 0) -> Path:
@@ -81,14 +81,6 @@ def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_ha
     assert taken is not None and taken.state == {"r": 5}
 
 
-def make_generators(seed: int) -> RunGenerators:
-    return RunGenerators(
-        [torch.Generator().manual_seed(seed + agent) for agent in range(3)],
-        np.random.default_rng(seed),
-        np.random.default_rng(seed + 1),
-    )
-
-
 def describe_draws(generators: RunGenerators) -> list[object]:
     """What every generator of a run gives next, torch's own included."""
     numpy_draws = [rng.random() for rng in (generators.numpy_rng, generators.news_rng)]
@@ -101,7 +93,7 @@ def describe_draws(generators: RunGenerators) -> list[object]:
 
 def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> None:
     trainer, state, examples = build_round_trainer(population__dropout=0.5)
-    generators = make_generators(20)
+    generators = RunGenerators.from_seed(20, range(3), CPU)
     trainer.step(state, examples, generators)
     state.best_error, state.train_seconds = 0.25, 3.0
     captured = capture_state(trainer, state, generators)
@@ -109,7 +101,7 @@ def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> 
     expected = describe_draws(generators)
 
     other, _, _ = build_round_trainer(population__dropout=0.5)
-    restored = make_generators(90)
+    restored = RunGenerators.from_seed(90, range(3), CPU)
     torch.manual_seed(99)
     saved = load_newest_checkpoint(tmp_path, other.shards)
     assert saved is not None

@@ -366,9 +366,8 @@ def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
     trainer, state, examples = build_round_trainer(supervised=1)
     before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     logics, previous_AD = list(state.logics), state.previous_AD
-    agents = [torch.Generator().manual_seed(5) for _ in logics]
-    generators = RunGenerators(agents, np.random.default_rng(6), np.random.default_rng(7))
-    drawn = [generator.get_state() for generator in agents]
+    generators = RunGenerators.from_seed(5, range(3), torch.device("cpu"))
+    drawn = [generator.get_state() for generator in generators.agents]
     record = trainer.step(state, examples, generators)
 
     assert (record.stage, record.evolved) == ("supervised", False)
@@ -379,8 +378,9 @@ def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
     assert record.gradient_margin == pytest.approx(record.grad_norm, rel=1e-5)
     assert state.logics == logics
     assert state.previous_AD is previous_AD
-    assert all(torch.equal(a, g.get_state()) for a, g in zip(drawn, agents, strict=True))
-    assert generators.numpy_rng.random() == np.random.default_rng(6).random()
+    after = [generator.get_state() for generator in generators.agents]
+    assert all(map(torch.equal, drawn, after))
+    assert generators.numpy_rng.random() == np.random.default_rng([5, 2]).random()
 
     moved = {n for n, value in trainer.model.tensors().items() if not torch.equal(value, before[n])}
     assert any(name.startswith("adapters.") and ".forecast." in name for name in moved)
