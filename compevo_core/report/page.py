@@ -168,11 +168,10 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         ]
         table = paired_table(paired) if paired else None
         sections += show("results", "Results", scopes=results, paired=table)
-    quantiles = [(quantile_table(inputs.rows, *scope), scope) for scope in tests]
     if shown := [
         {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
-        for table, scope in quantiles
-        if table is not None
+        for scope in tests
+        if (table := quantile_table(inputs.rows, *scope)) is not None
     ]:
         sections += show("how-sure", "Uncertainty", scopes=shown)
     if regions := _list_regions(inputs.rows, tests):
@@ -218,9 +217,9 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
 
 
 def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
-    tables = (
-        region_table(rows, dataset, subset, metric, label)
-        for dataset, subset in scopes
+    return [
+        table
+        for scope in scopes
         for metric, label in REGION_METRICS
-    )
-    return [table for table in tables if table is not None]
+        if (table := region_table(rows, *scope, metric, label)) is not None
+    ]
