@@ -12,7 +12,7 @@ import html
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
 from urllib.parse import unquote
@@ -25,7 +25,7 @@ from compevo_pipeline.sources.aemo.parse_operational import (
     ROOFTOP_REPORT,
 )
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
-from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
 from compevo_pipeline.sources.common.hosts import resolve_link
 from compevo_pipeline.sources.common.http import Client
@@ -213,13 +213,11 @@ def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
         SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
     """
     members = [
-        RawFile(
-            source=raw.source,
+        replace(
+            raw,
             name=PurePosixPath(name).name,
             content=content,
             url=f"{raw.url}!{name}",
-            fetched_at=raw.fetched_at,
-            mode=Mode.LIVE,
             packed_in=raw.name,
         )
         for name, content in unzip_nested(raw.content, raw.name)
@@ -252,7 +250,17 @@ def read_listing(
         SchemaDrift: the folder has files, and none of that name: they were renamed.
         SourceError: as :meth:`Client.fetch`.
     """
-    url, page = _read_first(client, folders)
+    absent: SourceAbsent | None = None
+    for url in folders:
+        file = re.sub(r"[^A-Za-z0-9]+", "_", url.removeprefix("https://")).strip("_")
+        try:
+            page = client.read_page(url, source=LISTINGS, name=f"{file}.html")
+            break
+        except SourceAbsent as error:
+            absent = absent or error
+    else:
+        raise absent or SourceAbsent("no folder was named; report it")
+
     # A listing names each file twice, as a link and as its text.
     links = dict.fromkeys(html.unescape(link) for link in _LINK.findall(decode_lossy(page)[0]))
     if not links:
@@ -272,18 +280,6 @@ def read_listing(
             f"{next(iter(links))[-80:]!r}); AEMO renamed them, extend aemo.live"
         )
     return [files[name] for name in sorted(files)]
-
-
-def _read_first(client: Client, folders: Sequence[str]) -> tuple[str, bytes]:
-    absent: SourceAbsent | None = None
-    for folder in folders:
-        name = re.sub(r"[^A-Za-z0-9]+", "_", folder.removeprefix("https://")).strip("_")
-        try:
-            return folder, client.read_page(folder, source=LISTINGS, name=f"{name}.html")
-        except SourceAbsent as error:
-            absent = absent or error
-
-    raise absent or SourceAbsent("no folder was named; report it")
 
 
 def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] | None:

@@ -88,23 +88,19 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
     if bulk is None or bulk.stored_at is None:
         return None
 
-    last = bulk.stored_at
-    # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
-    for first, end in sorted(_list_spans(live)):
-        if first.date() <= last.date():
-            last = max(last, end)
-    return last
-
-
-def _list_spans(live: LiveContext) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the start and the end of each span of days whose rates are stored."""
+    spans = []
     for entry in live.ledger.list_entries(ECB_SDMX):
         if entry.stored_at is not None:
-            first, last = (
-                datetime.fromisoformat(day).replace(tzinfo=UTC)
-                for day in _DAY_TEXT.findall(entry.name)
-            )
-            yield first, min(last + _DAY, entry.stored_at)
+            first, end = map(date.fromisoformat, _DAY_TEXT.findall(entry.name))
+            day_after = datetime.combine(end + _DAY, time(), UTC)
+            spans.append((first, min(day_after, entry.stored_at)))
+
+    last = bulk.stored_at
+    # A backfill of an older span, fetched later, says nothing of the days since the last refresh.
+    for first, end_at in sorted(spans):
+        if first <= last.date():
+            last = max(last, end_at)
+    return last
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
