@@ -297,7 +297,11 @@ def render_explanation(
     )
 
     lines = [*describe_record(issued, data), "", title, "", *_list_parts(why, read, decimals), ""]
-    lines += _wrap(_describe_shares(why)) + _wrap(NOT_A_CAUSE)
+    lines += _wrap(
+        f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
+        f"over the day, levels by {why.share('level'):.2f} %; the rest is the numeric priors'."
+    )
+    lines += _wrap(NOT_A_CAUSE)
     for part in why.parts:
         lines += ["", *_describe_reading(issued, part)]
     return "\n".join([*lines, "", *_describe_knowledge(issued)])
@@ -340,13 +344,6 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
         lines.append(f"{'published':54}{published:>13.{decimals}f}")
         lines.append(f"{'forecast minus published':54}{total - published:>+13.{decimals}f}")
     return lines
-
-
-def _describe_shares(why: "Explanation") -> str:
-    return (
-        f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, levels by {why.share('level'):.2f} %; the rest is the numeric priors'."
-    )
 
 
 def _describe_reading(issued: "IssuedForecast", part: "AgentPart") -> list[str]:

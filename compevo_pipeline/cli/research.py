@@ -16,7 +16,7 @@ import typer
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.durations import format_duration
 from compevo_pipeline.cli import arguments
-from compevo_pipeline.cli.results import render_scores
+from compevo_pipeline.cli.results import find_evaluated_runs, render_scores
 
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from compevo_core.paper.lud_judges import Judge
 
 log = logging.getLogger(__name__)
-
-PROBE_ENCODER = "packaged:minilm"
-"""Encoder of the headlines where no run names one."""
 
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment; all others are in ``sensitivity``."""
@@ -372,15 +369,15 @@ def audit_news(
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
-    run, windows_folder, news_folder, out = _find_inputs(target, windows, news, results, probe)
-    window_set = WindowSet.read(windows_folder)
-    pool = NewsPool.read(news_folder)
+    found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
+    window_set = WindowSet.read(found.windows)
+    pool = NewsPool.read(found.news)
     facts: dict[str, Any]
-    if run is None:
+    if not found.runs:
         fitted = NewsProbe.fit(window_set.split("train"), window_set.split("val"), pool)
         facts = {"source": "probe", "penalty": fitted.penalty}
     else:
-        forecaster = load_population(run, pool)
+        forecaster = load_population(found.runs[0], pool)
         facts = {
             "source": "run",
             "config_hash": forecaster.config.hash,
@@ -389,42 +386,13 @@ def audit_news(
     facts |= {"encoder": pool.encoder_name, "commit": read_commit()}
 
     def forecast(scope: "Scope") -> "FloatArray":
-        if run is None:
+        if not found.runs:
             return fitted.predict(scope.windows.views())
         return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
 
     rows = audit_splits(window_set, pool, forecast, facts, every=every)
-    typer.echo(f"Rows: {write_audit(out, rows)}\n")
+    typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
-
-
-def _find_inputs(
-    target: str, windows: Path | None, news: Path | None, results: Path | None, probe: bool
-) -> tuple[Path | None, Path, Path, Path]:
-    """Return the run (None: the probe) and the folders of windows, news and results.
-
-    Raises:
-        ConfigError: a folder without its windows and news.
-    """
-    from compevo_core.data.window import WindowSet
-    from compevo_pipeline.storage.runs import find_current_run, has_current_run
-    from compevo_pipeline.work.embedded_news import find_encoder, write_news
-
-    if windows is not None and news is not None:
-        return None if probe else Path(target), windows, news, results or Path("results")
-    if windows is not None or news is not None or Path(target).is_dir():
-        raise ConfigError("a folder needs --windows and --news; a data set's name needs neither")
-
-    deployment = arguments.open_deployment()
-    layout = deployment.layout
-    dataset = deployment.registry[target].name
-    current = None
-    if not probe and has_current_run(layout, dataset):
-        current = find_current_run(layout, dataset)
-    encoder = PROBE_ENCODER if current is None else find_encoder(current)
-    window_set = WindowSet.read(layout.windows(dataset))
-    folder = write_news(deployment, encoder, window_set, log=log)
-    return current, layout.windows(dataset), folder, results or layout.results
 
 
 def params(

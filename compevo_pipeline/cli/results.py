@@ -88,6 +88,9 @@ def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInput
 
 log = logging.getLogger(__name__)
 
+PROBE_ENCODER = "packaged:minilm"
+"""Encoder of the headlines where no run names one."""
+
 ERRORS = (
     ("mae", "MAE"),
     ("rmse", "RMSE"),
@@ -115,20 +118,24 @@ def find_evaluated_runs(
     windows: Path | None,
     news: Path | None,
     results: Path | None,
-    experiment: str,
+    experiment: str = "",
+    *,
+    probe: bool | None = None,
 ) -> EvaluatedRuns:
     """Return the folders of a data set's name, or those that were given.
+
+    Without ``probe`` a run is needed; False takes the current one if there is one, True none.
 
     Raises:
         ConfigError: runs without their windows and news, or no such data set.
     """
     from compevo_core.data.window import WindowSet
-    from compevo_pipeline.storage.runs import find_current_run
+    from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.embedded_news import find_encoder, write_news
 
     if windows is not None and news is not None:
         return EvaluatedRuns(
-            runs=runs,
+            runs=[] if probe else runs,
             windows=windows,
             news=news,
             results=results or Path("results"),
@@ -143,13 +150,15 @@ def find_evaluated_runs(
     deployment = arguments.open_deployment()
     layout = deployment.layout
     dataset = deployment.registry[str(runs[0])].name
-    run = find_current_run(layout, dataset)
+    is_needed = probe is None or (not probe and has_current_run(layout, dataset))
+    current = [find_current_run(layout, dataset)] if is_needed else []
+    encoder = find_encoder(current[0]) if current else PROBE_ENCODER
     window_set = WindowSet.read(layout.windows(dataset))
     return EvaluatedRuns(
-        runs=[run],
+        runs=current,
         windows=layout.windows(dataset),
         # Windows may have been cut anew since the run was trained.
-        news=write_news(deployment, find_encoder(run), window_set, log=log),
+        news=write_news(deployment, encoder, window_set, log=log),
         results=results or layout.results,
         experiment=experiment or f"evaluate-{dataset}",
         dataset=dataset,
@@ -219,20 +228,6 @@ def evaluate(
     paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
     and panels are written into each run folder.
     """
-    found = find_evaluated_runs(runs, windows, news, results, experiment)
-    rows = _score(found, variant=variant, split=split, subset=subset, every=every, seeds=seeds)
-
-    if found.dataset:
-        typer.echo(render_scores(rows))
-        typer.echo(f"\nRows by series, and paired tests: {found.results}")
-    else:
-        typer.echo(render_headline(found.results))
-
-
-def _score(
-    found: EvaluatedRuns, *, variant: str, split: str, subset: str, every: int, seeds: int
-) -> "pl.DataFrame":
-    """Score runs and baselines; write rows, paired tests, forecasts and panels."""
     import polars as pl
 
     from compevo_core.data.news_pool import NewsPool
@@ -250,6 +245,7 @@ def _score(
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
 
+    found = find_evaluated_runs(runs, windows, news, results, experiment)
     experiment = found.experiment
     configs = read_seeds(found.runs)
     commit = read_commit()
@@ -286,7 +282,12 @@ def _score(
     write_tables(rows, paired_tests, configs, found.results, experiment, f"paired-{experiment}")
     for run, scores in zip(found.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
-    return rows
+
+    if found.dataset:
+        typer.echo(render_scores(rows))
+        typer.echo(f"\nRows by series, and paired tests: {found.results}")
+    else:
+        typer.echo(render_headline(found.results))
 
 
 class Target(StrEnum):
