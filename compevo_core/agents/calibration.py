@@ -1,7 +1,10 @@
 """What is added to the agents' forecasts after training: blend, known errors, guard.
 
-``training.calibration`` fits it on validation, ``baselines.known_errors`` has the arithmetic of
-known errors. See decision 08-calibration.
+See decision 08-calibration.
+
+What belongs here: the sealed state, applying it, moving it on with errors that became known. What
+does not: fitting it on validation (``training.calibration``), the arithmetic of known errors
+(``baselines.known_errors``).
 
 An agent's forecast becomes base + blend * (forecast - base) + level. The blend is what its
 correction has proved to be worth, by step; the level is its mean known error, by series and step.

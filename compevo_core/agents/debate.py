@@ -6,7 +6,9 @@ a forecast of 48 steps and its rationale the articles that the agent read; the r
 of the forecast, known in training; the verifier's scores of the last turn weigh the agents. A
 forecast is sampled from a normal distribution around the numeric head's.
 
-``training.debate`` trains it. All agents are in one process, as each reads all others.
+What belongs here: messages, value and verifier heads, returns, advantages, weights, and the order
+of a debate at inference. What does not: training it (``training.debate``). All agents are in one
+process, as each reads all others.
 
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """

@@ -1,6 +1,8 @@
 """One window prepared for the population, and the contract of the decoders that forecast it.
 
-The decoders are ``agents.head_decoder`` and ``agents.text_decoder`` (decision 01-decoder).
+What belongs here: what a decoder is given and what it returns. What does not: the numeric head
+(``agents.head_decoder``), answers as text (``agents.text_decoder``), which news a logic retrieves
+(``agents.strategy``), fitting priors and scaling (``training.prior``). See decision 01-decoder.
 
 Shapes: A agents, B windows or forecasts of an agent, P priors of the run, H horizon.
 """

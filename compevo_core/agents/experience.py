@@ -1,8 +1,11 @@
 """What a population has forecast of days whose truth is known: the one memory of its daily use.
 
-Weights (``agents.online_selection``) and quantiles (``data.quantiles``) follow from it. It begins
-with the validation windows of training, each forecast as it was when only earlier days were known,
-and goes on with every day that is observed.
+What belongs here: these forecasts with their truth, in the order of time, and their file. What does
+not: the weights (``agents.online_selection``) and quantiles (``data.quantiles``) that follow from
+them.
+
+It begins with the validation windows of training, each forecast as it was when only earlier days
+were known, and goes on with every day that is observed.
 
 Shapes: A agents, N windows, H horizon.
 """

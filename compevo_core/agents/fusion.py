@@ -1,7 +1,8 @@
 """The competition-induced update of logic states: opponent context, two gates, soft prompt (4.3).
 
-The trainable fusion turns candidate states into a soft prompt (Eq. 9 to 13, "Textual logic
-interface"); ``agents.logic_writer`` makes the candidates and decodes text.
+What belongs here: the trainable fusion that turns candidate states into a soft prompt (Eq. 9 to 13,
+"Textual logic interface"). What does not: making candidates and decoding text
+(``agents.logic_writer``), the policy loss (``agents.grpo``).
 
 Shapes: A agents, D hidden.
 """

@@ -4,6 +4,10 @@ Credit rule: a logic is credited with how much better it forecast than its own a
 standard deviations of that group. Every token of the logic carries that one advantage. A sample
 that holds no logic earns nothing and is no part of its group.
 
+What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities. What
+does not: sampling and scoring (``agents.logic_writer``, ``agents.strategy``), the backward pass and
+the optimiser (``training.update``).
+
 Shapes: A agents, G samples of an agent, T tokens.
 """
 

@@ -1,5 +1,9 @@
 """The head decoder: numbers as soft tokens, the forecast read out at the target day's tokens.
 
+What belongs here: the layout of the prompt, and reading it. What does not: which numbers
+(``agents.numeric_inputs``), the trained maps (``agents.numeric_inputs``), wording
+(``agents.prompts``), packed forward passes (``lm.population``).
+
 A prompt is, in this order (decision 01-decoder):
 
     task in words · context token · history tokens | logic and news · target-day tokens

@@ -1,5 +1,10 @@
 """What a logic may be: one sentence of free text, or a sentence with slots (decision 05-logics).
 
+What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
+slots, the regions of a data set, seed logics with slots. What does not: sampling
+(``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), cleaning of
+special tokens (``agents.prompts``).
+
 A sentence with slots names who should look for what, where and when, and what it would mean:
 
     Prioritize news about extreme weather and power outages in Victoria, above all in the

@@ -1,5 +1,10 @@
 """The numbers that the head decoder reads of a window, as tokens, and the read-out of a forecast.
 
+What belongs here: which numbers those are, their means and spreads over train, the linear maps from
+numbers to token embeddings and from hidden states to scaled corrections. What does not: the layout
+of the prompt (``agents.head_decoder``), features of the baselines (``baselines.features``, whose
+calendar and weather columns are used here).
+
 Statistics are fixed before the first round: a token's scale must not move while what reads it
 learns. A linear patch costs one token for four values, where digits cost several tokens a value
 (patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the

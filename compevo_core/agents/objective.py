@@ -1,7 +1,9 @@
 """The joint objective L = L_pred + l_PG L_pg + l_div L_div + l_prune L_prune (paper 4.4, Eq. 15).
 
-L_pg is in ``agents.grpo``, the order of the backward passes in ``training.forecast_step`` and
-``training.update``.
+What belongs here: what L_pred minimises, the agents' own errors, the regularising terms, the
+weighted sum, the check before an update. What does not: the metric itself (``agents.selection``),
+L_pg (``agents.grpo``), the order of the backward passes (``training.forecast_step``,
+``training.update``).
 
 Shapes: A agents, B windows, H horizon, D hidden.
 """

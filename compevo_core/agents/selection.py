@@ -1,5 +1,8 @@
 """Reward, long-term fitness, gated softmax weights and aggregation (paper 4.2, Eq. 3 to 7, B.5).
 
+What belongs here: the arithmetic of selection, differentiable in gates and forecasts. What does
+not: where forecasts come from (``agents.strategy``), when fitness is updated (``training.round``).
+
 Shapes:
     A agents, B windows, H horizon, E fitness scopes (one for each series, or one for all).
     Forecasts may have more dimensions in front.

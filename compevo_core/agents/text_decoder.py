@@ -1,5 +1,9 @@
 """Forecasts as text: the paper's decoder (decision 01-decoder; number syntax of paper D.3).
 
+What belongs here: one parser and one formatter of 48 numbers, prompts within the context length,
+generating and reading answers, their training loss. What does not: the contract
+(``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lm.population``).
+
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
 decoding has no gradient, so the agents are trained by the likelihood of the true answer.

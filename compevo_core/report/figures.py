@@ -76,6 +76,11 @@ DARK_COLOURS = {
 
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9.5,
     "text.color": INK,
     "axes.labelcolor": MUTED,
@@ -84,6 +89,7 @@ THEME: Any = {
     "axes.edgecolor": GRID,
     "axes.grid": True,
     "grid.color": GRID,
+    "grid.linewidth": 0.8,
     "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -96,6 +102,7 @@ THEME: Any = {
     "lines.linewidth": 1.7,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
+    "figure.dpi": 100,
     # A fixed salt gives the same element ids, so that the same figure gives the same bytes.
     "svg.hashsalt": "compevo",
     # Letters as outlines: the page looks the same where DejaVu Sans is not installed.

@@ -1,4 +1,4 @@
-"""Which round is sealed, and what is trained and fitted after it is chosen."""
+"""Which round is sealed, and that no sealed model is worse than what it corrects."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from compevo_core.training import trainer
 from compevo_core.training.calibration import ValidationErrors
+from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import OnRound
 from tests.support.population import tiny
@@ -18,6 +19,12 @@ from tests.support.tiny_run import train_days
 def run_here(out: Path, on_round: OnRound | None = None, **overrides: object) -> dict[str, object]:
     config = tiny(grpo__group_size=2, **overrides)
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
+
+
+def read_sealed(out: Path, agent: int) -> torch.Tensor:
+    """One adapter tensor of a sealed model, as it is stored in a checkpoint too."""
+    (file,) = (out / "model" / "adapters" / f"agent_{agent:02d}" / "forecast").glob("*.safetensors")
+    return next(value for name, value in sorted(load_file(file).items()) if "lora_B" in name)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +57,39 @@ def test_the_round_with_the_lowest_validation_error_is_sealed(
     best = tmp_path / "best" / f"round_{chosen:06d}"
     state = json.loads((best / "state.json").read_text())
     assert json.loads((tmp_path / "model" / "logics.json").read_text()) == state["logics"]
-    for agent in ("agent_00", "agent_01", "agent_02"):
-        stored = load_file(best / f"{agent}.safetensors")
-        sealed = load_file(tmp_path / "model" / "adapters" / agent / "head.safetensors")
-        name = "answers.readout.bias_AH"
-        assert torch.equal(sealed[name], stored[name])
+    for agent in range(3):
+        stored = load_file(best / f"agent_{agent:02d}.safetensors")
+        sealed = read_sealed(tmp_path, agent)
+        assert any(
+            sealed.shape == value.shape and torch.equal(sealed, value)
+            for name, value in stored.items()
+            if name.startswith("adapters.") and name.endswith("forecast.lora_b")
+        )
     history = [r.val_mae_scaled for r in RunFolder(tmp_path).read_rounds()]
     assert history == [None, errors[1], None, errors[2]]
+
+
+class BadStart(PopulationModel):
+    """Heads far from what is right, and no rate to correct them."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in self.head_parameters():
+            parameter.data.add_(0.5)
+
+
+def test_no_sealed_model_is_worse_than_its_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "PopulationModel", BadStart)
+    summary = run_here(
+        tmp_path,
+        run__rounds=1,
+        optim__forecast_lr=0.0,
+        optim__policy_lr=0.0,
+    )
+    assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
+    assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
 
 def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path) -> None:
