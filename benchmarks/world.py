@@ -30,7 +30,8 @@ from compevo_core.agents.logic_writer import (
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
-from compevo_core.agents.strategy import GroupForecasts, NewsRetriever, StrategyExecutor
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Place, build_calendar

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample, RetrievedArticle
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import (
     ALL_AGENTS,
     NewsByAgent,
-    NewsRetriever,
     NotesByAgent,
     StrategyExecutor,
 )
@@ -210,7 +210,8 @@ class DebateExecutor(StrategyExecutor):
 
         Agents read the others' notes once there are any, and ``base_ABH`` in place of their base.
         """
-        readings = self.build_readings(logics, examples, news, notes)
+        read_by = [[logic] * len(examples) for logic in logics]
+        readings = self.build_readings(read_by, examples, news, notes)
         base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
         with self.population.use_adapters(kind, agents=agents):
             return self._reader.read_last_states(readings, agents, base)

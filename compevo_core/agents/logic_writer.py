@@ -285,6 +285,26 @@ class LogicWriter:
         local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
         return self.shards.all_gather(local_AD, "states")
 
+    def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
+        """Return a proposal of texts that no policy sampled, each with whether it held no logic."""
+        groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
+        candidates = [group[0] for group in groups]
+        candidate_AD = self.encode([self._tokenize(text) for text in candidates])
+
+        no_tokens_AGT = torch.zeros(*is_empty_AG.shape, 0, dtype=torch.long)
+        return Proposal(
+            candidates=candidates,
+            candidate_AD=self.shards.all_gather(candidate_AD, "states"),
+            group_logics=groups,
+            ids_AGT=no_tokens_AGT,
+            mask_AGT=no_tokens_AGT,
+            is_empty_AG=is_empty_AG,
+            prompt_ids=[[] for _ in groups],
+            soft_prompt_AD=None,
+            n_empty=int(is_empty_AG.sum()),
+            n_cut=0,
+        )
+
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
@@ -464,23 +484,7 @@ class EndpointWriter(LogicWriter):
             [self._mutate(observation.of(agent)) for _ in range(self.config.grpo.group_size)]
             for agent in self.shards.local_agents
         ]
-        groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
-        candidates = [group[0] for group in groups]
-        states_AD = self.encode([self._tokenize(text) for text in candidates])
-
-        no_tokens_AGT = torch.zeros(*is_empty_AG.shape, 0, dtype=torch.long)
-        return Proposal(
-            candidates=candidates,
-            candidate_AD=self.shards.all_gather(states_AD, "states"),
-            group_logics=groups,
-            ids_AGT=no_tokens_AGT,
-            mask_AGT=no_tokens_AGT,
-            is_empty_AG=is_empty_AG,
-            prompt_ids=[[] for _ in groups],
-            soft_prompt_AD=None,
-            n_empty=int(is_empty_AG.sum()),
-            n_cut=0,
-        )
+        return self._propose_texts(read)
 
     def _mutate(self, seen: AgentObservation) -> tuple[str, bool]:
         """Return a child of an agent's logic, and whether the answer held none."""
@@ -497,6 +501,48 @@ class EndpointWriter(LogicWriter):
         text = read_content(answer, self._model, DataError)
         # A refusal comes as null: it holds no logic, and the parent stands in for it.
         return clean_logic(text if isinstance(text, str) else "", seen.logic)
+
+
+class FlatWriter(LogicWriter):
+    """Fill the slots of a sentence by chance, every text of a slot as likely as any other.
+
+    Plain search, which a policy must beat to be worth its training. Nothing here is trained.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        shards: AgentShards,
+        entities: Sequence[str],
+    ) -> None:
+        super().__init__(config, population, None, shards, entities, adapters=None)
+        self._slots = build_slots(entities)
+
+    @torch.no_grad()
+    def propose(
+        self,
+        observation: Observation,
+        previous_AD: Tensor,
+        generators: Sequence[torch.Generator],
+    ) -> Proposal:
+        """Draw G sentences for each local agent."""
+        del observation, previous_AD  # chance looks at nothing
+
+        groups = [
+            [self._fill(generator) for _ in range(self.config.grpo.group_size)]
+            for generator in generators
+        ]
+        read = [[(logic, False) for logic in group] for group in groups]
+        return self._propose_texts(read)
+
+    def _fill(self, generator: torch.Generator) -> str:
+        device = generator.device
+        texts = [
+            slot[int(torch.randint(len(slot), (), generator=generator, device=device))]
+            for slot in self._slots
+        ]
+        return "".join(texts).strip()
 
 
 def build_mutation_writer(

@@ -151,7 +151,7 @@ _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
 
 def build_slots(entities: Sequence[str]) -> list[list[str]]:
     """Return the texts of each slot; a logic is one text of every slot, one behind the other."""
-    regions = sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
+    regions = list_regions(entities)
     topics = [*TOPICS, *map(" and ".join, itertools.combinations(TOPICS, 2))]
     return [
         [f" {verb} news about" for verb in _VERBS],
@@ -160,6 +160,11 @@ def build_slots(entities: Sequence[str]) -> list[list[str]]:
         [f" {time}," for time in _TIMES],
         [f" as a sign of {sign}." for sign in _SIGNS],
     ]
+
+
+def list_regions(entities: Sequence[str]) -> list[str]:
+    """Return the regions of a data set's entities that a logic may name, sorted."""
+    return sorted({name for entity in entities for name in _REGIONS.get(entity, ())})
 
 
 def list_seed_logics(form: str) -> tuple[str, ...]:

@@ -13,88 +13,27 @@ Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
 
 import dataclasses
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import (
+    AgentReadings,
     BatchForecasts,
     ForecastDecoder,
     ForecastExample,
     ForecastRequest,
-    RetrievedArticle,
     mix_bases,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
+from compevo_core.agents.linear_reader import LinearReader
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.datasets import find_place
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.lm.adapters import FORECAST
-from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.population import Population
-
-_KEPT_EMBEDDINGS = 4096
-"""Logics whose embedding is kept: those of a few rounds. A run of the paper samples 175,000."""
-
-
-class NewsRetriever:
-    """Rank a window's articles by their embedding's similarity to the logic's."""
-
-    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
-        self.pool = pool
-        self.encoder = encoder
-        self.top_k = top_k
-
-        # One logic ranks the articles of every window of a round: embed it once.
-        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(lambda logic: encoder.encode([logic])[0])
-
-    def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
-        """Return the ids of the top k articles of a window, most similar to the logic first.
-
-        Only the window's candidates are ranked: articles that were available before its origin. The
-        scope is ``population.members.news_scope``: all of them, those that name the series' own
-        region ("place"), or none.
-        """
-        return self.rank(logic, view, scope)[: self.top_k] if self.top_k else ()
-
-    def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
-        """Return the ids of all the window's candidates, most similar to the logic first."""
-        candidates = self._list_candidates(view, scope)
-        if not candidates:
-            return ()
-
-        rows = self.pool.find_rows(candidates)
-        similarity = self.pool.embeddings[rows] @ self._embed(logic)
-
-        # Candidates come newest first, so a stable sort gives ties to the newer article.
-        order = np.argsort(-similarity, kind="stable")
-        return tuple(candidates[i] for i in order)
-
-    def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
-        """Return what an agent reads of articles."""
-        return tuple(
-            RetrievedArticle(
-                article_id=name,
-                date=f"{self.pool.get_date(name):%d %b}",
-                title=self.pool.get_title(name),
-                embedding=self.pool.embeddings[row],
-            )
-            for name, row in zip(ids, self.pool.find_rows(ids), strict=True)
-        )
-
-    def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
-        if scope == "none":
-            return ()
-        # The candidates of a user's own data set are chosen by the entity's own words already.
-        if scope == "place" and not view.task:
-            place = find_place(view.dataset, view.entity)
-            return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
-        return view.candidate_ids
-
 
 ALL_AGENTS = slice(None)
 
@@ -124,8 +63,10 @@ class StrategyExecutor:
         decoder: ForecastDecoder,
         news_retriever: NewsRetriever,
         mix_AP: FloatArray,
+        linear_reader: LinearReader | None = None,
     ) -> None:
         self.config = config
+        self.linear_reader = linear_reader
         self.population = population
         self.decoder = decoder
         self.news_retriever = news_retriever
@@ -161,6 +102,7 @@ class StrategyExecutor:
         examples: Sequence[ForecastExample],
         *,
         news: NewsByAgent | None = None,
+        read_by: Sequence[Sequence[str]] | None = None,
         notes: NotesByAgent | None = None,
         train: bool = False,
         drops_units: bool = True,
@@ -168,25 +110,49 @@ class StrategyExecutor:
     ) -> BatchForecasts:
         """Forecast every example by every agent under its one logic, on the forecast adapters.
 
-        Agents read what their logics retrieve unless ``news`` is given, and ``notes`` of the others
-        if there are any. With ``train`` the result carries gradient, and adapter dropout is on
-        unless ``drops_units`` is false. ``logics``, ``news`` and ``notes`` are those of ``agents``.
+        Agents read what their logics retrieve unless ``news`` is given, with the logic ``read_by``
+        of each window that retrieved it, and ``notes`` of the others if there are any. With
+        ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
+        false. All that is given by agent is of ``agents``.
         """
         numbers = self.population.local_agents[agents]
         if news is None:
             news = self.retrieve_news(logics, [example.view for example in examples], numbers)
 
-        readings = self.build_readings(logics, examples, news, notes)
+        read_by = read_by or [[logic] * len(examples) for logic in logics]
+        readings = self.build_readings(read_by, examples, news, notes)
         dropout = self.config.population.dropout if train and drops_units else 0.0
         with (
             self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
             torch.set_grad_enabled(train),
         ):
-            return self.decoder.decode(readings, train=train, agents=agents)
+            return self._decode(readings, train=train, agents=agents)
+
+    def _decode(
+        self, readings: AgentReadings, *, train: bool, agents: slice = ALL_AGENTS
+    ) -> BatchForecasts:
+        """Forecast readings: the linear reading of their news, and what the adapters add to it."""
+        decoded = self.decoder.decode(readings, train=train, agents=agents)
+        if self.linear_reader is None:
+            return decoded
+
+        linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
+        rows = range(len(self.population.local_agents))[agents]
+        for linear_BH, row, agent_readings in zip(linear_ABH, rows, readings, strict=True):
+            evidence = [
+                (reading.example.view.window_id, logic, articles)
+                for reading in agent_readings
+                for logic, articles in zip(reading.logics, reading.news, strict=True)
+            ]
+            for linear_H, (window_id, logic, articles) in zip(linear_BH, evidence, strict=True):
+                if articles:
+                    linear_H[:] = self.linear_reader.find(row, logic).read(window_id, articles)
+        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
+        return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
 
     def build_readings(
         self,
-        logics: Sequence[str],
+        logics: Sequence[Sequence[str]],
         examples: Sequence[ForecastExample],
         news: NewsByAgent,
         notes: NotesByAgent | None,
@@ -196,16 +162,22 @@ class StrategyExecutor:
         return [
             [
                 ForecastRequest(example, [logic], [self.news_retriever.resolve(ids)], note)
-                for example, ids, note in zip(examples, agent_news, agent_notes, strict=True)
+                for example, logic, ids, note in zip(examples, *by_window, strict=True)
             ]
-            for logic, agent_news, agent_notes in zip(logics, news, by_agent, strict=True)
+            for by_window in zip(logics, news, by_agent, strict=True)
         ]
 
     @torch.no_grad()
     def forecast_groups(
-        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
+        self,
+        groups: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        *,
+        adds_no_news: bool = False,
     ) -> GroupForecasts:
         """Forecast every example by every agent under each of the G logics of its group.
+
+        With ``adds_no_news`` one more forecast stands last: under the first logic, without news.
 
         What the logics of a window share is read once, ``run.micro_batch_size`` windows at a time.
         No dropout: logics of a group are compared with each other, and noise between them would be
@@ -218,9 +190,9 @@ class StrategyExecutor:
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            readings = self._build_group_readings(groups, part)
+            readings = self._build_group_readings(groups, part, adds_no_news=adds_no_news)
             with self.population.use_adapters(FORECAST):
-                decoded = self.decoder.decode(readings, train=False)
+                decoded = self._decode(readings, train=False)
 
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
@@ -240,13 +212,20 @@ class StrategyExecutor:
             self.decoder.centre(readings)
 
     def _build_group_readings(
-        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
+        self,
+        groups: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        *,
+        adds_no_news: bool = False,
     ) -> list[list[ForecastRequest]]:
         """Return one reading a window with all logics of an agent's group."""
         views = [example.view for example in examples]
         readings = []
         for agent, group in zip(self.population.local_agents, groups, strict=True):
             news = self.retrieve_news(group, views, [agent] * len(group))
+            if adds_no_news:
+                group = [*group, group[0]]
+                news.append([()] * len(views))
             readings.append(
                 [
                     ForecastRequest(

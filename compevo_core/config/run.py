@@ -87,6 +87,27 @@ class RunConfig(SettingsSection):
             raise ValueError("a debate needs another agent: set population.agents to 2 or more")
         return self
 
+    @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        evolution, agents = self.evolution, self.population.agents
+        if evolution.start and len(evolution.start) != agents:
+            raise ValueError(
+                f"evolution.start has {len(evolution.start)} logics for {agents} agents: give one "
+                "for each agent, or none"
+            )
+        if evolution.writer == "flat" and (evolution.form == "free" or self.grpo.enabled):
+            raise ValueError(
+                "evolution.writer = 'flat' fills slots by chance, without a policy to train: set "
+                "evolution.form = 'slots' and grpo.enabled = false"
+            )
+        is_debate = self.population.system == "mad-rl"
+        if self.news.linear and (self.forecast.decoder == "text" or is_debate):
+            raise ValueError(
+                "news.linear adds numbers to the numeric head's forecasts: set forecast.decoder = "
+                "'head', and another population.system than 'mad-rl'"
+            )
+        return self
+
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:
         """Build a configuration from ``{section: {setting: value}}``.

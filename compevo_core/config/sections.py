@@ -162,6 +162,11 @@ class NewsConfig(SettingsSection):
     """whether the head decoder reads an article as its headline or as one token, its embedding"""
     dropout: float = Field(default=0.0, ge=0.0, le=1.0)
     """probability that an agent is shown no news of a train window"""
+    other_logics: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    """probability that an agent reads a train window by a random seed logic in place of its own, so
+    that it can read what later logics retrieve"""
+    linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
+    """whether a ridge reads the mean embedding of what a logic retrieves before the adapters do"""
     encoder: str = "packaged:minilm"
     """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
 
@@ -234,6 +239,15 @@ class EvolutionConfig(SettingsSection):
     behind an OpenAI-compatible endpoint"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
+    writer: Literal["policy", "flat"] = Field(
+        default="policy", exclude_if=lambda name: name == "policy"
+    )
+    """who writes new logics: each agent's own policy, or flat draws from the slots, every text of a
+    slot as likely as any other"""
+    start: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), exclude_if=lambda logics: not logics
+    )
+    """the logic that each agent starts with; empty = the seed logics"""
 
     @model_validator(mode="after")
     def _check_selector(self) -> Self:
@@ -264,10 +278,12 @@ class GrpoConfig(SettingsSection):
     """clip range of the probability ratio"""
     iterations: int = Field(default=1, ge=1, le=16)
     """policy updates per group of samples"""
-    carry: Literal["best", "first"] = "best"
-    """which logic of the group the agent carries on"""
+    carry: Literal["best", "first", "record"] = "best"
+    """which logic an agent carries on: the best or the first of the group, or the one with the best
+    record of gains by its news, over all windows that scored it"""
     reward_windows: int = Field(default=0, ge=0)
-    """windows of the round used to score a logic; 0 = all"""
+    """windows that score a logic: of the round, or of all of train where the round has fewer; 0 =
+    all of the round"""
 
 
 class ObjectiveConfig(SettingsSection):

@@ -26,7 +26,7 @@ from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline

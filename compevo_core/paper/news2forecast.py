@@ -42,7 +42,7 @@ from compevo_core.agents.prompts import (
     list_stop_tokens,
     tokenize_prompt,
 )
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.baselines.base import MethodFacts, raise_if_held_out, stack_rows
 from compevo_core.config.run import RunConfig

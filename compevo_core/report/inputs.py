@@ -29,6 +29,7 @@ from compevo_core.forecast.issued import (
     find_newest,
     read_issued,
 )
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
@@ -128,6 +129,8 @@ _KINDS = {
     "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),
     "lud": LUD_COLUMNS,
     "audit": AUDIT_COLUMNS,
+    "control": tuple(CONTROL_SCHEMA),
+    "control_rounds": tuple(ROUNDS_SCHEMA),
 }
 # A detail may look like a number or a boolean, so nothing is inferred of a check.
 _CHECK_TYPES = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
@@ -214,6 +217,8 @@ class ReportInputs:
     days: Sequence[ForecastDay] = ()  # the newest issued forecast of each data set
     lud: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.lud.LUD_RESULT_SCHEMA``
     audit: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.news_audit.AUDIT_SCHEMA``
+    control: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.control.CONTROL_SCHEMA``
+    control_rounds: Sequence[Mapping[str, Any]] = ()  # rows of its ``ROUNDS_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
@@ -308,6 +313,8 @@ def read_inputs(
         days=days,
         lud=tables["lud"],
         audit=tables["audit"],
+        control=tables["control"],
+        control_rounds=tables["control_rounds"],
         traces=pl.concat(traces),
         logics=pl.concat(logics),
     )

@@ -17,6 +17,7 @@ import typer
 
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.audit_tables import format_audit
+from compevo_core.report.control_tables import format_control
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.paper.tables import format_all_paper_tables
 from compevo_core.report.result_tables import (
@@ -110,6 +111,11 @@ BLOCKS = (
         "<!-- news-audit: filled in from results/*.csv when the site is built -->",
         "<!-- end of news-audit -->",
         lambda inputs: format_audit(inputs.audit),
+    ),
+    Block(
+        "<!-- control: filled in from results/*.csv when the site is built -->",
+        "<!-- end of control -->",
+        lambda inputs: format_control(inputs.control, inputs.control_rounds),
     ),
 )
 

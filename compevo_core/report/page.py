@@ -19,6 +19,12 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
+from compevo_core.report.control_tables import (
+    control_table,
+    judge_control,
+    list_controls,
+    show_control,
+)
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.mechanism import list_groups
@@ -196,6 +202,16 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         title = "Comparison with the paper"
         curves = show_curves(inputs)
         sections += show("paper", title, groups=papers, curves=curves, reading=READING)
+    if controls := list_controls(inputs.control):
+        views = [
+            {
+                "verdict": judge_control(rows),
+                "table": control_table(rows),
+                "picture": show_control(rows, inputs.control_rounds),
+            }
+            for rows in controls
+        ]
+        sections += show("evidence", "Does competition find evidence?", controls=views)
     if audits := list_audits(inputs.audit):
         views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
         sections += show("news", "Does news help?", audits=views)

@@ -30,7 +30,7 @@ _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
 _EXPERIENCE_FILE = "experience.safetensors"
 _HEAD_PREFIXES = (
-    *("answers.", "debate."),
+    *("answers.", "debate.", "linear."),
     *("calibration.blend", "calibration.level", "calibration.evidence"),
 )
 """Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""

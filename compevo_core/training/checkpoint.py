@@ -21,6 +21,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from compevo_core.agents.logic_records import LogicRecords
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
@@ -33,7 +34,7 @@ from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dro
 log = logging.getLogger(__name__)
 
 KEPT_CHECKPOINTS = 2  # the newest may be damaged by a crash of the machine; the one before is not
-STATE_VERSION = 2  # of the stored names below
+STATE_VERSION = 3  # of the stored names below
 
 _DROPOUT_GENERATOR = "run.global"
 _CUDA_GENERATORS = "run.cuda"
@@ -47,7 +48,7 @@ _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
-    "evolution": ("update", "instruction", "max_new_tokens", "temperature", "every"),
+    "evolution": ("update", "instruction", "max_new_tokens", "temperature", "every", "writer"),
     "grpo": (
         *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),
         *("carry", "reward_windows"),
@@ -109,6 +110,7 @@ def capture_state(
         "logics": state.logics,
         "rewards": state.rewards,
         "regret": dataclasses.asdict(state.regret),
+        "records": state.records.to_json(),
         "drawing": generators.numpy_rng.bit_generator.state,
         "news_drawing": generators.news_rng.bit_generator.state,
         "best": state.best_error,
@@ -161,6 +163,7 @@ def restore_state(
         rewards=values["rewards"],
         previous_AD=shared[_PREVIOUS_STATES].to(trainer.model.backbone.device),
         regret=RegretTracker(**values["regret"]),
+        records=LogicRecords.from_json(values["records"]),
         best_error=values["best"],
         train_seconds=values["seconds"],
     )

@@ -43,11 +43,12 @@ def build_round_trainer(
     executor: StrategyExecutor,
     schedule: RunSchedule,
     selector: Transport | None = None,
+    train_examples: Sequence[ForecastExample] = (),
 ) -> RoundTrainer:
     """Return what trains the rounds of a system; ``selector`` asks an endpoint to mutate logics."""
     if isinstance(executor, DebateExecutor):
         return DebateTrainer(model, executor, schedule)
-    return RoundTrainer(model, executor, schedule, model.writer(selector))
+    return RoundTrainer(model, executor, schedule, model.writer(selector), train_examples)
 
 
 @dataclasses.dataclass(frozen=True)

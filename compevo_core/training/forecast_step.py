@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import BatchForecasts, ForecastExample
+from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
@@ -48,6 +49,7 @@ class _MicroBatch:
     logics: Sequence[str]
     examples: Sequence[ForecastExample]
     news: NewsByAgent
+    read_by: Sequence[Sequence[str]]  # logic of each window in the training pass
     read_news: NewsByAgent  # in the training pass: nothing where it is dropped
     notes: NotesByAgent | None  # what they read of each other in a debate
     windows: int  # of the whole round
@@ -65,6 +67,7 @@ class _MicroBatch:
             self,
             examples=[self.examples[b] for b in windows],
             news=_select_windows(self.news, windows),
+            read_by=_select_windows(self.read_by, windows),
             read_news=_select_windows(self.read_news, windows),
             notes=None if self.notes is None else _select_windows(self.notes, windows),
         )
@@ -82,7 +85,7 @@ class ForecastStep:
         # Text is generated without adapter dropout in either pass, and is most of a round's time.
         has_head = self.config.forecast.decoder == "head"
         self._drops_units = has_head and self.config.population.dropout > 0.0
-        self._drops_news = self.config.news.dropout > 0.0
+        self._changes_news = self.config.news.dropout > 0.0 or self.config.news.other_logics > 0.0
         self._is_by_agent = self.config.run.gradient == "by-agent"
 
     def run(
@@ -107,12 +110,14 @@ class ForecastStep:
         """
         local_logics: list[str] = self.shards.local(logics)
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
+        read_by, read_news = self._change_news(local_logics, news, examples, news_rng)
         size = self.config.run.micro_batch_size
         whole = _MicroBatch(
             logics=local_logics,
             examples=examples,
             news=news,
-            read_news=self._drop_news(news, news_rng),
+            read_by=read_by,
+            read_news=read_news,
             notes=notes,
             windows=len(examples),
             answers=sum(example.has_whole_truth for example in examples),
@@ -169,18 +174,39 @@ class ForecastStep:
         losses = [float(pred.detach()), float(own.detach()), token_loss]
         return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
 
-    def _drop_news(self, news: NewsByAgent, rng: np.random.Generator) -> NewsByAgent:
-        """Return the news of the training pass: none for the sampled pairs of agent and window."""
-        if not self._drops_news:
-            return news
+    def _change_news(
+        self,
+        logics: Sequence[str],
+        news: NewsByAgent,
+        examples: Sequence[ForecastExample],
+        rng: np.random.Generator,
+    ) -> tuple[list[list[str]], NewsByAgent]:
+        """Return the logic and the news of each window in the training pass.
+
+        For sampled pairs of agent and window there is no news, or what a seed logic retrieves: an
+        agent that has read one logic's news alone would judge others by how strange they look.
+        """
+        logics_AB = [[logic] * len(examples) for logic in logics]
+        if not self._changes_news:
+            return logics_AB, news
 
         # Sampled for all agents on every process, so that the generator stays the same on all.
-        agents = self.config.population.agents
-        is_dropped_AB = rng.random((agents, len(news[0]))) < self.config.news.dropout
-        return [
-            [() if is_dropped else ids for ids, is_dropped in zip(row, dropped_B, strict=True)]
-            for row, dropped_B in zip(news, self.shards.local(is_dropped_AB), strict=True)
-        ]
+        settings = self.config.news
+        seeds = list_seed_logics(self.config.evolution.form)
+        draw_AB = rng.random((self.config.population.agents, len(examples)))
+        read_news = [list(row) for row in news]
+        for row, agent in enumerate(self.shards.local_agents):
+            for b, draw in enumerate(draw_AB[agent]):
+                if draw < settings.dropout:
+                    read_news[row][b] = ()
+                elif draw < settings.dropout + settings.other_logics:
+                    # The rest of the draw says which: it is as even.
+                    share = (draw - settings.dropout) / settings.other_logics
+                    logic = seeds[int(share * len(seeds))]
+                    logics_AB[row][b] = logic
+                    views = [examples[b].view]
+                    ((read_news[row][b],),) = self.executor.retrieve_news([logic], views, [agent])
+        return logics_AB, read_news
 
     def _read_for_training(
         self, batch: _MicroBatch
@@ -228,7 +254,7 @@ class ForecastStep:
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
         """Return forecasts without dropout: those of the training pass where it dropped nothing."""
-        if not (self._drops_units or self._drops_news):
+        if not (self._drops_units or self._changes_news):
             return trained
 
         # Answers as text that could not be read are counted by micro-batch, not by window.
@@ -248,8 +274,10 @@ class ForecastStep:
         """Read again, agent by agent, the windows whose news were dropped; leave the others."""
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
-        for row, (news, read) in enumerate(zip(batch.news, batch.read_news, strict=True)):
-            windows = [b for b, ids in enumerate(news) if ids != read[b]]
+        for row, logic in enumerate(batch.logics):
+            own = [(logic, ids) for ids in batch.news[row]]
+            read = zip(batch.read_by[row], batch.read_news[row], strict=True)
+            windows = [b for b, evidence in enumerate(read) if evidence != own[b]]
             if windows:
                 part = batch.select(windows)
                 reading = self._read(part, slice(row, row + 1), part.news, train=False)
@@ -267,6 +295,7 @@ class ForecastStep:
             batch.logics[agents],
             batch.examples,
             news=news[agents],
+            read_by=batch.read_by[agents] if train else None,
             notes=None if batch.notes is None else batch.notes[agents],
             train=train,
             agents=agents,

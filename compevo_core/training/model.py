@@ -14,14 +14,16 @@ from torch import Tensor, nn
 
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.debate import DebateExecutor, DebateHeads
-from compevo_core.agents.decoders import ForecastDecoder
+from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logic_writer import LogicWriter, build_mutation_writer
+from compevo_core.agents.linear_reader import FittedReader, LinearReader, SealedReadings
+from compevo_core.agents.logic_writer import FlatWriter, LogicWriter, build_mutation_writer
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
@@ -173,17 +175,32 @@ class PopulationModel:
             backbone.device
         )
 
+        self.linear = (
+            SealedReadings(len(self.shards.local_agents), inputs.article_size).to(backbone.device)
+            if config.news.linear
+            else None
+        )
+
         # What it has forecast of days that are over; begins with validation.
         self.experience = Experience.start(entities, agents)
 
-    def executor(self, news_retriever: NewsRetriever) -> StrategyExecutor:
-        """Return the strategy execution of this population on a news pool (paper 4.1)."""
+    def executor(
+        self, news_retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
+    ) -> StrategyExecutor:
+        """Return the strategy execution of this population on a news pool (paper 4.1).
+
+        With ``train_examples`` news is read by fits on them, otherwise by those that were sealed.
+        """
+        reader: LinearReader | None = self.linear
+        if self.linear is not None and train_examples:
+            scopes = [self.config.population.member(a).news_scope for a in self.shards.local_agents]
+            reader = FittedReader(train_examples, news_retriever, scopes, self.mix_AP)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.mix_AP, self.debate
             )
         return StrategyExecutor(
-            self.config, self.population, self.decoder, news_retriever, self.mix_AP
+            self.config, self.population, self.decoder, news_retriever, self.mix_AP, reader
         )
 
     def writer(self, selector: Transport | None = None) -> LogicWriter | None:
@@ -195,6 +212,8 @@ class PopulationModel:
             )
         if self.fusion is None:
             return None
+        if self.config.evolution.writer == "flat":
+            return FlatWriter(self.config, self.population, self.shards, entities)
         return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
 
     @property
@@ -262,6 +281,8 @@ class PopulationModel:
         heads = _add_prefix("answers", self.decoder.module.state_dict())
         if self.debate is not None:
             heads |= _add_prefix("debate", self.debate.state_dict())
+        if self.linear is not None:
+            heads |= _add_prefix("linear", self.linear.state_dict())
         return adapters | heads | _add_prefix("calibration", self.calibration.agent_state())
 
     def shared_tensors(self) -> dict[str, Tensor]:

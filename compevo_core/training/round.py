@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_records import LogicRecords
 from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal, list_most_read
 from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.prompts import describe_recent
@@ -33,7 +34,7 @@ from compevo_core.training.diagnostics import (
     measure_health,
     weight_entropy,
 )
-from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts
+from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
@@ -63,6 +64,7 @@ class RoundState:
         previous_AD: candidate representations of the last rewriting, from which the opponent
             context is made (Eq. 9).
         regret: running sums of rewards, over the rounds that rewrote.
+        records: what each agent knows of the logics that it has tried.
         best_error: lowest validation error so far, scaled; infinite before the first validation.
         train_seconds: time of all rounds so far.
     """
@@ -72,6 +74,7 @@ class RoundState:
     rewards: list[float]
     previous_AD: Tensor
     regret: RegretTracker
+    records: LogicRecords = dataclasses.field(default_factory=LogicRecords)
     best_error: float = math.inf
     train_seconds: float = 0.0
 
@@ -81,7 +84,8 @@ class _GroupScores:
     """Forecasts and rewards of some logics of each agent on the reward windows, no gradient."""
 
     values_ACWH: Tensor  # scaled, of all agents under each candidate
-    reward_AC: Tensor  # minus the error
+    reward_ACW: Tensor  # minus the error
+    reward_AC: Tensor  # its mean over the windows
     n_unparsed: int  # answers of this process's agents that could not be read
     n_cut: int  # prompts of this process's agents that were too long
 
@@ -91,7 +95,9 @@ class _Rewriting:
     """What a round that rewrites the logics adds."""
 
     proposal: Proposal  # of this process's agents
-    group: _GroupScores  # of the played logic and then of the sampled ones
+    group: _GroupScores  # of played logic, samples, remembered logics; last the played without news
+    reward_AG: Tensor  # of the samples
+    remembered: list[list[str]]  # logics of each agent's record
     reward_AK: npt.NDArray[np.float32]  # of the played and the K fixed logics; (A, 0) without
     group_gap_A: FloatArray  # reward by which the best sample beat the played logic
     record: _Record
@@ -101,6 +107,7 @@ class RoundTrainer:
     """Runs rounds on a model; owns the optimiser, not the loop.
 
     ``writer`` writes the agents' next logics; the model's own unless given, which may be none.
+    Logics are scored on ``train_examples`` where a round has too few windows for it.
     """
 
     def __init__(
@@ -109,8 +116,10 @@ class RoundTrainer:
         executor: StrategyExecutor,
         schedule: RunSchedule,
         writer: LogicWriter | None = None,
+        train_examples: Sequence[ForecastExample] = (),
     ) -> None:
         self.model = model
+        self.train_examples = train_examples
         self.executor = executor
         self.schedule = schedule
         self.config = model.config
@@ -150,7 +159,7 @@ class RoundTrainer:
 
         # 4.4: the other terms of the joint loss join the gradient of L_pred, and one step is taken.
         proposal = rewriting.proposal if rewriting else None
-        reward_AG = rewriting.group.reward_AC[:, 1:] if rewriting else None
+        reward_AG = rewriting.reward_AG if rewriting else None
         record |= self.update.apply(proposal, reward_AG, state.round)
         record["loss_pg"] += played.loss_pg
         record["loss"] = joint_loss(record, self.config.objective) + played.loss_tokens
@@ -212,24 +221,22 @@ class RoundTrainer:
         # seed would give another run.
         observation = self._observe(state, played, examples, generators.numpy_rng)
         proposal = writer.propose(observation, state.previous_AD, generators.agents)
-        count = min(self.config.grpo.reward_windows or len(examples), len(examples))
-        windows = sorted(generators.numpy_rng.choice(len(examples), count, replace=False).tolist())
-        # All agents and logics are scored on the same windows: rewards of a group are compared with
-        # each other, and a hard window would look like a bad logic. The played logic goes with its
-        # group: scored in another batch, it could win or lose by the last bit.
-        scored = [examples[i] for i in windows]
-        truth_WH = played.truth_BH[list(windows)]
+        scored = self._sample_reward_windows(examples, generators.numpy_rng)
+        truth_WH = stack_truths(scored, played.truth_BH.device)
+        # The played logic goes with its group: scored in another batch, it could win or lose by the
+        # last bit.
+        remembered = self._list_remembered(state)
         candidates = [
-            [logic, *samples]
-            for logic, samples in zip(
-                self.shards.local(state.logics), proposal.group_logics, strict=True
-            )
+            [state.logics[agent], *samples, *remembered[agent]]
+            for agent, samples in zip(self.shards.local_agents, proposal.group_logics, strict=True)
         ]
-        group = self._score(candidates, scored, truth_WH)
+        group = self._score(candidates, scored, truth_WH, adds_no_news=self._keeps_records)
+        samples = slice(1, 1 + self.config.grpo.group_size)
+        reward_AG = group.reward_AC[:, samples]
 
         # Appendix B, observed only. Before the update, which changes what the agents forecast.
         aggregate_gap_A = aggregate_best_response_gap(
-            _to_numpy(group.values_ACWH[:, 1:]),
+            _to_numpy(group.values_ACWH[:, samples]),
             _to_numpy(group.values_ACWH[:, 0]),
             _to_numpy(self.model.selection.weights([example.view.entity for example in scored])),
             _to_numpy(truth_WH),
@@ -239,13 +246,43 @@ class RoundTrainer:
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
             "evolved": True,
-            "group_rewards": group.reward_AC[:, 1:].tolist(),
+            "group_rewards": reward_AG.tolist(),
             "best_response_gap": aggregate_gap_A.tolist(),
             "fixed_unread_answers": n_unparsed,
             "answers": played.reward_AB.numel() + group.reward_AC.numel() * len(scored),
         }
-        group_gap_A = best_response_gap(reward_AC[:, 1:], reward_AC[:, 0])
-        return _Rewriting(proposal, group, reward_AK, group_gap_A, record)
+        if self._keeps_records:
+            record["news_gains"] = (group.reward_AC[:, 0] - group.reward_AC[:, -1]).tolist()
+        group_gap_A = best_response_gap(reward_AC[:, samples], reward_AC[:, 0])
+        return _Rewriting(proposal, group, reward_AG, remembered, reward_AK, group_gap_A, record)
+
+    @property
+    def _keeps_records(self) -> bool:
+        return self.config.grpo.carry == "record"
+
+    def _sample_reward_windows(
+        self, examples: Sequence[ForecastExample], rng: np.random.Generator
+    ) -> list[ForecastExample]:
+        """Sample the windows that score the logics, the same for all agents and logics.
+
+        Rewards are compared with each other, and a hard window would look like a bad logic.
+        """
+        count = self.config.grpo.reward_windows or len(examples)
+        pool = examples if count <= len(examples) else self.train_examples or examples
+        rows = sorted(rng.choice(len(pool), min(count, len(pool)), replace=False).tolist())
+        return [pool[i] for i in rows]
+
+    def _list_remembered(self, state: RoundState) -> list[list[str]]:
+        """Return the logics that each agent scores again beside its new ones, all as many."""
+        if not self._keeps_records:
+            return [[] for _ in state.logics]
+        best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
+        # Filled up with the played logic: forecasts of all agents stand in one tensor.
+        longest = max(map(len, best))
+        return [
+            [*row, *[logic] * (longest - len(row))]
+            for row, logic in zip(best, state.logics, strict=True)
+        ]
 
     def _observe(
         self,
@@ -273,12 +310,17 @@ class RoundTrainer:
         candidates: Sequence[Sequence[str]],
         examples: Sequence[ForecastExample],
         truth_WH: Tensor,
+        *,
+        adds_no_news: bool = False,
     ) -> _GroupScores:
         """Forecast windows under the candidates of the local agents, without gradient."""
-        local = self.executor.forecast_groups(candidates, examples)
+        local = self.executor.forecast_groups(candidates, examples, adds_no_news=adds_no_news)
         values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
         error_ACW = forecast_error(values_ACWH, truth_WH, self.config.objective.metric)
-        return _GroupScores(values_ACWH, -error_ACW.mean(-1), local.n_unparsed, local.n_cut)
+        reward_ACW = -error_ACW
+        return _GroupScores(
+            values_ACWH, reward_ACW, reward_ACW.mean(-1), local.n_unparsed, local.n_cut
+        )
 
     def _score_fixed_logics(
         self, logics: Sequence[str], examples: Sequence[ForecastExample], truth_WH: Tensor
@@ -339,29 +381,29 @@ class RoundTrainer:
         state.round += 1
 
         if rewriting is not None:
-            reward_AC = rewriting.group.reward_AC
-            state.logics = self.choose_logics(state.logics, reward_AC, result.group_logics)
+            rows = zip(state.logics, result.group_logics, rewriting.remembered, strict=True)
+            candidates = [[logic, *samples, *others] for logic, samples, others in rows]
+            if self._keeps_records:
+                reward_ACW = rewriting.group.reward_ACW.cpu().double().numpy()
+                gain_ACW = reward_ACW[:, :-1] - reward_ACW[:, -1:]
+                state.logics = state.records.add_round(candidates, list(gain_ACW))
+            else:
+                state.logics = self.choose_logics(candidates, rewriting.group.reward_AC)
             # Detached: the next round's opponent context is an input to it, and the graph of this
             # round is gone (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
-    def choose_logics(
-        self, logics: Sequence[str], reward_AC: Tensor, group_logics: Sequence[Sequence[str]]
-    ) -> list[str]:
-        """Return what each agent plays next (decision 04-policy).
+    def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
+        """Return what each agent plays next by this round alone (decision 04-policy).
 
         The played logic competes with its group. It stands first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.
         """
         if self.config.grpo.carry == "first":
-            return [samples[0] for samples in group_logics]  # the ablation: whatever it earned
+            return [row[1] for row in candidates]  # the ablation: a sample, whatever it earned
 
-        return [
-            [logic, *samples][best]
-            for logic, samples, best in zip(
-                logics, group_logics, reward_AC.argmax(1).tolist(), strict=True
-            )
-        ]
+        best_A = reward_AC.argmax(1).tolist()
+        return [row[best] for row, best in zip(candidates, best_A, strict=True)]
 
     def _sample_peers(self, rng: np.random.Generator) -> list[list[int]]:
         """Sample which other agents' logics each agent is shown."""

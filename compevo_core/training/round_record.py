@@ -113,6 +113,9 @@ class RoundResult(BaseModel):
     best_response_gap: list[float]
     """(A,) how far the aggregate's error would fall if this agent alone played its best sampled
     logic (B.1)"""
+    news_gains: list[float] = []
+    """(A,) by how much the news of the played logic lowered the agent's error on the windows that
+    scored it; empty where no record of gains is kept"""
     fixed_unread_answers: int = 0
     """as ``unread_answers``, for the fixed logics, which are not counted there"""
     answers: int

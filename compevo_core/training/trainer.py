@@ -16,7 +16,7 @@ from typing import Any
 
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.logics import list_seed_logics
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
@@ -216,9 +216,10 @@ class TrainingLoop:
         backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
         self.model = PopulationModel(config, backbone, data.inputs, shards)
         encoder = load_encoder(config.news.encoder)
-        self.executor = self.model.executor(NewsRetriever(setup.news, encoder, config.news.top_k))
+        retriever = NewsRetriever(setup.news, encoder, config.news.top_k)
+        self.executor = self.model.executor(retriever, data.train_examples)
         self.round_trainer = build_round_trainer(
-            self.model, self.executor, schedule, setup.selector
+            self.model, self.executor, schedule, setup.selector, data.train_examples
         )
         self.generators = RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device
@@ -297,7 +298,8 @@ class TrainingLoop:
         self._clear()
 
         agents = self.config.population.agents
-        logics = list(list_seed_logics(self.config.evolution.form)[:agents])
+        evolution = self.config.evolution
+        logics = list(evolution.start or list_seed_logics(evolution.form)[:agents])
         self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
         state = RoundState(
             round=0,
@@ -455,6 +457,8 @@ def _seal(
         "processes": loop.shards.processes,
         "knowledge_cutoff": backbone.knowledge_cutoff,
     }
+    if loop.model.linear is not None and loop.executor.linear_reader is not None:
+        loop.model.linear.store(loop.executor.linear_reader, loop.shards.local(state.logics))
     artifact_hash = write_model(folder, loop.model, state.logics, loop.data.priors, facts)
 
     if loop.shards.is_first:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CONTROL = "control"
+"""The experiment in worlds where the worth of news is known."""
+
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment; all others are in ``sensitivity``."""
 
@@ -100,7 +103,7 @@ def experiment(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news or layers."
+            "instruction, news, layers or control."
         ),
     ],
     dataset: arguments.BuiltDataset,
@@ -125,18 +128,38 @@ def experiment(
     scopes: Annotated[
         int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
     ] = 1,
+    effects: Annotated[
+        str,
+        typer.Option(
+            help="control: effects of a planted topic, in standard deviations of what a calendar "
+            "ridge misses, separated by commas."
+        ),
+    ] = "0,0.5,1,2,4",
+    series: Annotated[
+        str, typer.Option(help="control: series to use, separated by commas (default: all).")
+    ] = "",
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Run one of the paper's experiments.
+    """Run one of the paper's experiments, or the control.
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
     Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
     them beside the paper's.
+
+    The control plants news of known worth on the data set's windows and says how much of it is
+    found. It trains with the preset evidence unless another one is named. Rows go to
+    control-DATASET.csv.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
     from compevo_pipeline.launchers.worker import run_jobs
     from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
+
+    if name == CONTROL:
+        preset = "evidence" if preset == "default" else preset
+        config = arguments.resolve_config(preset, changes)
+        _run_control(dataset, config, effects, range(seeds), _split_names(series), results)
+        return
 
     # Before hours of training: a name may be misspelt.
     found = find_experiment(name)
@@ -167,6 +190,35 @@ def experiment(
     typer.echo(f"Rows: {path}")
     table = TABLES.get(name, "sensitivity")
     typer.echo(f"Show them: compevo table {table} --results {path.parent}")
+
+
+def _run_control(
+    dataset: str,
+    config: "RunConfig",
+    effects: str,
+    seeds: range,
+    series: list[str],
+    results: Path | None,
+) -> None:
+    """Run the control and print its table."""
+    from compevo_core.paper.control import ControlPlan
+    from compevo_core.report.control_tables import control_table
+    from compevo_pipeline.storage.code_versions import read_commit
+    from compevo_pipeline.work.experiments import run_control_on
+
+    try:
+        sizes = [float(effect) for effect in _split_names(effects)]
+    except ValueError:
+        raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    log.setLevel(logging.INFO)
+    plan = ControlPlan(config=config, effects=sizes, seeds=seeds, commit=read_commit())
+    path, rows, _ = run_control_on(
+        arguments.open_deployment(), dataset, plan, series=series, log=log, results=results
+    )
+    typer.echo(control_table(rows.to_dicts()).to_markdown())
+    typer.echo(f"\nRows: {path}")
 
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:

@@ -104,6 +104,10 @@ class Layout:
         """Return the folder of a training run."""
         return self.root / "runs" / name
 
+    def control(self, dataset: str) -> Path:
+        """Return the folder of the runs in worlds with planted news."""
+        return self.root / "control" / dataset
+
     @property
     def stages(self) -> Path:
         """Supervised stages that the variants of an ablation share while it runs."""

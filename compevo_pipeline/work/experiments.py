@@ -1,7 +1,7 @@
 """Experiments: train named changes under seeds, score them, pair them and write their rows.
 
-What belongs here: the one runner that ``compevo experiment`` and the ablation asset call, so that
-what one of them trained the other finds. What does not: which changes there are, scoring and
+What belongs here: the runners that ``compevo experiment`` and the assets call, so that what one of
+them trained the other finds. What does not: which changes and which worlds there are, scoring and
 pairing (``compevo_core.paper``), where a training runs (the caller passes it in).
 """
 
@@ -19,7 +19,9 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.evaluation.scoring import read_seeds
+from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
+from compevo_core.paper.control import ControlPlan, run_control, write_control
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
@@ -112,6 +114,47 @@ def run_experiment(
         scopes=plan.scopes,
         budget=plan.budget,
     )
+
+
+def run_control_on(
+    deployment: Deployment,
+    dataset: str,
+    plan: ControlPlan,
+    *,
+    series: Sequence[str],
+    log: logging.Logger,
+    results: Path | None = None,
+) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
+    """Plant news on the windows of a data set, train every arm, and write the rows.
+
+    Args:
+        deployment: the deployment.
+        dataset: whose windows are built.
+        plan: worlds and arms.
+        series: names of the series that are used; empty: all.
+        log: gets progress lines.
+        results: folder of the rows; None: the deployment's.
+
+    Returns:
+        The file of rows, the rows, the rows by rewriting.
+
+    Raises:
+        ConfigError: the data set has no series of such a name.
+        DataError: the windows are not built.
+    """
+    layout = deployment.layout
+    windows = WindowSet.read(layout.windows(dataset))
+    if unknown := sorted(set(series) - set(windows.entities)):
+        raise ConfigError(
+            f"{dataset} has no series {unknown[0]!r}; known: {', '.join(windows.entities)}"
+        )
+    if series:
+        windows = windows.with_windows(w for w in windows if w.view.entity in series)
+
+    encoder = load_encoder(plan.config.news.encoder)
+    rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
+    path, _ = write_control(results or layout.results, dataset, rows, rounds)
+    return path, rows, rounds
 
 
 def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:

@@ -10,7 +10,8 @@ import torch
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.strategy import NewsRetriever, StrategyExecutor
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.adapters import KINDS

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents import strategy as retrieval
+from compevo_core.agents import retrieval
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.population import TITLES, article_ids, news_pool, windows
 from tests.support.rounds import build_round_trainer

@@ -122,7 +122,9 @@ def test_overrides_change_one_setting_and_the_hash() -> None:
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"default, demo, operational, paper, paper-small, tiny"):
+    with pytest.raises(
+        ConfigError, match=r"default, demo, evidence, operational, paper, paper-small, tiny"
+    ):
         RunConfig.preset("papers")
 
 

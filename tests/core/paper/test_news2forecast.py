@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.strategy import NewsRetriever
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import Forecaster
 from compevo_core.baselines.base import count_answers
 from compevo_core.data.scaling import Scaler

@@ -356,10 +356,10 @@ def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
     trainer, _, _ = build_round_trainer()
     # The played logic comes first.
     reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
-    groups = [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert trainer.choose_logics(["x", "y", "z"], reward_AC, groups) == ["b", "y", "z"]
+    candidates = ["xab", "ycd", "zef"]
+    assert trainer.choose_logics(candidates, reward_AC) == ["b", "y", "z"]
     trainer.config = tiny(grpo__carry="first")
-    assert trainer.choose_logics(["x", "y", "z"], reward_AC, groups) == ["a", "c", "e"]
+    assert trainer.choose_logics(candidates, reward_AC) == ["a", "c", "e"]
 
 
 def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:

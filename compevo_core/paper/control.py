@@ -1,0 +1,186 @@
+"""A positive control: what the method finds in worlds where the worth of news is known.
+
+What belongs here: the arms, training them, the share of the planted effect that each recovers, and
+which of the acting topics the logics name, round by round. What does not: the worlds themselves
+(``paper.planted_news``), tables (``report.control_tables``).
+
+Shapes: N windows, H horizon.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.agents.logics import find_topics
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.comparison import compare_pairs
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.news_changes import change_news
+from compevo_core.paper.planted_news import (
+    AFTER_TRAINING,
+    CONTROL_SCHEMA,
+    EFFECTS,
+    EVOLVED,
+    PRIOR,
+    ROUNDS_SCHEMA,
+    PlantedNews,
+    PlantedWorld,
+    plant_news,
+)
+from compevo_core.runtime.files import write_atomically
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+
+_FIXED: Mapping[str, Any] = {"evolution.every": 0}
+_ALL_ARTICLES = 64  # more than a window has
+
+
+def list_arms(topics: Sequence[str], agents: int) -> dict[str, Mapping[str, Any]]:
+    """Return the settings by which each trained arm differs from the full search."""
+    oracle = (
+        f"Track news about {' and '.join(topics)} in any region, at any time of day, as a sign of "
+        "sudden changes."
+    )
+    return {
+        "seed-logics": _FIXED,
+        "all-articles": {**_FIXED, "news.top_k": _ALL_ARTICLES},
+        EVOLVED: {},
+        "oracle-logics": {**_FIXED, "evolution.start": (oracle,) * agents},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlan:
+    """Which worlds to make and which arms to train in each."""
+
+    config: RunConfig
+    effects: Sequence[float] = EFFECTS
+    seeds: Sequence[int] = (0, 1, 2)
+    commit: str = ""
+
+
+def run_control(
+    windows: WindowSet, encoder: Encoder, plan: ControlPlan, out: Path, log: logging.Logger
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Train every arm in every world; return the rows and those by rewriting round.
+
+    The windows need a train, a validation and a test split. Runs are left in ``out``; finished ones
+    are not trained again.
+    """
+    rows: list[dict[str, Any]] = []
+    rounds: list[dict[str, Any]] = []
+    for effect in plan.effects:
+        for seed in plan.seeds:
+            world = plant_news(windows, PlantedNews(effect=effect, seed=seed), encoder)
+            folder = out / f"effect-{effect:g}-seed-{seed}"
+            facts = {"dataset": windows.dataset, "effect": effect, "seed": seed}
+            for arm, settings in list_arms(world.topics, plan.config.population.agents).items():
+                log.info(f"effect {effect:g}, seed {seed}: {arm}")
+                config = plan.config.with_overrides({**settings, "run.seed": seed})
+                run = folder / arm
+                train(config, world.split("train"), world.split("val"), world.news, run)
+                shared = facts | {"config_hash": config.hash, "commit": plan.commit}
+                rows += [shared | row for row in _score_arm(arm, run, world)]
+                if arm == EVOLVED:
+                    rounds += [facts | row for row in read_rewritings(run, world.topics)]
+    return (
+        pl.DataFrame(rows, schema=CONTROL_SCHEMA),
+        pl.DataFrame(rounds, schema=ROUNDS_SCHEMA),
+    )
+
+
+def write_control(
+    results: Path, dataset: str, rows: pl.DataFrame, rounds: pl.DataFrame
+) -> tuple[Path, Path]:
+    """Write both tables into a folder of results; return their files."""
+    paths = results / f"control-{dataset}.csv", results / f"control-rounds-{dataset}.csv"
+    results.mkdir(parents=True, exist_ok=True)
+    for path, frame in zip(paths, (rows, rounds), strict=True):
+        write_atomically(path, frame.write_csv)
+    return paths
+
+
+def read_rewritings(run: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
+    """Return which acting topics the logics of a run named, before and after each rewriting."""
+    records = [record for record in RunFolder(run).read_rounds() if record.evolved]
+    final = json.loads(RunFolder(run).model_logics_file.read_text(encoding="utf-8"))
+    played = [*(record.logics for record in records), final]
+    gains = [None, *(float(np.mean(record.news_gains)) for record in records)]
+    rows = []
+    for number, (logics, gain) in enumerate(zip(played, gains, strict=True)):
+        precision, recall = compare_topics(logics, topics)
+        rows.append(
+            {"rewriting": number, "precision": precision, "recall": recall, "news_gain": gain}
+        )
+    return rows
+
+
+def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float, float]:
+    """Return precision and recall of the topics that logics name, each a mean over agents."""
+    named = [set(find_topics(logic)) for logic in logics]
+    acting = set(topics)
+    precision = [len(names & acting) / len(names) if names else 0.0 for names in named]
+    recall = [len(names & acting) / len(acting) for names in named]
+    return float(np.mean(precision)), float(np.mean(recall))
+
+
+def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]:
+    """Return a row for a trained arm on the test windows, and for those that change its news."""
+    forecaster = CompEvoForecaster.load(run, world.news)
+    test = world.split("test")
+    prediction = forecaster.predict_by_agent(test.views())
+    prior_NH = prediction.aggregate if prediction.prior is None else prediction.prior
+
+    precision, recall = compare_topics(forecaster.logics, world.topics)
+    facts = {
+        "n_windows": len(test),
+        "precision": precision,
+        "recall": recall,
+        "logics": " | ".join(forecaster.logics),
+        "unit": test[0].view.unit,
+        "data_hash": test.hash,
+    }
+    rows = [facts | _measure(arm, prediction.aggregate, prior_NH, world, test)]
+    if arm == EVOLVED:
+        rows.append(facts | _measure(PRIOR, prior_NH, prior_NH, world, test))
+        for name, change in AFTER_TRAINING.items():
+            forecast_NH = forecaster.predict(change_news(test, change).views())
+            rows.append(facts | _measure(name, forecast_NH, prior_NH, world, test))
+    return rows
+
+
+def _measure(
+    arm: str, forecast_NH: FloatArray, prior_NH: FloatArray, world: PlantedWorld, test: WindowSet
+) -> dict[str, Any]:
+    """Return errors, and how much of the planted effect a forecast holds."""
+    truth_NH, effect_N = test.truth(), world.effects_of(test)
+    error_N, prior_N, known_N = (
+        np.nanmean(np.abs(truth_NH - values_NH), axis=1)
+        for values_NH in (forecast_NH, prior_NH, prior_NH + effect_N[:, None])
+    )
+    row: dict[str, Any] = {
+        "arm": arm,
+        "mae": float(error_N.mean()),
+        "known_mae": float(known_N.mean()),
+    }
+    if not effect_N.any():
+        return row
+
+    cost = float((prior_N - known_N).mean())
+    compared = compare_pairs(prior_N, error_N, test.views())
+    added_N = (forecast_NH - prior_NH).mean(1)
+    return row | {
+        "recovered": compared.mean_difference / cost,
+        "recovered_low": None if compared.interval_low is None else compared.interval_low / cost,
+        "recovered_high": None if compared.interval_high is None else compared.interval_high / cost,
+        "slope": float(np.polyfit(effect_N, added_N, 1)[0]),
+    }

@@ -1,0 +1,275 @@
+"""Worlds in which news is known to matter: effects planted on real windows (a positive control).
+
+What belongs here: headlines of every topic that a logic can name, which of them move the target and
+by how much, windows and articles of such a world, the columns of its result rows. What does not:
+training in it and what is made of the forecasts (``paper.control``).
+
+The targets of a window are shifted for the whole day by the topics that act on it; the inputs stay
+as they were. So its articles alone tell the effect, and nothing else that a model sees does.
+
+Shapes: N windows, H horizon.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from compevo_core.agents.logics import TOPICS, list_regions
+from compevo_core.baselines import fit_baseline
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news import derive_article_id
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.window import WindowSet
+from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.news_changes import NONE, SWAPPED
+
+HEADLINES: Mapping[str, tuple[str, ...]] = {
+    "extreme weather": (
+        "Forecasters warn of a severe storm front over {place}",
+        "Heatwave alert issued as {place} braces for scorching days",
+        "Flooding rain and gale-force winds expected in {place}",
+        "Cold snap brings snow and frost to {place}",
+    ),
+    "government policy": (
+        "Government of {place} unveils new planning policy",
+        "Parliament in {place} passes reform bill after long debate",
+        "Minister announces review of regulations in {place}",
+        "Cabinet of {place} agrees on policy package",
+    ),
+    "public holidays": (
+        "{place} gets ready for the public holiday",
+        "Shops in {place} to close for the long weekend",
+        "Holiday crowds expected across {place}",
+        "Extra public holiday declared in {place}",
+    ),
+    "power outages": (
+        "Power outage leaves thousands of homes dark in {place}",
+        "Blackouts hit {place} after transmission line fails",
+        "Crews work to restore electricity after outages in {place}",
+        "Substation fault cuts power across {place}",
+    ),
+    "industrial production": (
+        "Factories in {place} lift industrial production",
+        "Smelter in {place} returns to full output",
+        "Manufacturing output rises in {place}",
+        "Steel mill in {place} adds a second shift",
+    ),
+    "fuel prices": (
+        "Petrol prices climb again in {place}",
+        "Motorists in {place} face higher fuel prices",
+        "Diesel price surges at service stations in {place}",
+        "Gas prices jump in {place} as supply tightens",
+    ),
+    "rooftop solar": (
+        "Rooftop solar panels set a record in {place}",
+        "Households in {place} install more rooftop solar",
+        "Solar panels on roofs cover midday demand in {place}",
+        "Rooftop solar output soars in {place}",
+    ),
+    "interest rates": (
+        "Borrowers in {place} await decision on interest rates",
+        "Central bank move on interest rates felt in {place}",
+        "Mortgage interest rates rise for households in {place}",
+        "Banks in {place} cut interest rates on loans",
+    ),
+    "health measures": (
+        "Hospitals in {place} bring in new health measures",
+        "Vaccination drive begins in {place}",
+        "Mask rules and other health measures return in {place}",
+        "Health department of {place} widens testing",
+    ),
+    "international trade": (
+        "Exporters in {place} hopeful over international trade talks",
+        "Tariffs weigh on trade through ports of {place}",
+        "Trade deal opens markets for producers in {place}",
+        "Import delays disrupt trade in {place}",
+    ),
+}
+"""Headlines by topic, in the words of a newspaper; the article about a place names it."""
+
+DISTRACTORS = (
+    "Football club of {place} names its new captain",
+    "Festival in {place} celebrates local musicians",
+    "Novel by an author from {place} wins a prize",
+    "Museum in {place} opens a dinosaur exhibition",
+    "Chef from {place} shares a recipe for winter soup",
+    "Dog rescued from a well in {place}",
+    "Swimmer from {place} breaks a national record",
+    "Film shot in {place} premieres this week",
+)
+"""Headlines of no topic that a logic can name."""
+
+EVOLVED = "evolved"
+PRIOR = "prior"
+EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
+"""Effects of one acting topic, in standard deviations of what a calendar ridge misses."""
+
+AFTER_TRAINING = {"no-news": NONE, "swapped-news": SWAPPED}
+"""What the evolved population is given in place of its own news, by the name of the arm."""
+
+CONTROL_SCHEMA: dict[str, pl.DataType] = {
+    "dataset": pl.String(),
+    "effect": pl.Float64(),
+    "seed": pl.Int64(),  # of world and training
+    "arm": pl.String(),
+    "n_windows": pl.Int64(),
+    "mae": pl.Float64(),
+    "known_mae": pl.Float64(),  # of the prior with the planted effect added
+    "recovered": pl.Float64(),  # share of what the effect costs the prior; null without effect
+    "recovered_low": pl.Float64(),  # 95 % interval by blocks of days
+    "recovered_high": pl.Float64(),
+    "slope": pl.Float64(),  # of what the population adds to its prior on the effect; null without
+    "precision": pl.Float64(),  # share of named topics that act, over agents
+    "recall": pl.Float64(),  # share of the acting topics that an agent names, mean over agents
+    "logics": pl.String(),
+    "unit": pl.String(),
+    "config_hash": pl.String(),
+    "data_hash": pl.String(),
+    "commit": pl.String(),
+}
+
+ROUNDS_SCHEMA: dict[str, pl.DataType] = {
+    "dataset": pl.String(),
+    "effect": pl.Float64(),
+    "seed": pl.Int64(),
+    "rewriting": pl.Int64(),  # 0 is before the first one
+    "precision": pl.Float64(),
+    "recall": pl.Float64(),
+    "news_gain": pl.Float64(),  # of the played logics on the reward windows, scaled; null at 0
+}
+
+
+_LEAD = timedelta(hours=6)
+"""Time from when an article is available to the origin of the windows that may read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedNews:
+    """What is planted.
+
+    Attributes:
+        effect: shift of the target by one acting topic, in standard deviations of what a calendar
+            ridge misses on train; 0 plants news that mean nothing.
+        signs: the topics that act, and whether they raise (1) or lower (-1) the target.
+        share: share of the days of a region on which each topic is in the news.
+        distractors: articles of no topic for each window.
+        is_regional: whether a window's candidates are the articles of all regions, of which those
+            that name its own region alone act; otherwise they are those of its own.
+        seed: seed of all draws.
+    """
+
+    effect: float
+    signs: Mapping[str, int] = field(
+        default_factory=lambda: {"power outages": -1, "rooftop solar": 1}
+    )
+    share: float = 0.5
+    distractors: int = 4
+    is_regional: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedWorld:
+    """Windows with planted effects, the articles that tell them, and the effects by window id."""
+
+    windows: WindowSet
+    news: NewsPool
+    topics: tuple[str, ...]  # that act
+    effects: Mapping[str, float]  # in the series' unit
+
+    def split(self, name: str) -> WindowSet:
+        """Return the windows of a split."""
+        return self.windows.split(name)
+
+    def effects_of(self, windows: WindowSet) -> FloatArray:
+        """Return the planted effect of each window (N,), in the series' unit."""
+        return np.array([self.effects[view.window_id] for view in windows.views()])
+
+
+def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> PlantedWorld:
+    """Replace the articles of windows by made-up ones, and shift the targets that they move."""
+    rng = np.random.default_rng([planted.seed, 6])
+    size_of = measure_residuals(windows.split("train"))
+    regions = {entity: list_regions([entity])[0] for entity in windows.entities}
+
+    origins = sorted({view.origin_utc for view in windows.views()})
+    topics_of: dict[tuple[datetime, str], list[str]] = {}
+    ids_of: dict[tuple[datetime, str], list[str]] = {}
+    rows: list[tuple[str, str, datetime]] = []
+    for origin in origins:
+        for entity, region in regions.items():
+            topics = [topic for topic in TOPICS if rng.random() < planted.share]
+            templates = [HEADLINES[topic][rng.integers(4)] for topic in topics]
+            chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
+            templates += [DISTRACTORS[i] for i in chosen]
+
+            titles = [templates[i].format(place=region) for i in rng.permutation(len(templates))]
+            addresses = [
+                f"https://planted.example/{origin:%Y%m%d%H%M}/{entity}/{i}"
+                for i in range(len(titles))
+            ]
+            ids = [derive_article_id(address) for address in addresses]
+            rows += [
+                (address, title, origin - _LEAD)
+                for address, title in zip(addresses, titles, strict=True)
+            ]
+            topics_of[origin, entity], ids_of[origin, entity] = topics, ids
+
+    changed, effects = [], {}
+    for window in windows:
+        view = window.view
+        acting = topics_of[view.origin_utc, view.entity]
+        effect = (
+            planted.effect * size_of[view.entity] * sum(planted.signs.get(t, 0) for t in acting)
+        )
+        sources = windows.entities if planted.is_regional else (view.entity,)
+        ids = [name for entity in sources for name in ids_of[view.origin_utc, entity]]
+        changed.append(replace(window.change_view(candidate_ids=tuple(ids)), y=window.y + effect))
+        effects[view.window_id] = float(effect)
+
+    return PlantedWorld(
+        windows=windows.with_windows(changed),
+        news=_make_pool(rows, encoder),
+        topics=tuple(planted.signs),
+        effects=effects,
+    )
+
+
+def measure_residuals(train: WindowSet) -> dict[str, float]:
+    """Return the standard deviation of what a calendar ridge misses on train, by entity."""
+    missed_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
+    entities = np.array([view.entity for view in train.views()])
+    return {name: float(np.nanstd(missed_NH[entities == name])) for name in train.entities}
+
+
+def _make_pool(rows: Sequence[tuple[str, str, datetime]], encoder: Encoder) -> NewsPool:
+    """Return the pool of articles that are given by address, title and time."""
+    addresses, titles, times = zip(*rows, strict=True)
+    count = len(rows)
+    frame = pl.DataFrame(
+        {
+            "article_id": [derive_article_id(address) for address in addresses],
+            "url": addresses,
+            "title": titles,
+            "body": [""] * count,
+            "domain": ["planted.example"] * count,
+            "language": ["English"] * count,
+            "country": ["AU"] * count,
+            "published_at": times,
+            "seen_at": times,
+            "available_at": times,
+            "fetched_at": times,
+            "source": ["planted"] * count,
+        },
+        schema=ARTICLE_SCHEMA,
+    )
+
+    # Titles repeat: each is embedded once.
+    unique = sorted(set(titles))
+    row_of = {title: row for row, title in enumerate(unique)}
+    embeddings = encoder.encode(unique)[[row_of[title] for title in titles]]
+    return NewsPool(frame, embeddings, encoder.name)
