@@ -101,6 +101,10 @@ def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
             {"forecast": {"known_errors": "mean"}, "calibration": {"known_errors": "validated"}},
             "twice",
         ),
+        ({"evolution": {"start": ["one"]}}, "1 logics for 10 agents"),
+        ({"evolution": {"writer": "flat"}}, "fills slots by chance"),
+        ({"evolution": {"writer": "flat", "form": "slots"}}, "fills slots by chance"),
+        ({"news": {"linear": True}, "forecast": {"decoder": "text"}}, "news.linear adds numbers"),
     ],
 )
 def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(

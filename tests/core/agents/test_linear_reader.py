@@ -1,0 +1,135 @@
+"""The ridge that reads news: what it finds, and that no window reads its own truth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compevo_core.agents import linear_reader
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.linear_reader import FOLDS, FittedReader, SealedReadings
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.window import WindowSet
+from compevo_core.paper.planted_news import measure_residuals
+from tests.support.planted import base_windows, planted_world, sentence_encoder
+
+LOGIC = "Track news about power outages and rooftop solar in any region, at night, as a sign of x."
+OTHER = "Track news about interest rates in any region, at night, as a sign of x."
+SIZE = 384  # of an embedding
+
+
+def _scale_effects(windows: WindowSet) -> FloatArray:
+    """Return the planted effects in standard deviations: -3, 0 or 3."""
+    size_of = measure_residuals(base_windows().split("train"))
+    sizes = np.array([size_of[view.entity] for view in windows.views()])
+    return planted_world().effects_of(windows) / sizes
+
+
+def _make_examples(train: WindowSet) -> list[ForecastExample]:
+    """Examples whose base knows all but the planted effect, and noise of one deviation."""
+    effects = _scale_effects(train)
+    rng = np.random.default_rng(0)
+    return [
+        ForecastExample(
+            window.view,
+            np.zeros((1, 48)),
+            effect + rng.normal(size=48),
+        )
+        for window, effect in zip(train, effects, strict=True)
+    ]
+
+
+def _fit(examples: list[ForecastExample], top_k: int = 1) -> FittedReader:
+    retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
+    return FittedReader(examples, retriever, ["all"], np.ones((1, 1)))
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[ForecastExample]:
+    return _make_examples(planted_world().split("train"))
+
+
+def _slope(values: list[np.ndarray], effects: np.ndarray) -> float:
+    return float(np.polyfit(effects, np.mean(values, axis=1), 1)[0])
+
+
+def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples) -> None:
+    reader = _fit(examples)
+    effects = _scale_effects(planted_world().split("train"))
+    right, wrong = (
+        [reader.find(0, logic).held_out[e.view.window_id] for e in examples]
+        for logic in (LOGIC, OTHER)
+    )
+    assert _slope(right, effects) > 0.4
+    assert abs(_slope(wrong, effects)) < 0.2
+
+
+def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(examples) -> None:
+    world, reader = planted_world(), _fit(examples)
+    sealed = SealedReadings(1, SIZE)
+    sealed.store(reader, [LOGIC])
+    retriever = NewsRetriever(world.news, sentence_encoder(), 1)
+
+    test = world.split("test")
+    readings = []
+    for view in test.views():
+        articles = retriever.resolve(retriever.retrieve(LOGIC, view))
+        reading_H = reader.find(0, LOGIC).read(view.window_id, articles)
+        np.testing.assert_allclose(
+            sealed.find(0, "any").read("any", articles), reading_H, atol=1e-5
+        )
+        readings.append(reading_H)
+    assert _slope(readings, _scale_effects(test)) > 0.4
+
+
+def test_no_window_is_read_with_its_own_truth(examples, monkeypatch) -> None:
+    # The penalty is one number for all; apart from it, the own truth must be nowhere.
+    monkeypatch.setattr(linear_reader, "_PENALTIES", (10.0,))
+    changed = list(examples)
+    changed[40] = replace(changed[40], truth_H=np.full(48, 50.0))
+    window_id = changed[40].view.window_id
+    before, after = (_fit(e).find(0, LOGIC).held_out for e in (examples, changed))
+    np.testing.assert_array_equal(before[window_id], after[window_id])
+    elsewhere = changed[-1].view.window_id
+    assert not np.array_equal(before[elsewhere], after[elsewhere])
+
+
+def test_articles_that_say_nothing_are_read_as_zero(examples) -> None:
+    rng = np.random.default_rng(1)
+    noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
+    fit = _fit(noise).find(0, OTHER)
+    assert np.abs(fit.weights_EH).max() < 0.05
+    centred = np.mean([fit.held_out[e.view.window_id] for e in examples])
+    assert abs(centred) < 0.05
+
+
+def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples) -> None:
+    some = list(examples)
+    some[0] = replace(some[0], view=replace(some[0].view, candidate_ids=()))
+    holed = some[1].truth_H.copy()
+    holed[3] = np.nan
+    some[1] = replace(some[1], truth_H=holed)
+    fit = _fit(some).find(0, LOGIC)
+    assert some[0].view.window_id not in fit.held_out
+    assert np.isfinite(fit.held_out[some[1].view.window_id]).all()
+    assert np.isfinite(fit.weights_EH).all()
+
+    empty = [replace(e, view=replace(e.view, candidate_ids=())) for e in examples]
+    assert not _fit(empty).find(0, LOGIC).weights_EH.any()
+
+
+def test_parts_of_train_follow_each_other_in_time(examples) -> None:
+    fold_N = _fit(examples)._fold_N
+    assert sorted(set(fold_N)) == list(range(FOLDS))
+    assert (np.diff(fold_N) >= 0).all()
+    origins = [e.view.origin_utc for e in examples]
+    assert all(
+        a == b
+        for (a, o), (b, p) in zip(
+            zip(fold_N, origins, strict=True),
+            zip(fold_N[1:], origins[1:], strict=False),
+            strict=False,
+        )
+        if o == p
+    )

@@ -1,0 +1,120 @@
+"""The control: planted news is found and read, and nothing where there is nothing."""
+
+import json
+import logging
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.forecast import forecaster
+from compevo_core.paper.control import (
+    ControlPlan,
+    compare_topics,
+    read_rewritings,
+    run_control,
+    write_control,
+)
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
+from compevo_core.training import trainer
+from compevo_core.training.round_record import RoundRecord
+from tests.support.planted import base_windows, planted_world, search, sentence_encoder
+from tests.support.tiny_run import Killed, read_hash, read_records
+
+LOG = logging.getLogger(__name__)
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
+    """Two worlds, one without any effect, and every arm."""
+    out = tmp_path_factory.mktemp("control")
+    plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (trainer, forecaster):
+            patch.setattr(module, "load_encoder", lambda _: sentence_encoder())
+        return out, *run_control(base_windows(), sentence_encoder(), plan, out, LOG)
+
+
+def _find(rows: pl.DataFrame, effect: float, arm: str) -> dict[str, float]:
+    return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
+
+
+def test_evolved_logics_name_what_acts_and_read_it(control) -> None:
+    _, rows, rounds = control
+    evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
+    prior = _find(rows, 3.0, "prior")
+    assert evolved["slope"] > 0.8 * oracle["slope"] > 0.3
+    assert evolved["recovered_low"] > 0.2
+    assert evolved["mae"] < 0.8 * prior["mae"]
+    assert evolved["precision"] >= 0.5
+    assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
+    named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
+    assert named["recall"][0] == 0.0 < named["recall"][-1]
+
+
+def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control) -> None:
+    _, rows, _ = control
+    for arm in ("no-news", "swapped-news"):
+        row = _find(rows, 3.0, arm)
+        assert abs(row["slope"]) < 0.15
+        assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
+
+
+def test_where_news_mean_nothing_the_prior_is_kept(control) -> None:
+    _, rows, _ = control
+    prior = _find(rows, 0.0, "prior")["mae"]
+    for arm in ("evolved", "seed-logics", "all-articles"):
+        row = _find(rows, 0.0, arm)
+        assert row["slope"] is None and row["recovered"] is None
+        assert row["mae"] == pytest.approx(prior, rel=0.05)
+
+
+def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path) -> None:
+    out, rows, rounds = control
+    sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
+    plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
+    again, _ = run_control(base_windows(), sentence_encoder(), plan, out, LOG)
+    assert again.equals(rows)
+    assert sealed == {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
+
+    paths = write_control(tmp_path, "electricity", rows, rounds)
+    schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
+    for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
+        assert pl.read_csv(path, schema_overrides=schema).equals(frame)
+
+
+def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
+    out, _, _ = control
+    run = out / "effect-3-seed-0" / "evolved"
+    rows = read_rewritings(run, ("power outages", "rooftop solar"))
+    assert [row["rewriting"] for row in rows] == [0, 1, 2, 3]  # 6 rounds, every other rewrites
+    assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
+
+
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(trainer, "load_encoder", lambda _: sentence_encoder())
+    world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
+    data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 1:
+            raise Killed
+
+    trainer.train(*data, whole)
+    with pytest.raises(Killed):
+        trainer.train(*data, stopped, on_round=stop)
+    trainer.train(*data, stopped)
+    assert read_records(stopped) == read_records(whole)
+    assert read_hash(stopped) == read_hash(whole)
+    # Three logics are remembered beside the played one and the eight new ones.
+    state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
+    assert [len(records) for records in state["records"].values()] > [9, 9, 9]
+
+
+def test_precision_and_recall_are_means_over_agents() -> None:
+    logics = [
+        "Track news about power outages and fuel prices in any region, at night, as a sign of x.",
+        "Track news about rooftop solar and power outages in any region, at night, as a sign of x.",
+        "no slots at all",
+    ]
+    assert compare_topics(logics, ("power outages", "rooftop solar")) == (0.5, 0.5)

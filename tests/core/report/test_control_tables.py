@@ -1,0 +1,87 @@
+"""The control as a sentence, a table and a picture."""
+
+from typing import Any
+
+from compevo_core.paper.planted_news import CONTROL_SCHEMA
+from compevo_core.report.control_tables import (
+    NO_ROWS,
+    control_table,
+    format_control,
+    judge_control,
+    show_control,
+)
+
+SLOPES = {"seed-logics": 0.1, "evolved": 0.5, "oracle-logics": 0.6, "swapped-news": 0.0}
+
+
+def _make_rows() -> list[dict[str, Any]]:
+    rows = []
+    for effect in (0.0, 2.0):
+        for seed in (0, 1):
+            for arm, slope in {"prior": 0.0, **SLOPES}.items():
+                found = {
+                    "recovered": slope + 0.1,
+                    "recovered_low": slope,
+                    "recovered_high": slope + 0.2,
+                    "slope": slope + 0.2 * seed,
+                }
+                rows.append(
+                    dict.fromkeys(CONTROL_SCHEMA)
+                    | {"dataset": "electricity", "effect": effect, "seed": seed, "arm": arm}
+                    | {"mae": 100.0 - 10 * seed, "unit": "MW", "precision": 0.75, "recall": 0.5}
+                    | (found if effect else {})
+                )
+    return rows
+
+
+ROUNDS = [
+    {"dataset": "electricity", "effect": 2.0, "seed": seed, "rewriting": number}
+    | {"precision": number / 2, "recall": number / 4, "news_gain": None}
+    for seed in (0, 1)
+    for number in (0, 1, 2)
+]
+
+
+def test_the_verdict_compares_means_over_seeds_with_the_right_logics_and_the_seeds() -> None:
+    assert judge_control(_make_rows()) == (
+        "At effect 2 the evolved logics hold 0.60 of it, where logics that name the acting topics "
+        "hold 0.70 and seed logics 0.20; 75.0 % of the topics that they name act."
+    )
+
+
+def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing() -> None:
+    table = control_table(_make_rows())
+    cells = {(row[0], row[1]): row for row in table.rows}
+    assert len(cells) == 2 * 5
+    line = cells["2", "evolved logics"]
+    assert line[2:] == (
+        "2",
+        "95.00",
+        "60.0 % (50.0 % to 70.0 %)",
+        "0.60 ± 0.14",
+        "75.0 %",
+        "50.0 %",
+    ) or (
+        list(line[2:])
+        == ["2", "95.00", "60.0 % (50.0 % to 70.0 %)", "0.60 ± 0.14", "75.0 %", "50.0 %"]
+    )
+    assert list(cells["0", "evolved logics"][4:6]) == ["n/a", "n/a"]
+    assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 4
+
+
+def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share() -> None:
+    dose, named = show_control(_make_rows(), ROUNDS).plots
+    lines = {line.get_label(): list(line.get_ydata()) for line in dose.figure.axes[0].lines}
+    assert lines["evolved logics"] == [0.6]
+    assert "all articles, no choice" not in lines
+    shares = {line.get_label(): list(line.get_ydata()) for line in named.figure.axes[0].lines}
+    assert shares == {
+        "precision, effect 2": [0.0, 0.5, 1.0],
+        "recall, effect 2": [0.0, 0.25, 0.5],
+    }
+
+
+def test_documents_get_verdict_table_and_pictures_or_the_command() -> None:
+    text = format_control(_make_rows(), ROUNDS)
+    assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
+    assert format_control([], []) == NO_ROWS

@@ -1,0 +1,62 @@
+"""Small worlds with planted news, and a search for evidence that takes seconds on no model."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder, load_encoder
+from compevo_core.paper.planted_news import PlantedNews, PlantedWorld, plant_news
+from tests.support.population import tiny, windows
+
+SEARCH: Mapping[str, Any] = {
+    "forecast__prior": "calendar-ridge",
+    "forecast__logic_in_prompt": False,
+    "news__encoder": PACKAGED_ENCODER,
+    "news__top_k": 1,
+    "news__form": "token",
+    "news__dropout": 0.3,
+    "news__other_logics": 0.4,
+    "news__linear": True,
+    "evolution__form": "slots",
+    "evolution__writer": "flat",
+    "grpo__enabled": False,
+    "grpo__group_size": 8,
+    "grpo__carry": "record",
+    "grpo__reward_windows": 32,
+    "run__rounds": 6,
+    "evolution__every": 2,
+    "run__validate_every": 0,
+    "run__fixed_logics": 0,
+    "run__batch_size": 8,
+    "run__micro_batch_size": 8,
+}
+"""Settings of a search on the random backbone, which reads by the ridge alone."""
+
+
+def search(**changes: Any) -> RunConfig:
+    """Return the settings of the search, some of them changed."""
+    return tiny(**{**SEARCH, **changes})
+
+
+@cache
+def base_windows() -> WindowSet:
+    """Windows of two regions: 120 days to train on, 15 to validate, 30 to test."""
+    splits = (("train", 120, 0), ("val", 15, 130), ("test", 30, 160))
+    parts = [
+        window for name, days, first in splits for window in windows(name, days, first_day=first)
+    ]
+    return WindowSet(parts, dataset="electricity")
+
+
+@cache
+def sentence_encoder() -> Encoder:
+    """The packaged encoder, loaded once: hashed words do not know what a logic is about."""
+    return load_encoder(PACKAGED_ENCODER)
+
+
+@cache
+def planted_world(effect: float = 3.0, **changes: Any) -> PlantedWorld:
+    """Return a world whose power outages and rooftop solar act."""
+    return plant_news(base_windows(), PlantedNews(effect=effect, **changes), sentence_encoder())
