@@ -21,7 +21,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.evaluation.scopes import Scope, read_forecasts
+from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts
 
 BOOTSTRAP_SEED = 0
 LEVEL = 0.95
@@ -91,10 +91,14 @@ PAIRED_TEST_SCHEMA = {
     "interval_high": pl.Float64(),
     "seeds_a": pl.Int64(),
     "seeds_b": pl.Int64(),
+    "seeds": pl.String(),
+    "sd_between_seeds": pl.Float64(),
     "budget": pl.String(),
 }
 """Columns of a comparison: the fields of :class:`PairedComparison`, how many trainings each side is
-the mean of, and the budget where both sides had the same one by name."""
+the mean of, which seeds both sides had ("0 1 2"; null where two methods share none), the standard
+deviation of the error between the trainings of the method that all others are compared with (null
+with one), and the budget where both sides had the same one by name."""
 
 
 def rank_budget(name: str | None) -> int:
@@ -201,7 +205,7 @@ def compare_pairs(
 
 
 def compare_with_opponents(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], method: str
+    scope: Scope, forecasts: SeedForecasts, method: str
 ) -> list[dict[str, Any]]:
     """Test, window by window, whether a method's errors differ from the errors of each other one.
 
@@ -210,17 +214,36 @@ def compare_with_opponents(
     records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
     others = [name for name in forecasts if name != method]
-    return _compare(scope, forecasts, [(method, name) for name in others])
+    return _compare(scope, forecasts, [(method, name) for name in others], method)
 
 
 def compare_with_reference(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
+    scope: Scope,
+    forecasts: SeedForecasts,
+    reference: str,
+    seeds: Mapping[str, Sequence[int]],
 ) -> list[dict[str, Any]]:
-    """Test each method against a reference, if there is one: sides are exchanged."""
+    """Test each variant against a reference, if there is one: sides are exchanged.
+
+    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
+    means over different seeds would differ without any change.
+
+    Raises:
+        DataError: a variant has other seeds than the reference.
+    """
     if reference not in forecasts:
         return []
-    others = [name for name in forecasts if name != reference]
-    return _compare(scope, forecasts, [(name, reference) for name in others])
+    expected = sorted(seeds[reference])
+    for name in forecasts:
+        if sorted(seeds[name]) != expected:
+            raise DataError(
+                f"{scope.subset}: {name} has the seeds {sorted(seeds[name])} and {reference} has "
+                f"{expected}: train and score both under the same seeds"
+            )
+
+    pairs = [(name, reference) for name in forecasts if name != reference]
+    names = " ".join(map(str, expected))
+    return _compare(scope, forecasts, pairs, reference, seeds=names)
 
 
 def pair_stored(
@@ -275,15 +298,22 @@ def _average_by_block(errors_N: FloatArray, blocks: Sequence[int]) -> FloatArray
 
 def _compare(
     scope: Scope,
-    forecasts: Mapping[str, Sequence[FloatArray]],
+    forecasts: SeedForecasts,
     pairs: Sequence[tuple[str, str]],
+    reference: str,
+    *,
+    seeds: str | None = None,
 ) -> list[dict[str, Any]]:
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
-    errors = {
-        name: np.mean([measure_window_errors(truth_NH, seed_NH) for seed_NH in seeds], axis=0)
-        for name, seeds in forecasts.items()
+    errors_SN = {
+        name: np.array([measure_window_errors(truth_NH, seed_NH) for seed_NH in of_seeds])
+        for name, of_seeds in forecasts.items()
     }
+    errors = {name: of_seeds.mean(axis=0) for name, of_seeds in errors_SN.items()}
+    spread = None
+    if len(errors_SN[reference]) > 1:
+        spread = float(np.nanmean(errors_SN[reference], axis=1).std(ddof=1))
     return [
         {
             "dataset": scope.windows.dataset,
@@ -293,6 +323,8 @@ def _compare(
             **asdict(compare_pairs(errors[name_a], errors[name_b], views)),
             "seeds_a": len(forecasts[name_a]),
             "seeds_b": len(forecasts[name_b]),
+            "seeds": seeds,
+            "sd_between_seeds": spread,
             "budget": None,
         }
         for name_a, name_b in pairs

@@ -129,12 +129,15 @@ _KINDS = {
     "lud": LUD_COLUMNS,
     "audit": AUDIT_COLUMNS,
 }
-# A detail may look like a number or a boolean, so nothing is inferred of a check.
-_CHECK_TYPES = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
+# A detail or a single seed may look like a number, so nothing is inferred of these.
+_TYPES = {"check": pl.String(), "passed": pl.Boolean()} | dict.fromkeys(
+    ("detail", "seeds"), pl.String()
+)
 # What a file of paired tests lacks is shown as missing.
 ADDED_PAIRED_COLUMNS = (
     *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
-    *("interval_low", "interval_high", "seeds_a", "seeds_b", "budget"),
+    *("interval_low", "interval_high", "seeds_a", "seeds_b", "seeds", "sd_between_seeds"),
+    "budget",
 )
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -337,7 +340,7 @@ def read_run(path: Path) -> TrainingRun:
 
 def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
-    rows = pl.read_csv(path, schema_overrides=_CHECK_TYPES, infer_schema_length=None)
+    rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
 
 
