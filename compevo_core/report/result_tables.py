@@ -40,8 +40,10 @@ from compevo_core.report.wording import (
     MISSING,
     NAIVE,
     format_column,
+    format_difference,
     format_interval,
     format_number,
+    format_p,
     format_percent,
     join_items,
     method_name,
@@ -73,16 +75,22 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "Data": lambda test: scope_name(test["dataset"], test["subset"]),
     "Windows": lambda test: format_number(test["n"]),
     "Blocks of days": lambda test: format_number(test["n_blocks"]),
-    "Mean difference": lambda test: format_number(test["mean_difference"]),
-    "95 % interval": format_interval,
-    "p, two-sided": lambda test: (
-        format_number(test["p_two_sided"])
-        # Without a test there is no better side.
-        + _SIDES.get(None if test["p_two_sided"] is None else test["rank_sign"], "")
-    ),
-    "p, one-sided": lambda test: format_number(test["p_value"]),
+    "Mean difference": format_difference,
+    # Nothing but the interval says which side is better.
+    "95 % interval": lambda test: format_interval(test) + _name_side(test),
+    "p, two-sided": format_p,
+    "p, one-sided": lambda test: format_p(test, "p_value"),
 }
-_SIDES: dict[int | None, str] = {-1: " (better)", 1: " (worse)"}
+
+
+def _name_side(test: Row) -> str:
+    low, high = test["interval_low"], test["interval_high"]
+    if low is None or low <= 0 <= high:
+        return ""
+    return " (better)" if high < 0 else " (worse)"
+
+
+_LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 
 
 def identity_table(rows: pl.DataFrame) -> Table:
@@ -125,13 +133,19 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None
+    # Rows from before a column was written would fill it with nothing.
+    cells = {**_PAIRED, "Seeds": lambda test: test["seeds"] or MISSING}
+    unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
+    known = {name: cell for name, cell in cells.items() if name not in unknown}
     return replace(
-        paired_table(chosen),
+        tabulate(chosen, known, **_LAYOUT),
         caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
         notes=(
             "Difference: the variant's error minus the full method's, by window, each the mean "
-            "over its seeds; below zero the variant is better. The interval resamples whole days; "
-            "it does not include the variation between seeds.",
+            "over the same seeds; below zero the variant erred less. The interval resamples whole "
+            "days. It lacks the variation between trainings: SD, of the full method, unknown with "
+            "one seed.",
+            *([f"Unknown here: {join_items(unknown)}."] if unknown else []),
         ),
     )
 
@@ -141,16 +155,16 @@ def paired_table(tests: Sequence[Row]) -> Table:
     return tabulate(
         tests,
         _PAIRED,
+        **_LAYOUT,
         caption="Paired comparisons by window",
-        text_columns=(0, 1, 2),
-        wrap_columns=(6, 7),
         notes=(
             "Difference: the first method's error minus the other's, mean over windows, in the "
-            "unit of the series; below zero the first is better. The interval resamples blocks of "
-            "days.",
-            "p: Wilcoxon's signed-rank test on means of blocks, two-sided with the better side, "
-            "and the paper's one-sided test that the first method's error is smaller. Without a "
-            "number of blocks it was computed on single windows and is too small.",
+            "unit of the series; below zero the first erred less. The interval resamples blocks of "
+            "days, and says which is better. It lacks the variation between trainings: SD, of the "
+            "first method, unknown with one.",
+            "p: Wilcoxon's signed-rank test on means of blocks, two-sided, and the paper's "
+            f"one-sided test that the first method's error is smaller. {MISSING}: too few blocks, "
+            "or none known and the test was of single windows.",
         ),
     )
 

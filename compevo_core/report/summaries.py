@@ -69,8 +69,8 @@ TOO_FEW_DAYS = (
 SENTENCES = {
     "equal": "Equals {name}: {errors}.",
     "unclear": "Not significantly different from {name}: {errors}; {bound}.",
-    "lower": "Its error is {percent} lower than the error of {name}: {errors}.",
-    "higher": "Its error is {percent} higher than the error of {name}: {errors}.",
+    "lower": "By means alone, its error is {percent} lower than the error of {name}: {errors}.",
+    "higher": "By means alone, its error is {percent} higher than the error of {name}: {errors}.",
     "better": "Beats {name} by {percent}: {errors}.",
     "worse": "Does not beat {name}; it is {percent} worse: {errors}.",
 }
@@ -107,9 +107,10 @@ class Rival(NamedTuple):
         if self.test is None:
             return "lower" if self.difference < 0 else "higher"
         low, high = self.test["interval_low"], self.test["interval_high"]
-        if low is None or low <= 0 <= high:
+        # A mean over points may lie on the other side than the interval's mean over windows.
+        if low is None or (low if self.difference > 0 else -high) <= 0:
             return "unclear"
-        return "better" if self.difference < 0 else "worse"
+        return "better" if high < 0 else "worse"
 
     @property
     def sentence(self) -> str:
@@ -226,6 +227,9 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
     )
     if not rivals:
         return f"{error}; no other method was scored here."
+
+    if population["seeds"] == 1:
+        error += " (one training; how trainings vary is unknown)"
 
     # Ties do not count as wins, and neither do errors of the population's own parts.
     others = [rival for rival in rivals if rival.row["method"] not in _PARTS]

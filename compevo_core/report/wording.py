@@ -129,6 +129,17 @@ def format_interval(test: Mapping[str, Any]) -> str:
     return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
 
 
+def format_difference(test: Mapping[str, Any]) -> str:
+    """Format a comparison's mean difference, and the deviation between trainings where known."""
+    difference, spread = test["mean_difference"], test["sd_between_seeds"]
+    return format_number(difference) + (f" (SD {format_number(spread)})" if spread else "")
+
+
+def format_p(test: Mapping[str, Any], name: str = "p_two_sided") -> str:
+    """Format a p value; "n/a" without a number of blocks, where it counted single windows."""
+    return MISSING if test["n_blocks"] is None else format_number(test[name])
+
+
 def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
     """Format the values of one metric with equal decimals, so that a column can be compared.
 
