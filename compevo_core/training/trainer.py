@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.backbone import Backbone, load_backbone
@@ -33,6 +34,7 @@ from compevo_core.training.calibration import (
     CalibrationReport,
     ValidationErrors,
     calibrate,
+    forecast_corrections,
     measure_validation,
     restart_levels,
 )
@@ -145,6 +147,10 @@ def train(
 
         if config.run.refit:
             calibration, experience = loop.model.calibration, loop.model.experience
+            corrections = {}
+            if calibration.level_rule.form != "none":
+                unseen = data.calibration_examples
+                corrections = forecast_corrections(loop.model, loop.executor, state.logics, unseen)
             del loop  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             no_val = WindowSet([], dataset=joined.dataset)
@@ -155,8 +161,7 @@ def train(
             if report is not None:
                 # The forecasts of validation are the last that were made without having seen it.
                 loop.model.experience = experience
-                measured = {example.view.window_id for example in data.calibration_examples}
-                _copy_choices(loop, state, calibration, measured)
+                _copy_choices(loop, calibration, corrections)
 
         summary = {
             "chosen_round": chosen_round,
@@ -422,17 +427,16 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
 
 
 def _copy_choices(
-    loop: TrainingLoop, state: RoundState, first: ErrorCalibration, measured: Container[str]
+    loop: TrainingLoop, first: ErrorCalibration, corrections: Mapping[str, FloatArray]
 ) -> None:
     """Give a second training the calibration of the first, with new levels on the same windows.
 
-    The levels of the first one are the errors of priors that had not seen validation.
+    ``corrections`` are those that the first training made of validation, without having seen it.
     """
     tensors = first.state_dict()
     for name in _REFIT_CALIBRATION:
         getattr(loop.model.calibration, name).copy_(tensors[name])
-    examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
-    restart_levels(loop.model, loop.executor, state.logics, examples)
+    restart_levels(loop.model, loop.executor, loop.data.train_examples, corrections)
 
 
 def _seal(

@@ -101,9 +101,11 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
         run__validate_every=1,
         run__refit=True,
         calibration__blend=True,
+        calibration__known_errors="mean",
         optim__forecast_lr=1e-2,
     )
     assert summary["refit"] is True
+    assert summary["calibration"]["known_errors"] == "mean"
     assert summary["train_windows"] == 8  # four of them are validation's
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
     assert manifest["refit"] is True
