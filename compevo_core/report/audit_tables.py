@@ -73,7 +73,8 @@ def _judge(none: Row, swapped: Row) -> str:
     if is_better[0]:
         return "The gain is not from this day's news: news of another day helps as much."
     if none["interval_low"] > 0:
-        return "No: with news the forecast is worse than without."
+        share = format_percent(none["difference"] / none["mae"])
+        return f"No gain: the error is {share} higher with news than without, by this one model."
     return "No measurable gain: the confidence interval includes zero."
 
 

@@ -92,7 +92,7 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
     assert judge_news(audit(windows, forecast_with_help).to_dicts()).startswith("Yes")
 
 
-@pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No: with news")])
+@pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No gain: the error is")])
 def test_news_that_does_nothing_or_harm_is_said_to(harm, verdict):
     def forecast(scope: Scope) -> FloatArray:
         errs = [1.0 + harm * bool(view.candidate_ids) for view in scope.windows.views()]
