@@ -136,6 +136,19 @@ def test_the_probe_learns_what_an_article_says_and_stands_on_its_base_without_on
     assert np.array_equal(probe.predict(silent), probe.base.predict(silent))
 
 
+def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen(monkeypatch):
+    learnt = []
+
+    def record(probe: NewsProbe, train: WindowSet, base_NH: FloatArray, penalty: float):
+        seen_NH = probe.base.predict(train.views())
+        learnt.append([np.abs(it - train.truth()).mean() for it in (base_NH, seen_NH)])
+        return {}
+
+    monkeypatch.setattr(NewsProbe, "_fit_weights", record)
+    NewsProbe.fit(make_windows("train", 40), make_windows("val", 5, first_day=60), news_pool())
+    assert all(out_of_sample > 1.01 * in_sample for out_of_sample, in_sample in learnt)
+
+
 def test_a_probe_without_news_is_refused():
     train, val = (
         make_windows("train", 40, news=False),

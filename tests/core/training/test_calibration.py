@@ -1,5 +1,7 @@
 """Blend, levels, guard: what is fitted on validation."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,19 @@ def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
     assert report.prior_mae == pytest.approx(mean_error(np.zeros((40, 48)), examples), rel=1e-6)
     if guard == "prior":
         assert not population.aggregate(examples).any()
+
+
+def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first() -> None:
+    class Population(MadeUpPopulation):
+        def base_forecasts(self, examples: Sequence[ForecastExample]) -> torch.Tensor:
+            return super().base_forecasts(examples) + torch.tensor([3.0, 1.0])[:, None, None]
+
+    examples = make_examples(20, noise=0.0)
+    population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
+    report = _calibrate(population, examples)
+    assert (report.guard, report.prior_mae) == ("prior", 1.0)
+    assert int(population.calibration.best_prior) == 1
+    assert np.allclose(population.aggregate(examples), 1.0)
 
 
 def test_raw_and_prior_errors_are_those_before_calibration() -> None:
