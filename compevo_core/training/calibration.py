@@ -303,7 +303,12 @@ def forecast_corrections(
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
 ) -> dict[str, FloatArray]:
-    """Return what all agents add to their bases, (A, H) by window, in the window's unit."""
+    """Return what all agents add to their bases, (A, H) by window, in the window's unit.
+
+    Of no window where the calibration has no level.
+    """
+    if model.calibration.level_rule.form == "none":
+        return {}
     forecasts = forecast_examples(model, executor, logics, examples)
     added_ABH = forecasts.values_ABH - forecasts.base_ABH
     return {
@@ -324,11 +329,10 @@ def restart_levels(
     validation in sample, with errors that are too small; the first training's levels hold drift
     that the second one's priors have learnt. So an error is of the second training's out-of-fold
     prior, which the examples hold, with the ``corrections`` of the first training's agents
-    (:func:`forecast_corrections`); windows without one are left out.
+    (:func:`forecast_corrections`).
     """
     examples = [example for example in examples if example.view.window_id in corrections]
-    rule = model.calibration.level_rule
-    if rule.form == "none" or not examples:
+    if not examples:
         return
 
     gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
@@ -340,7 +344,7 @@ def restart_levels(
     local_AH = model.calibration.blend_AH
     blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
-    _remember(model, rule, known)
+    _remember(model, model.calibration.level_rule, known)
 
 
 def _select_rule(

@@ -14,13 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.strategy import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.backbone import Backbone, load_backbone
@@ -147,10 +145,9 @@ def train(
 
         if config.run.refit:
             calibration, experience = loop.model.calibration, loop.model.experience
-            corrections = {}
-            if calibration.level_rule.form != "none":
-                unseen = data.calibration_examples
-                corrections = forecast_corrections(loop.model, loop.executor, state.logics, unseen)
+            corrections = forecast_corrections(
+                loop.model, loop.executor, state.logics, data.calibration_examples
+            )
             del loop  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             no_val = WindowSet([], dataset=joined.dataset)
@@ -161,7 +158,10 @@ def train(
             if report is not None:
                 # The forecasts of validation are the last that were made without having seen it.
                 loop.model.experience = experience
-                _copy_choices(loop, calibration, corrections)
+                for name in _REFIT_CALIBRATION:
+                    getattr(loop.model.calibration, name).copy_(getattr(calibration, name))
+                train_examples = loop.data.train_examples
+                restart_levels(loop.model, loop.executor, train_examples, corrections)
 
         summary = {
             "chosen_round": chosen_round,
@@ -424,19 +424,6 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
     return report
-
-
-def _copy_choices(
-    loop: TrainingLoop, first: ErrorCalibration, corrections: Mapping[str, FloatArray]
-) -> None:
-    """Give a second training the calibration of the first, with new levels on the same windows.
-
-    ``corrections`` are those that the first training made of validation, without having seen it.
-    """
-    tensors = first.state_dict()
-    for name in _REFIT_CALIBRATION:
-        getattr(loop.model.calibration, name).copy_(tensors[name])
-    restart_levels(loop.model, loop.executor, loop.data.train_examples, corrections)
 
 
 def _seal(

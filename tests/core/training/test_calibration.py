@@ -205,8 +205,8 @@ def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows(
     again = MadeUpPopulation([lambda day, residual_H: residual_H])
     for population, spread in ((first, 2.0), (again, 4.0)):
         population.scaler = Scaler(mean={}, std=dict.fromkeys(SERIES, spread))
+        population.calibration.start_levels(LevelRule("mean", 90.0))
     again.calibration.blend_AH.fill_(0.5)
-    again.calibration.start_levels(LevelRule("mean", 90.0))
 
     examples = make_examples(20, drift=1.0, noise=0.0)
     corrections = forecast_corrections(first, first, [""], examples)
