@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from statistics import stdev
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,8 +193,10 @@ def compare_pairs(
     if compared.n_blocks < FEWEST_BLOCKS:
         return compared
 
+    _, codes = np.unique(blocks, return_inverse=True)
     means_a, means_b = (
-        _average_by_block(errors_N[is_known_N], blocks) for errors_N in (errors_a_N, errors_b_N)
+        np.bincount(codes, errors_N[is_known_N]) / np.bincount(codes)
+        for errors_N in (errors_a_N, errors_b_N)
     )
     low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), blocks)
     return replace(
@@ -218,10 +221,7 @@ def compare_with_opponents(
 
 
 def compare_with_reference(
-    scope: Scope,
-    forecasts: SeedForecasts,
-    reference: str,
-    seeds: Mapping[str, Sequence[int]],
+    scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
 ) -> list[dict[str, Any]]:
     """Test each variant against a reference, if there is one: sides are exchanged.
 
@@ -242,8 +242,8 @@ def compare_with_reference(
             )
 
     pairs = [(name, reference) for name in forecasts if name != reference]
-    names = " ".join(map(str, expected))
-    return _compare(scope, forecasts, pairs, reference, seeds=names)
+    names = {"seeds": " ".join(map(str, expected))}
+    return [record | names for record in _compare(scope, forecasts, pairs, reference)]
 
 
 def pair_stored(
@@ -289,20 +289,8 @@ def pair_stored(
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 
-def _average_by_block(errors_N: FloatArray, blocks: Sequence[int]) -> FloatArray:
-    members: dict[int, list[int]] = {}
-    for number, block in enumerate(blocks):
-        members.setdefault(block, []).append(number)
-    return np.array([errors_N[numbers].mean() for numbers in members.values()])
-
-
 def _compare(
-    scope: Scope,
-    forecasts: SeedForecasts,
-    pairs: Sequence[tuple[str, str]],
-    reference: str,
-    *,
-    seeds: str | None = None,
+    scope: Scope, forecasts: SeedForecasts, pairs: Sequence[tuple[str, str]], reference: str
 ) -> list[dict[str, Any]]:
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
@@ -311,9 +299,7 @@ def _compare(
         for name, of_seeds in forecasts.items()
     }
     errors = {name: of_seeds.mean(axis=0) for name, of_seeds in errors_SN.items()}
-    spread = None
-    if len(errors_SN[reference]) > 1:
-        spread = float(np.nanmean(errors_SN[reference], axis=1).std(ddof=1))
+    by_training = [float(np.nanmean(errors_N)) for errors_N in errors_SN[reference]]
     return [
         {
             "dataset": scope.windows.dataset,
@@ -323,8 +309,8 @@ def _compare(
             **asdict(compare_pairs(errors[name_a], errors[name_b], views)),
             "seeds_a": len(forecasts[name_a]),
             "seeds_b": len(forecasts[name_b]),
-            "seeds": seeds,
-            "sd_between_seeds": spread,
+            "seeds": None,
+            "sd_between_seeds": stdev(by_training) if len(by_training) > 1 else None,
             "budget": None,
         }
         for name_a, name_b in pairs

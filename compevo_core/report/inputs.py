@@ -19,6 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
@@ -132,12 +133,6 @@ _KINDS = {
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"check": pl.String(), "passed": pl.Boolean()} | dict.fromkeys(
     ("detail", "seeds"), pl.String()
-)
-# What a file of paired tests lacks is shown as missing.
-ADDED_PAIRED_COLUMNS = (
-    *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
-    *("interval_low", "interval_high", "seeds_a", "seeds_b", "seeds", "sd_between_seeds"),
-    "budget",
 )
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -288,7 +283,8 @@ def read_inputs(
             logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
-    paired = [dict.fromkeys(ADDED_PAIRED_COLUMNS) | test for test in tables["paired"]]
+    # What a file of paired tests lacks is shown as missing.
+    paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables["paired"]]
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]

@@ -39,6 +39,7 @@ from compevo_core.report.wording import (
     AGENT,
     MISSING,
     NAIVE,
+    find_side,
     format_column,
     format_difference,
     format_interval,
@@ -69,6 +70,7 @@ _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Trained on": lambda row: "train and validation" if row["refit"] else "train",
     "Data kind": lambda row: "synthetic" if row["synthetic"] else "real",
 }
+_SIDES = {-1: " (better)", 0: "", 1: " (worse)"}
 _PAIRED: dict[str, Callable[[Row], str]] = {
     "Method": lambda test: method_name(test["method_a"]),
     "Against": lambda test: method_name(test["method_b"]),
@@ -77,19 +79,16 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "Blocks of days": lambda test: format_number(test["n_blocks"]),
     "Mean difference": format_difference,
     # Nothing but the interval says which side is better.
-    "95 % interval": lambda test: format_interval(test) + _name_side(test),
+    "95 % interval": lambda test: format_interval(test) + _SIDES[find_side(test)],
     "p, two-sided": format_p,
     "p, one-sided": lambda test: format_p(test, "p_value"),
 }
 
 
-def _name_side(test: Row) -> str:
-    low, high = test["interval_low"], test["interval_high"]
-    if low is None or low <= 0 <= high:
-        return ""
-    return " (better)" if high < 0 else " (worse)"
-
-
+_INTERVAL = (
+    "The interval resamples blocks of days, and says which is better. It lacks the variation "
+    "between trainings, which one training leaves unknown; SD is of"
+)
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 
 
@@ -134,7 +133,7 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     if not chosen:
         return None
     # Rows from before a column was written would fill it with nothing.
-    cells = {**_PAIRED, "Seeds": lambda test: test["seeds"] or MISSING}
+    cells = _PAIRED | {"Seeds": lambda test: test["seeds"] or MISSING}
     unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
     known = {name: cell for name, cell in cells.items() if name not in unknown}
     return replace(
@@ -142,9 +141,7 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
         caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
         notes=(
             "Difference: the variant's error minus the full method's, by window, each the mean "
-            "over the same seeds; below zero the variant erred less. The interval resamples whole "
-            "days. It lacks the variation between trainings: SD, of the full method, unknown with "
-            "one seed.",
+            f"over the same seeds; below zero the variant erred less. {_INTERVAL} the full method.",
             *([f"Unknown here: {join_items(unknown)}."] if unknown else []),
         ),
     )
@@ -159,9 +156,7 @@ def paired_table(tests: Sequence[Row]) -> Table:
         caption="Paired comparisons by window",
         notes=(
             "Difference: the first method's error minus the other's, mean over windows, in the "
-            "unit of the series; below zero the first erred less. The interval resamples blocks of "
-            "days, and says which is better. It lacks the variation between trainings: SD, of the "
-            "first method, unknown with one.",
+            f"unit of the series; below zero the first erred less. {_INTERVAL} the first method.",
             "p: Wilcoxon's signed-rank test on means of blocks, two-sided, and the paper's "
             f"one-sided test that the first method's error is smaller. {MISSING}: too few blocks, "
             "or none known and the test was of single windows.",

@@ -20,7 +20,13 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import Row
-from compevo_core.report.wording import format_with_unit, method_name, scope_name, shorten_hash
+from compevo_core.report.wording import (
+    find_side,
+    format_with_unit,
+    method_name,
+    scope_name,
+    shorten_hash,
+)
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
@@ -106,11 +112,10 @@ class Rival(NamedTuple):
             return "equal"
         if self.test is None:
             return "lower" if self.difference < 0 else "higher"
-        low, high = self.test["interval_low"], self.test["interval_high"]
-        # A mean over points may lie on the other side than the interval's mean over windows.
-        if low is None or (low if self.difference > 0 else -high) <= 0:
+        # A mean over points may lie on the other side than the interval of means over windows.
+        if find_side(self.test) * self.difference <= 0:
             return "unclear"
-        return "better" if high < 0 else "worse"
+        return "better" if self.difference < 0 else "worse"
 
     @property
     def sentence(self) -> str:
@@ -257,7 +262,7 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
     (test,) = tests
     if test["interval_low"] is None:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
-    if test["interval_high"] < 0:
+    if find_side(test) < 0:
         return IMPROVES_ON_PRIOR
     return NOT_SIGNIFICANT.format(bounds=_format_bounds(test, unit))
 

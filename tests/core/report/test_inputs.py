@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import ForecastPanel, read_panels, write_panels
 from compevo_core.report.inputs import read_inputs, read_run
 from tests.support.report_samples import (
@@ -81,7 +82,6 @@ def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path
         ("hash unchanged", True, ""),
         ("no 2026 in training", False, "one window"),
     ]
-    missing = dict.fromkeys(("seeds_a", "seeds_b", "budget"))
-    assert list(inputs.paired) == [test | missing | {"seeds": "0"}]
+    assert list(inputs.paired) == [dict.fromkeys(PAIRED_TEST_SCHEMA) | test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]
     assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
