@@ -131,9 +131,7 @@ _KINDS = {
     "audit": AUDIT_COLUMNS,
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
-_TYPES = {"check": pl.String(), "passed": pl.Boolean()} | dict.fromkeys(
-    ("detail", "seeds"), pl.String()
-)
+_TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
 
 Settings = Mapping[str, Mapping[str, Any]]
 

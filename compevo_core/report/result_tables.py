@@ -6,7 +6,6 @@ sentences about who won (``report.summaries``), the tests themselves (``evaluati
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -136,8 +135,10 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     cells = _PAIRED | {"Seeds": lambda test: test["seeds"] or MISSING}
     unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
     known = {name: cell for name, cell in cells.items() if name not in unknown}
-    return replace(
-        tabulate(chosen, known, **_LAYOUT),
+    return tabulate(
+        chosen,
+        known,
+        **_LAYOUT,
         caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
         notes=(
             "Difference: the variant's error minus the full method's, by window, each the mean "
