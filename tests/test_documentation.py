@@ -142,6 +142,13 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     assert names["forecast_NH"].shape == (4, 48)
 
 
+def test_committed_pairs_of_a_change_and_its_reference_have_equal_seeds():
+    for kind in ("ablation", "experiment"):
+        paths = sorted((REPO / "results").glob(f"paired-{kind}-*.csv"))
+        pairs = [pl.read_csv(path).select("seeds_a", "seeds_b") for path in paths]
+        assert pl.concat(pairs).filter(pl.col("seeds_a") != pl.col("seeds_b")).is_empty()
+
+
 def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
     text = " ".join((REPO / "README.md").read_text("utf-8").split())
     paired = pl.read_csv(REPO / "results" / "paired-electricity-operational.csv")

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from statistics import stdev
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.evaluation.scopes import Scope, read_forecasts
+from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts
 
 BOOTSTRAP_SEED = 0
 LEVEL = 0.95
@@ -91,10 +92,14 @@ PAIRED_TEST_SCHEMA = {
     "interval_high": pl.Float64(),
     "seeds_a": pl.Int64(),
     "seeds_b": pl.Int64(),
+    "seeds": pl.String(),
+    "sd_between_seeds": pl.Float64(),
     "budget": pl.String(),
 }
 """Columns of a comparison: the fields of :class:`PairedComparison`, how many trainings each side is
-the mean of, and the budget where both sides had the same one by name."""
+the mean of, which seeds both sides had ("0 1 2"; null where two methods share none), the standard
+deviation of the error between the trainings of the method that all others are compared with (null
+with one), and the budget where both sides had the same one by name."""
 
 
 def rank_budget(name: str | None) -> int:
@@ -188,8 +193,10 @@ def compare_pairs(
     if compared.n_blocks < FEWEST_BLOCKS:
         return compared
 
+    _, codes = np.unique(blocks, return_inverse=True)
     means_a, means_b = (
-        _average_by_block(errors_N[is_known_N], blocks) for errors_N in (errors_a_N, errors_b_N)
+        np.bincount(codes, errors_N[is_known_N]) / np.bincount(codes)
+        for errors_N in (errors_a_N, errors_b_N)
     )
     low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), blocks)
     return replace(
@@ -201,7 +208,7 @@ def compare_pairs(
 
 
 def compare_with_opponents(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], method: str
+    scope: Scope, forecasts: SeedForecasts, method: str
 ) -> list[dict[str, Any]]:
     """Test, window by window, whether a method's errors differ from the errors of each other one.
 
@@ -210,17 +217,33 @@ def compare_with_opponents(
     records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
     others = [name for name in forecasts if name != method]
-    return _compare(scope, forecasts, [(method, name) for name in others])
+    return _compare(scope, forecasts, [(method, name) for name in others], method)
 
 
 def compare_with_reference(
-    scope: Scope, forecasts: Mapping[str, Sequence[FloatArray]], reference: str
+    scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Test each method against a reference, if there is one: sides are exchanged."""
+    """Test each variant against a reference, if there is one: sides are exchanged.
+
+    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
+    means over different seeds would differ without any change.
+
+    Raises:
+        DataError: a variant has other seeds than the reference.
+    """
     if reference not in forecasts:
         return []
-    others = [name for name in forecasts if name != reference]
-    return _compare(scope, forecasts, [(name, reference) for name in others])
+    expected = sorted(seeds[reference])
+    for name in forecasts:
+        if sorted(seeds[name]) != expected:
+            raise DataError(
+                f"{scope.subset}: {name} has the seeds {sorted(seeds[name])} and {reference} has "
+                f"{expected}: train and score both under the same seeds"
+            )
+
+    pairs = [(name, reference) for name in forecasts if name != reference]
+    names = {"seeds": " ".join(map(str, expected))}
+    return [record | names for record in _compare(scope, forecasts, pairs, reference)]
 
 
 def pair_stored(
@@ -266,24 +289,17 @@ def pair_stored(
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 
-def _average_by_block(errors_N: FloatArray, blocks: Sequence[int]) -> FloatArray:
-    members: dict[int, list[int]] = {}
-    for number, block in enumerate(blocks):
-        members.setdefault(block, []).append(number)
-    return np.array([errors_N[numbers].mean() for numbers in members.values()])
-
-
 def _compare(
-    scope: Scope,
-    forecasts: Mapping[str, Sequence[FloatArray]],
-    pairs: Sequence[tuple[str, str]],
+    scope: Scope, forecasts: SeedForecasts, pairs: Sequence[tuple[str, str]], reference: str
 ) -> list[dict[str, Any]]:
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
-    errors = {
-        name: np.mean([measure_window_errors(truth_NH, seed_NH) for seed_NH in seeds], axis=0)
-        for name, seeds in forecasts.items()
+    errors_SN = {
+        name: np.array([measure_window_errors(truth_NH, seed_NH) for seed_NH in of_seeds])
+        for name, of_seeds in forecasts.items()
     }
+    errors = {name: of_seeds.mean(axis=0) for name, of_seeds in errors_SN.items()}
+    by_training = [float(np.nanmean(errors_N)) for errors_N in errors_SN[reference]]
     return [
         {
             "dataset": scope.windows.dataset,
@@ -293,6 +309,8 @@ def _compare(
             **asdict(compare_pairs(errors[name_a], errors[name_b], views)),
             "seeds_a": len(forecasts[name_a]),
             "seeds_b": len(forecasts[name_b]),
+            "seeds": None,
+            "sd_between_seeds": stdev(by_training) if len(by_training) > 1 else None,
             "budget": None,
         }
         for name_a, name_b in pairs

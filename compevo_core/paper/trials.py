@@ -103,10 +103,13 @@ def score_experiment(
 
     # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
     # well: otherwise the tests of an earlier run would belong to other rows.
+    seeds: dict[str, list[int]] = {}
+    for trial in trials:
+        seeds.setdefault(trial.change, []).append(trial.config.run.seed)
     tests = [
         test
         for scope, forecasts in collect_seeds(scores)
-        for test in compare_with_reference(scope, forecasts, experiment.reference)
+        for test in compare_with_reference(scope, forecasts, experiment.reference, seeds)
     ]
     paired = pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
     rows = pl.concat([scored.rows for scored in scores])

@@ -12,6 +12,7 @@ from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
+    find_side,
     format_interval,
     format_number,
     format_percent,
@@ -67,13 +68,13 @@ def _judge(none: Row, swapped: Row) -> str:
     if none["interval_low"] is None or swapped["interval_low"] is None:
         return "Unknown: there are too few days for an interval."
     # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
-    is_better = [row["interval_high"] < 0 for row in (none, swapped)]
-    if all(is_better):
+    if find_side(none) < 0 and find_side(swapped) < 0:
         return "Yes, the news helps."
-    if is_better[0]:
+    if find_side(none) < 0:
         return "The gain is not from this day's news: news of another day helps as much."
-    if none["interval_low"] > 0:
-        return "No: with news the forecast is worse than without."
+    if find_side(none) > 0:
+        share = format_percent(none["difference"] / none["mae"])
+        return f"No gain: the error is {share} higher with news than without, by this one model."
     return "No measurable gain: the confidence interval includes zero."
 
 

@@ -19,6 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
@@ -132,13 +133,8 @@ _KINDS = {
     "control": tuple(CONTROL_SCHEMA),
     "control_rounds": tuple(ROUNDS_SCHEMA),
 }
-# A detail may look like a number or a boolean, so nothing is inferred of a check.
-_CHECK_TYPES = {"check": pl.String(), "passed": pl.Boolean(), "detail": pl.String()}
-# What a file of paired tests lacks is shown as missing.
-ADDED_PAIRED_COLUMNS = (
-    *("n_blocks", "mean_difference", "p_two_sided", "rank_sign"),
-    *("interval_low", "interval_high", "seeds_a", "seeds_b", "budget"),
-)
+# A detail or a single seed may look like a number, so nothing is inferred of these.
+_TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -290,7 +286,8 @@ def read_inputs(
             logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
-    paired = [dict.fromkeys(ADDED_PAIRED_COLUMNS) | test for test in tables["paired"]]
+    # What a file of paired tests lacks is shown as missing.
+    paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables["paired"]]
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]
@@ -344,7 +341,7 @@ def read_run(path: Path) -> TrainingRun:
 
 def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
-    rows = pl.read_csv(path, schema_overrides=_CHECK_TYPES, infer_schema_length=None)
+    rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
 
 

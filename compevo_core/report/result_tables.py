@@ -6,7 +6,6 @@ sentences about who won (``report.summaries``), the tests themselves (``evaluati
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -39,9 +38,12 @@ from compevo_core.report.wording import (
     AGENT,
     MISSING,
     NAIVE,
+    find_side,
     format_column,
+    format_difference,
     format_interval,
     format_number,
+    format_p,
     format_percent,
     join_items,
     method_name,
@@ -67,22 +69,26 @@ _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Trained on": lambda row: "train and validation" if row["refit"] else "train",
     "Data kind": lambda row: "synthetic" if row["synthetic"] else "real",
 }
+_SIDES = {-1: " (better)", 0: "", 1: " (worse)"}
 _PAIRED: dict[str, Callable[[Row], str]] = {
     "Method": lambda test: method_name(test["method_a"]),
     "Against": lambda test: method_name(test["method_b"]),
     "Data": lambda test: scope_name(test["dataset"], test["subset"]),
     "Windows": lambda test: format_number(test["n"]),
     "Blocks of days": lambda test: format_number(test["n_blocks"]),
-    "Mean difference": lambda test: format_number(test["mean_difference"]),
-    "95 % interval": format_interval,
-    "p, two-sided": lambda test: (
-        format_number(test["p_two_sided"])
-        # Without a test there is no better side.
-        + _SIDES.get(None if test["p_two_sided"] is None else test["rank_sign"], "")
-    ),
-    "p, one-sided": lambda test: format_number(test["p_value"]),
+    "Mean difference": format_difference,
+    # Nothing but the interval says which side is better.
+    "95 % interval": lambda test: format_interval(test) + _SIDES[find_side(test)],
+    "p, two-sided": format_p,
+    "p, one-sided": lambda test: format_p(test, "p_value"),
 }
-_SIDES: dict[int | None, str] = {-1: " (better)", 1: " (worse)"}
+
+
+_INTERVAL = (
+    "The interval resamples blocks of days, and says which is better. It lacks the variation "
+    "between trainings, which one training leaves unknown; SD is of"
+)
+_LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 
 
 def identity_table(rows: pl.DataFrame) -> Table:
@@ -125,13 +131,19 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None
-    return replace(
-        paired_table(chosen),
+    # Rows from before a column was written would fill it with nothing.
+    cells = _PAIRED | {"Seeds": lambda test: test["seeds"] or MISSING}
+    unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
+    known = {name: cell for name, cell in cells.items() if name not in unknown}
+    return tabulate(
+        chosen,
+        known,
+        **_LAYOUT,
         caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
         notes=(
             "Difference: the variant's error minus the full method's, by window, each the mean "
-            "over its seeds; below zero the variant is better. The interval resamples whole days; "
-            "it does not include the variation between seeds.",
+            f"over the same seeds; below zero the variant erred less. {_INTERVAL} the full method.",
+            *([f"Unknown here: {join_items(unknown)}."] if unknown else []),
         ),
     )
 
@@ -141,16 +153,14 @@ def paired_table(tests: Sequence[Row]) -> Table:
     return tabulate(
         tests,
         _PAIRED,
+        **_LAYOUT,
         caption="Paired comparisons by window",
-        text_columns=(0, 1, 2),
-        wrap_columns=(6, 7),
         notes=(
             "Difference: the first method's error minus the other's, mean over windows, in the "
-            "unit of the series; below zero the first is better. The interval resamples blocks of "
-            "days.",
-            "p: Wilcoxon's signed-rank test on means of blocks, two-sided with the better side, "
-            "and the paper's one-sided test that the first method's error is smaller. Without a "
-            "number of blocks it was computed on single windows and is too small.",
+            f"unit of the series; below zero the first erred less. {_INTERVAL} the first method.",
+            "p: Wilcoxon's signed-rank test on means of blocks, two-sided, and the paper's "
+            f"one-sided test that the first method's error is smaller. {MISSING}: too few blocks, "
+            "or none known and the test was of single windows.",
         ),
     )
 

@@ -20,7 +20,13 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import Row
-from compevo_core.report.wording import format_with_unit, method_name, scope_name, shorten_hash
+from compevo_core.report.wording import (
+    find_side,
+    format_with_unit,
+    method_name,
+    scope_name,
+    shorten_hash,
+)
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
@@ -69,8 +75,8 @@ TOO_FEW_DAYS = (
 SENTENCES = {
     "equal": "Equals {name}: {errors}.",
     "unclear": "Not significantly different from {name}: {errors}; {bound}.",
-    "lower": "Its error is {percent} lower than the error of {name}: {errors}.",
-    "higher": "Its error is {percent} higher than the error of {name}: {errors}.",
+    "lower": "By means alone, its error is {percent} lower than the error of {name}: {errors}.",
+    "higher": "By means alone, its error is {percent} higher than the error of {name}: {errors}.",
     "better": "Beats {name} by {percent}: {errors}.",
     "worse": "Does not beat {name}; it is {percent} worse: {errors}.",
 }
@@ -106,8 +112,8 @@ class Rival(NamedTuple):
             return "equal"
         if self.test is None:
             return "lower" if self.difference < 0 else "higher"
-        low, high = self.test["interval_low"], self.test["interval_high"]
-        if low is None or low <= 0 <= high:
+        # A mean over points may lie on the other side than the interval of means over windows.
+        if find_side(self.test) * self.difference <= 0:
             return "unclear"
         return "better" if self.difference < 0 else "worse"
 
@@ -227,6 +233,9 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
     if not rivals:
         return f"{error}; no other method was scored here."
 
+    if population["seeds"] == 1:
+        error += " (one training; how trainings vary is unknown)"
+
     # Ties do not count as wins, and neither do errors of the population's own parts.
     others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
     beaten = sum(rival.is_beaten for rival in others)
@@ -253,7 +262,7 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
     (test,) = tests
     if test["interval_low"] is None:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
-    if test["interval_high"] < 0:
+    if find_side(test) < 0:
         return IMPROVES_ON_PRIOR
     return NOT_SIGNIFICANT.format(bounds=_format_bounds(test, unit))
 

@@ -129,6 +129,25 @@ def format_interval(test: Mapping[str, Any]) -> str:
     return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
 
 
+def find_side(test: Mapping[str, Any]) -> int:
+    """Return -1 where a comparison's interval lies below zero, 1 above; 0 where it says neither."""
+    low, high = test["interval_low"], test["interval_high"]
+    if low is None or low <= 0 <= high:
+        return 0
+    return -1 if high < 0 else 1
+
+
+def format_difference(test: Mapping[str, Any]) -> str:
+    """Format a comparison's mean difference, and the deviation between trainings where known."""
+    difference, spread = test["mean_difference"], test["sd_between_seeds"]
+    return format_number(difference) + (f" (SD {format_number(spread)})" if spread else "")
+
+
+def format_p(test: Mapping[str, Any], name: str = "p_two_sided") -> str:
+    """Format a p value; "n/a" without a number of blocks, where it counted single windows."""
+    return MISSING if test["n_blocks"] is None else format_number(test[name])
+
+
 def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
     """Format the values of one metric with equal decimals, so that a column can be compared.
 

@@ -8,7 +8,7 @@ Shapes: A agents (all of the run), B windows, E series, H horizon.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -297,26 +297,54 @@ def calibrate(
     )
 
 
-def restart_levels(
+def forecast_corrections(
     model: PopulationModel,
     executor: StrategyExecutor,
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
+) -> dict[str, FloatArray]:
+    """Return what all agents add to their bases, (A, H) by window, in the window's unit.
+
+    Of no window where the calibration has no level.
+    """
+    if model.calibration.level_rule.form == "none":
+        return {}
+    forecasts = forecast_examples(model, executor, logics, examples)
+    added_ABH = forecasts.values_ABH - forecasts.base_ABH
+    return {
+        example.view.window_id: added_ABH[:, place] * model.scaler.std[example.view.entity]
+        for place, example in enumerate(examples)
+    }
+
+
+def restart_levels(
+    model: PopulationModel,
+    executor: StrategyExecutor,
+    examples: Sequence[ForecastExample],
+    corrections: Mapping[str, FloatArray],
 ) -> None:
     """Estimate the levels of a fitted calibration anew; rule, blend and guard stay.
 
-    For a population that was trained once more on train and validation: the levels of the first one
-    are the errors of another model. The examples need their truth and out-of-fold priors.
+    For a population that was trained once more on train and validation. Its agents forecast
+    validation in sample, with errors that are too small; the first training's levels hold drift
+    that the second one's priors have learnt. So an error is of the second training's out-of-fold
+    prior, which the examples hold, with the ``corrections`` of the first training's agents
+    (:func:`forecast_corrections`).
     """
-    rule = model.calibration.level_rule
-    if rule.form == "none":
+    examples = [example for example in examples if example.view.window_id in corrections]
+    if not examples:
         return
 
-    forecasts = forecast_examples(model, executor, logics, examples)
+    gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
+    base_ABH = gathered_ABH.cpu().numpy().astype(np.float64)
+    views = [example.view for example in examples]
+    added = [corrections[view.window_id] / model.scaler.std[view.entity] for view in views]
+    truth_BH = np.stack([np.asarray(example.truth_H) for example in examples])
+    forecasts = AgentForecasts(base_ABH + np.stack(added, axis=1), base_ABH, truth_BH)
     local_AH = model.calibration.blend_AH
     blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
-    _remember(model, rule, known)
+    _remember(model, model.calibration.level_rule, known)
 
 
 def _select_rule(

@@ -10,11 +10,10 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
@@ -33,6 +32,7 @@ from compevo_core.training.calibration import (
     CalibrationReport,
     ValidationErrors,
     calibrate,
+    forecast_corrections,
     measure_validation,
     restart_levels,
 )
@@ -145,6 +145,9 @@ def train(
 
         if config.run.refit:
             calibration, experience = loop.model.calibration, loop.model.experience
+            corrections = forecast_corrections(
+                loop.model, loop.executor, state.logics, data.calibration_examples
+            )
             del loop  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             no_val = WindowSet([], dataset=joined.dataset)
@@ -155,8 +158,10 @@ def train(
             if report is not None:
                 # The forecasts of validation are the last that were made without having seen it.
                 loop.model.experience = experience
-                measured = {example.view.window_id for example in data.calibration_examples}
-                _copy_choices(loop, state, calibration, measured)
+                for name in _REFIT_CALIBRATION:
+                    getattr(loop.model.calibration, name).copy_(getattr(calibration, name))
+                train_examples = loop.data.train_examples
+                restart_levels(loop.model, loop.executor, train_examples, corrections)
 
         summary = {
             "chosen_round": chosen_round,
@@ -421,20 +426,6 @@ def _calibrate(loop: TrainingLoop, state: RoundState) -> CalibrationReport | Non
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
     return report
-
-
-def _copy_choices(
-    loop: TrainingLoop, state: RoundState, first: ErrorCalibration, measured: Container[str]
-) -> None:
-    """Give a second training the calibration of the first, with new levels on the same windows.
-
-    The levels of the first one are the errors of priors that had not seen validation.
-    """
-    tensors = first.state_dict()
-    for name in _REFIT_CALIBRATION:
-        getattr(loop.model.calibration, name).copy_(tensors[name])
-    examples = [e for e in loop.data.train_examples if e.view.window_id in measured]
-    restart_levels(loop.model, loop.executor, state.logics, examples)
 
 
 def _seal(

@@ -15,6 +15,7 @@ from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
+from compevo_core.data.scaling import Scaler
 from compevo_core.runtime.distributed import AgentShards
 from tests.support.window_samples import make_window
 
@@ -60,6 +61,7 @@ class MadeUpPopulation:
         self.shards = shards or AgentShards(agents)
         self.selection = FitnessSelection(agents, SelectionConfig())
         self.calibration = ErrorCalibration(agents, SERIES, len(self.shards.local_agents))
+        self.scaler = Scaler(mean=dict.fromkeys(SERIES, 0.0), std=dict.fromkeys(SERIES, 1.0))
         self.config = SimpleNamespace(run=SimpleNamespace(micro_batch_size=3))
 
     def base_forecasts(self, examples: Sequence[ForecastExample]) -> torch.Tensor:

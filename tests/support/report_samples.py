@@ -347,6 +347,8 @@ def make_inputs(**changes: Any) -> ReportInputs:
                 "rank_sign": -1,
                 "interval_low": -12.5,
                 "interval_high": 0.25,
+                "seeds": None,
+                "sd_between_seeds": None,
             }
         ],
     }

@@ -61,8 +61,10 @@ from compevo_core.report.wording import (
     MISSING,
     NAIVE,
     format_column,
+    format_difference,
     format_interval,
     format_number,
+    format_p,
     format_percent,
     format_with_unit,
     join_items,
@@ -75,7 +77,8 @@ NOT_PRINTED = "-"
 READING = (
     "Interval: 95 %, blocks of days resampled; one in twenty misses zero by chance alone. p: "
     "Wilcoxon's test of block "
-    "means, two-sided; variation between seeds is in neither. Differences are means over windows, "
+    "means, two-sided; variation between trainings is in neither. SD: the deviation between "
+    "trainings of CompEvo or of the reference. Differences are means over windows, "
     "each error the mean over its seeds: CompEvo minus the other method, below zero CompEvo is "
     "better; or the change minus its reference, above zero the change is worse. Win rate: share of "
     "other methods with a larger MAE, over tasks (one a series). Skill: one minus the geometric "
@@ -156,8 +159,7 @@ def pair_cells(test: Row | None) -> list[str]:
     """Return difference, interval and p of a comparison."""
     if test is None:
         return ["no pair", "", ""]
-    difference, p = format_number(test["mean_difference"]), format_number(test["p_two_sided"])
-    return [difference, format_interval(test), p]
+    return [format_difference(test), format_interval(test), format_p(test)]
 
 
 def describe_tests(
@@ -178,7 +180,13 @@ def describe_tests(
             f"{MISSING}: {FEWEST_BLOCKS} blocks of days are the fewest for an interval or a test."
         )
     if None in blocks:
-        notes.append("p is by single windows, and too small.")
+        notes.append("Number of blocks unknown: p was of single windows, and is left out.")
+
+    # Without a second training of what all are compared with, nothing says how trainings vary.
+    other = {"a": "b", "b": "a"}[side]
+    if alone := {test[f"method_{other}"] for test in tests if test.get(f"seeds_{other}") == 1}:
+        names = join_items([method_name(name) for name in sorted(alone)])
+        notes.append(f"One training of {names}: the variation between trainings is unknown.")
 
     # Paired with fewer trainings than their errors are the mean of.
     seeds = {test[f"method_{side}"]: test.get(f"seeds_{side}") for test in tests}

@@ -121,6 +121,27 @@ def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart() -> None:
         for other in forecasts[:i]:
             assert not torch.allclose(one, other, atol=1e-6)
 
+    decoder.module.tokens.no_news_AD.data.add_(1.0)
+    assert not torch.allclose(forecast_with(()), forecasts[0], atol=1e-6)
+    assert torch.equal(forecast_with((a,)), forecasts[1])
+
+
+def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(monkeypatch) -> None:
+    _, executor, examples = build(**BLEND)
+    tokens, shown = executor.decoder.module.tokens, []
+    embed = tokens.embed_target
+
+    def record(target_ABSH: torch.Tensor, agents: slice) -> torch.Tensor:
+        shown.append(target_ABSH)
+        return embed(target_ABSH, agents)
+
+    monkeypatch.setattr(tokens, "embed_target", record)
+    correct(executor, examples)
+    above_PH = examples[0].priors_PH - executor.base_forecasts(examples)[0, 0].numpy()
+    assert np.abs(above_PH).max() > 0.0
+    expected_PH = above_PH / executor.decoder.inputs.spread_of_priors
+    assert np.allclose(shown[0][0, 0, 2:].numpy(), expected_PH, atol=1e-5)
+
 
 def test_two_logics_with_other_articles_are_not_folded_into_one() -> None:
     _, executor, examples = build(news__form="token", forecast__logic_in_prompt=False)

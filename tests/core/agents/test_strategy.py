@@ -44,6 +44,13 @@ def test_an_agents_scope_limits_its_candidates() -> None:
     assert retriever.retrieve("heat", own, "place") == (article_ids()[0],)
 
 
+def test_every_agent_retrieves_within_its_own_scope() -> None:
+    members = [{"news_scope": scope} for scope in ("all", "none", "all")]
+    trainer, state, _ = build_round_trainer(population__members=members)
+    news = trainer.executor.retrieve_news(state.logics, [VIEW])
+    assert [bool(by_window[0]) for by_window in news] == [True, False, True]
+
+
 def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch) -> None:
     encoded: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Variants are paired with the full method window by window, whatever seed they had."""
+"""Methods are compared window by window, and variants with the full method seed by seed."""
 
 import numpy as np
 import pytest
@@ -30,12 +30,29 @@ def test_errors_are_averaged_over_seeds_before_they_are_paired():
         "compevo": [TRUTH_NH + 2, TRUTH_NH - 2],
         "no-grpo": [TRUTH_NH + 3, TRUTH_NH - 9],
     }
-    (test,) = compare_with_reference(SCOPE, forecasts, "compevo")
+    seeds = {"compevo": [0, 3], "no-grpo": [3, 0]}
+    (test,) = compare_with_reference(SCOPE, forecasts, "compevo", seeds)
     assert list(test) == list(PAIRED_TEST_SCHEMA)
     assert (test["method_a"], test["method_b"]) == ("no-grpo", "compevo")
     assert test["n"] == len(SCOPE.windows), "a window counts once, however many seeds there are"
     assert test["mean_difference"] == pytest.approx(4.0)
     assert test["rank_sign"] == 1 and test["p_two_sided"] < 0.01 < 0.99 < test["p_value"]
+    assert (test["seeds"], test["sd_between_seeds"]) == ("0 3", 0.0)
+
+
+@pytest.mark.parametrize("other", [[0], [0, 2]])
+def test_a_variant_is_never_compared_over_other_seeds_than_the_reference(other):
+    forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * len(other)}
+    with pytest.raises(DataError, match=r"no-news has the seeds \[0.*compevo has \[0, 1\]"):
+        compare_with_reference(SCOPE, forecasts, "compevo", {"compevo": [0, 1], "no-news": other})
+
+
+@pytest.mark.parametrize(("seeds", "spread"), [([1], None), ([0, 1], pytest.approx(2**0.5))])
+def test_the_deviation_between_trainings_needs_two_of_the_reference(seeds, spread):
+    forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH + 4], "no-news": [TRUTH_NH] * 2}
+    chosen = {name: of_seeds[: len(seeds)] for name, of_seeds in forecasts.items()}
+    (test,) = compare_with_reference(SCOPE, chosen, "compevo", dict.fromkeys(chosen, seeds))
+    assert (test["seeds"], test["sd_between_seeds"]) == (" ".join(map(str, seeds)), spread)
 
 
 def make_daily(days):

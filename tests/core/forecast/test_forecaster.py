@@ -12,7 +12,7 @@ from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_changed_files, hash_folder
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.artifact import write_model
-from compevo_core.training.calibration import restart_levels
+from compevo_core.training.calibration import forecast_corrections, restart_levels
 from compevo_core.training.prior import PriorSet, make_examples
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_executor, build_model, fill_with_noise
@@ -37,7 +37,9 @@ def seal_population(
     model.calibration.blend_AH.copy_(torch.tensor([[0.0], [0.5], [1.0]]))
     model.calibration.best_prior.fill_(1)
     model.calibration.start_levels(rule)
-    restart_levels(model, build_executor(model), logics, examples)
+    executor = build_executor(model)
+    corrections = forecast_corrections(model, executor, logics, examples)
+    restart_levels(model, executor, examples, corrections)
 
     write_model(RunFolder(folder), model, logics, priors, {})
     return CompEvoForecaster.load(folder, news_pool())

@@ -92,7 +92,7 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
     assert judge_news(audit(windows, forecast_with_help).to_dicts()).startswith("Yes")
 
 
-@pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No: with news")])
+@pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No gain: the error is")])
 def test_news_that_does_nothing_or_harm_is_said_to(harm, verdict):
     def forecast(scope: Scope) -> FloatArray:
         errs = [1.0 + harm * bool(view.candidate_ids) for view in scope.windows.views()]
@@ -134,6 +134,19 @@ def test_the_probe_learns_what_an_article_says_and_stands_on_its_base_without_on
 
     silent = [view for view in test.views() if not view.candidate_ids]
     assert np.array_equal(probe.predict(silent), probe.base.predict(silent))
+
+
+def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen(monkeypatch):
+    learnt = []
+
+    def record(probe: NewsProbe, train: WindowSet, base_NH: FloatArray, penalty: float):
+        seen_NH = probe.base.predict(train.views())
+        learnt.append([np.abs(it - train.truth()).mean() for it in (base_NH, seen_NH)])
+        return {}
+
+    monkeypatch.setattr(NewsProbe, "_fit_weights", record)
+    NewsProbe.fit(make_windows("train", 40), make_windows("val", 5, first_day=60), news_pool())
+    assert all(out_of_sample > 1.01 * in_sample for out_of_sample, in_sample in learnt)
 
 
 def test_a_probe_without_news_is_refused():

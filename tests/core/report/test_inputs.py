@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import ForecastPanel, read_panels, write_panels
 from compevo_core.report.inputs import read_inputs, read_run
 from tests.support.report_samples import (
@@ -66,7 +67,10 @@ def test_a_torn_round_is_named_by_line(tmp_path):
 
 def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
-    pl.DataFrame(make_inputs().paired).write_csv(tmp_path / "paired.csv")
+    (test,) = make_inputs().paired
+    pl.DataFrame([test | {"seeds": "0"}]).drop("sd_between_seeds").write_csv(
+        tmp_path / "paired.csv"
+    )
     (tmp_path / "checks.csv").write_text(
         "check,passed,detail\nhash unchanged,true,\nno 2026 in training,false,one window\n"
     )
@@ -78,6 +82,6 @@ def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path
         ("hash unchanged", True, ""),
         ("no 2026 in training", False, "one window"),
     ]
-    assert [test["p_value"] for test in inputs.paired] == [0.031]
+    assert list(inputs.paired) == [dict.fromkeys(PAIRED_TEST_SCHEMA) | test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]
     assert isinstance(inputs.runs[0].panels[0], ForecastPanel)

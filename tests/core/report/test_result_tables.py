@@ -192,9 +192,15 @@ def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows()
 
 
 def test_paired_tests_show_side_interval_and_the_papers_test():
-    table = paired_table(make_inputs().paired)
-    assert table.rows[0][3:] == [
-        *("100", "20", "-6.90", "-12.50 to 0.2500", "0.0620 (better)", "0.0310")
+    (test,) = make_inputs().paired
+    worse = test | {"interval_low": 0.5, "interval_high": 1.0, "sd_between_seeds": 0.36}
+    better = test | {"interval_high": -1.0, "n_blocks": None}
+    table = paired_table([test, worse, better])
+    # The ranks of all three say "better": the interval alone decides.
+    assert [row[4:] for row in table.rows] == [
+        ["20", "-6.90", "-12.50 to 0.2500", "0.0620", "0.0310"],
+        ["20", "-6.90 (SD 0.3600)", "0.5000 to 1.00 (worse)", "0.0620", "0.0310"],
+        ["n/a", "-6.90", "-12.50 to -1.00 (better)", "n/a", "n/a"],
     ]
 
 
@@ -215,10 +221,14 @@ def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
 
 def test_variants_are_paired_in_a_table_of_their_data_set():
     ours = make_inputs().paired[0]
-    variant = ours | {"method_a": "no-grpo", "method_b": "compevo"}
+    variant = ours | {"method_a": "no-grpo", "method_b": "compevo", "seeds": "0 1"}
     tests = [ours, variant, variant | {"dataset": "exchange"}]
     table = variant_test_table(tests, "electricity")
-    assert [row[:2] for row in table.rows] == [["No GRPO", "CompEvo"]]
+    assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
+    # What no row has is no column.
+    table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
+    assert table.header[4:] == ["Mean difference", "95 % interval"]
+    assert "Unknown here: Blocks of days, p, two-sided" in table.notes[-1]
     assert variant_test_table([ours], "electricity") is None
 
 

@@ -44,6 +44,11 @@ def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better(
     assert "a lower error than 2 of 3 other methods; significant for 1 of" in result.summary
     assert outcomes(result) == ["unclear", "better", "worse"]
     assert "lies between -12.00 MW and 0.5000 MW" in result.rivals[0].sentence
+    assert "one training; how trainings vary is unknown" in result.summary
+
+    # The interval decides, also where a mean over points lies on the other side of zero.
+    (result,) = summarize_results(replace(scores, paired=[lost | {"method_b": "gbm"}]))
+    assert outcomes(result) == ["lower", "unclear", "higher"]
 
     few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
     (result,) = summarize_results(replace(scores, paired=few))

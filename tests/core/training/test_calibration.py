@@ -1,10 +1,14 @@
 """Blend, levels, guard: what is fitted on validation."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents.decoders import ForecastExample
+from compevo_core.baselines.known_errors import LevelRule
+from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.calibration import (
@@ -12,9 +16,10 @@ from compevo_core.training.calibration import (
     CalibrationReport,
     calibrate,
     fit_blend,
+    forecast_corrections,
     restart_levels,
 )
-from tests.support.calibration import MadeUpPopulation, make_examples, mean_error, settings
+from tests.support.calibration import SERIES, MadeUpPopulation, make_examples, mean_error, settings
 
 RNG = np.random.default_rng(0)
 
@@ -141,6 +146,19 @@ def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
         assert not population.aggregate(examples).any()
 
 
+def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first() -> None:
+    class Population(MadeUpPopulation):
+        def base_forecasts(self, examples: Sequence[ForecastExample]) -> torch.Tensor:
+            return super().base_forecasts(examples) + torch.tensor([3.0, 1.0])[:, None, None]
+
+    examples = make_examples(20, noise=0.0)
+    population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
+    report = _calibrate(population, examples)
+    assert (report.guard, report.prior_mae) == ("prior", 1.0)
+    assert int(population.calibration.best_prior) == 1
+    assert np.allclose(population.aggregate(examples), 1.0)
+
+
 def test_raw_and_prior_errors_are_those_before_calibration() -> None:
     examples = make_examples(20, drift=1.0)
     report = _calibrate(MadeUpPopulation([_too_little]), examples, blend=True, known_errors="mean")
@@ -181,15 +199,24 @@ def test_train_windows_that_reach_into_validation_are_no_history() -> None:
     assert report.history_windows == 2 * 20
 
 
-def test_levels_of_a_model_that_was_refitted_are_its_own_under_the_rule_that_was_chosen() -> None:
-    population = MadeUpPopulation([_half_too_much])
-    _calibrate(population, make_examples(20, drift=-2.0), blend=True, known_errors="mean")
-    blend = population.calibration.blend_AH.clone()
-    restart_levels(population, population, [""], make_examples(20, drift=1.0, noise=0.0))
-    # The blended forecast is exact, so that nothing is left to add.
-    assert torch.equal(population.calibration.blend_AH, blend)
-    assert population.calibration.level_AEH.abs().max() < 1e-6
-    assert population.calibration.level_rule.form == "mean"
+def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows() -> None:
+    first = MadeUpPopulation([_half_too_much])
+    # It has seen the windows: its own forecasts would leave no error at all.
+    again = MadeUpPopulation([lambda day, residual_H: residual_H])
+    for population, spread in ((first, 2.0), (again, 4.0)):
+        population.scaler = Scaler(mean={}, std=dict.fromkeys(SERIES, spread))
+        population.calibration.start_levels(LevelRule("mean", 90.0))
+    again.calibration.blend_AH.fill_(0.5)
+
+    examples = make_examples(20, drift=1.0, noise=0.0)
+    corrections = forecast_corrections(first, first, [""], examples)
+    others = make_examples(5, first_day=30, drift=9.0)
+    restart_levels(again, again, [*others, *examples], corrections)
+
+    assert torch.equal(again.calibration.blend_AH, torch.full((1, 48), 0.5))
+    assert again.calibration.level_rule.form == "mean"
+    # Truth 1; the first training adds 2 of its spread, 1 of the other's, and half of it counts.
+    assert torch.allclose(again.calibration.level_AEH, torch.tensor(0.5))
 
 
 def test_each_process_stores_its_own_agents_and_all_report_the_same() -> None:

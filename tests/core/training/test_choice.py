@@ -1,18 +1,20 @@
 """Which round is sealed, and that no sealed model is worse than what it corrects."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.training import trainer
-from compevo_core.training.calibration import ValidationErrors
+from compevo_core.training.calibration import CalibrationReport, ValidationErrors, calibrate
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import OnRound
-from tests.support.population import tiny
+from tests.support.population import tiny, windows
 from tests.support.tiny_run import train_days
 
 
@@ -101,9 +103,11 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
         run__validate_every=1,
         run__refit=True,
         calibration__blend=True,
+        calibration__known_errors="mean",
         optim__forecast_lr=1e-2,
     )
     assert summary["refit"] is True
+    assert summary["calibration"]["known_errors"] == "mean"
     assert summary["train_windows"] == 8  # four of them are validation's
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
     assert manifest["refit"] is True
@@ -115,6 +119,22 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
     assert len(again) == summary["chosen_round"]
     # Both trainings report their progress.
     assert reported == [record.round for record in (*folder.read_rounds(), *again)]
+
+
+def test_the_history_of_a_level_is_the_last_train_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days: list[int] = []
+
+    def record(*arguments: object, history: Sequence[ForecastExample]) -> CalibrationReport:
+        days.extend(example.view.origin_utc.toordinal() for example in history)
+        return calibrate(*arguments, history=history)
+
+    monkeypatch.setattr(trainer, "calibrate", record)
+    config = tiny(run__rounds=1, calibration__known_errors="mean")
+    train_days(config, tmp_path, days=5, val_days=2)
+    first = windows("train", 1).views()[0].origin_utc.toordinal()
+    assert [day - first for day in days] == [3, 3, 4, 4]
 
 
 @pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])

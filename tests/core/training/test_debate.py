@@ -131,6 +131,21 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
     assert torch.allclose(final.weights_BA.sum(1), torch.ones(len(examples)))
 
 
+def test_a_verifier_reads_the_forecast_that_it_verifies() -> None:
+    config = settings()
+    examples = make_batch(config)
+    _, executor = debate(config)
+    news = executor.retrieve_news(LOGICS, [example.view for example in examples])
+    values_ABH = executor.forecast(LOGICS, examples, news=news).values_ABH
+    changed_ABH = values_ABH + torch.tensor([0.0, 1.0, 0.0])[:, None, None]
+    before_AB, after_AB = (
+        executor.verify(LOGICS, examples, of_turn_ABH, news=news, notes=None)
+        for of_turn_ABH in (values_ABH, changed_ABH)
+    )
+    assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])
+    assert not torch.allclose(before_AB[1], after_AB[1], atol=1e-6)
+
+
 def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=2)
     assert trainer.model.debate is not None

@@ -30,6 +30,7 @@ PAIR = {
     "rank_sign": -1,
     "interval_low": -20.0,
     "interval_high": -5.0,
+    "sd_between_seeds": None,
 }
 
 
@@ -297,6 +298,7 @@ WINDOWED = {
     "interval_high": -0.5,
     "seeds_a": 3,
     "seeds_b": 5,
+    "sd_between_seeds": 0.36,
 }
 FEW = {"n_blocks": 3, "p_two_sided": None, "interval_low": None, "interval_high": None}
 
@@ -312,18 +314,27 @@ def describe(*tests, **scores):
 def test_a_comparison_of_many_days_says_how_many_and_how_it_was_tested():
     notes = describe(WINDOWED, gbm=5)
     assert notes == "Blocks of days: 92."
-    assert pair_cells(WINDOWED) == ["-2.00", "-3.50 to -0.5000", "0.0300"]
+    assert pair_cells(WINDOWED) == ["-2.00 (SD 0.3600)", "-3.50 to -0.5000", "0.0300"]
 
 
 def test_too_few_days_are_said_to_be_too_few():
-    few = WINDOWED | FEW
+    few = WINDOWED | FEW | {"sd_between_seeds": None}
     notes = describe(few, gbm=5)
     assert "n/a: 10 blocks of days" in notes
     assert pair_cells(few) == ["-2.00", "n/a", "n/a"]
 
 
-def test_a_p_that_took_windows_of_a_day_for_independent_is_named():
-    assert "too small" in describe(WINDOWED | {"n_blocks": None}, gbm=5)
+def test_a_p_that_took_windows_of_a_day_for_independent_is_left_out():
+    by_window = WINDOWED | {"n_blocks": None}
+    assert "p was of single windows" in describe(by_window, gbm=5)
+    assert pair_cells(by_window)[-1] == "n/a"
+
+
+def test_one_training_of_the_reference_leaves_the_variation_between_trainings_unknown():
+    unknown = "One training of CompEvo: the variation between trainings is unknown."
+    assert unknown in describe(WINDOWED | {"seeds_a": 1}, gbm=5)
+    variant = WINDOWED | {"method_a": "no-grpo", "method_b": "compevo", "seeds_b": 1}
+    assert unknown in " ".join(describe_tests([variant], {}, side="a"))
 
 
 def test_a_method_paired_with_fewer_trainings_than_its_error_has_is_named():
