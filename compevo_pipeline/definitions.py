@@ -29,6 +29,7 @@ from compevo_pipeline.defs.assets.research import (
     build_ablation_asset,
     build_benchmark_asset,
     build_lud_asset,
+    control,
 )
 from compevo_pipeline.defs.assets.sources import (
     build_articles_asset,
@@ -100,6 +101,7 @@ def build_defs(
         *(build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
         inference_2026,
+        control,
         *(build_next_day_asset(registry[name].spec) for name in daily),
         *(build_scored_asset(name) for name in daily),
         coverage,

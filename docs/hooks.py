@@ -18,7 +18,11 @@ from compevo_core.report.markdown import UNDATED, update_document
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
-FILLED_PAGES = ("explanation/paper-tables.md", "explanation/does-news-help.md")
+FILLED_PAGES = (
+    "explanation/paper-tables.md",
+    "explanation/does-news-help.md",
+    "explanation/evidence.md",
+)
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc):<code>~?(?:[\w.]*\.)?(\w+)</code>")
 _CODE_NAME = re.compile(r"<code>((?:[\w/]+/)?\w+\.py)(?::{1,2}([\w.]+))?</code>")

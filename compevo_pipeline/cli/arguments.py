@@ -38,7 +38,8 @@ BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose wind
 Preset = Annotated[
     str,
     typer.Option(
-        help="paper, paper-small, default, operational, tiny, demo, or a path to a .toml file."
+        help="paper, paper-small, default, operational, evidence, tiny, demo, or a path to a .toml "
+        "file."
     ),
 ]
 Changes = Annotated[

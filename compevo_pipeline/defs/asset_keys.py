@@ -78,6 +78,7 @@ population_test_key = _keys_below("evaluation", "test")
 lud_key = _keys_below("evaluation", "lud")
 ablation_key = _keys_below("ablation", "variants")
 benchmark_key = _keys_below("benchmark", "methods")
+CONTROL = dg.AssetKey(["evidence", "control"])
 
 
 def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -21,7 +22,6 @@ from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
-from compevo_core.paper.control import ControlPlan, run_control, write_control
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
@@ -29,6 +29,9 @@ from compevo_pipeline.storage.code_versions import read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, write_news
+
+if TYPE_CHECKING:
+    from compevo_core.paper.control import ControlPlan
 
 _LABEL_DIGITS = 8
 
@@ -119,7 +122,7 @@ def run_experiment(
 def run_control_on(
     deployment: Deployment,
     dataset: str,
-    plan: ControlPlan,
+    plan: "ControlPlan",
     *,
     series: Sequence[str],
     log: logging.Logger,
@@ -142,6 +145,8 @@ def run_control_on(
         ConfigError: the data set has no series of such a name.
         DataError: the windows are not built.
     """
+    from compevo_core.paper.control import run_control, write_control  # torch, only to train
+
     layout = deployment.layout
     windows = WindowSet.read(layout.windows(dataset))
     if unknown := sorted(set(series) - set(windows.entities)):

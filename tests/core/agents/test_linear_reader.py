@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compevo_core.agents import linear_reader
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import FOLDS, FittedReader, SealedReadings
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray
@@ -95,13 +95,21 @@ def test_no_window_is_read_with_its_own_truth(examples, monkeypatch) -> None:
     assert not np.array_equal(before[elsewhere], after[elsewhere])
 
 
-def test_articles_that_say_nothing_are_read_as_zero(examples) -> None:
+def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch) -> None:
+    # So weak a penalty fits noise on the rest of train, and errs more than without reading.
+    monkeypatch.setattr(linear_reader, "_PENALTIES", (0.1,))
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
     fit = _fit(noise).find(0, OTHER)
-    assert np.abs(fit.weights_EH).max() < 0.05
-    centred = np.mean([fit.held_out[e.view.window_id] for e in examples])
-    assert abs(centred) < 0.05
+    assert not fit.weights_EH.any()
+    assert not any(values_H.any() for values_H in fit.held_out.values())
+
+
+def test_an_article_like_all_others_is_read_as_zero(examples) -> None:
+    fit = _fit(examples).find(0, LOGIC)
+    usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_E)
+    assert np.abs(fit.read("another day", [usual])).max() < 1e-9
+    assert np.abs(fit.mean_E @ fit.weights_EH).max() > 1e-3
 
 
 def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples) -> None:
