@@ -319,7 +319,7 @@ def control(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm in every world, one after the other."""
     from compevo_core.paper.control import ControlPlan  # torch, only in the step
-    from compevo_core.report.control_tables import control_table, judge_control
+    from compevo_core.report.control_tables import judge_control
 
     config = ControlConfig.read(context)
     plan = ControlPlan(
@@ -334,9 +334,9 @@ def control(
     return dg.MaterializeResult(
         metadata={
             "verdict": judge_control(rows.to_dicts()),
-            "table": dg.MetadataValue.md(control_table(rows.to_dicts()).to_markdown()),
+            **metadata.describe_table(rows),
+            "table": metadata.render_table(rows, rows=rows.height),
             "rows": metadata.link_path(path),
-            "dagster/row_count": rows.height,
         }
     )
 

@@ -17,7 +17,7 @@ from compevo_core.report.rows import empty_rows
 from compevo_core.report.summaries import NO_BETTER_THAN_PRIOR
 from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
-FULL, SHORT, PAPER, AUDIT = BLOCKS
+FULL, SHORT, PAPER, AUDIT, _ = BLOCKS
 
 
 @pytest.fixture(autouse=True)

@@ -60,7 +60,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
         *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
         *(name for name in FORECASTS if "next_day" in name),
-        "leakage/inference_2026",
+        *("leakage/inference_2026", "evidence/control"),
     }
 
 
@@ -96,7 +96,7 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
     trained_and_scored = {name for name in everything if name.count("/") == 2}
     of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
     # A job has no partitions, and the methods of the benchmark are partitions.
-    on_demand = {name for name in everything if name.startswith("benchmark/")}
+    on_demand = {name for name in everything if name.startswith(("benchmark/", "evidence/"))}
     expected = everything - of_others - FORECASTS - on_demand - {"sources/coverage"}
     if dataset != "electricity":
         # Nothing of other data sets is read either.
