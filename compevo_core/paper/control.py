@@ -22,6 +22,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import compare_pairs
+from compevo_core.evaluation.score_files import write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.news_changes import change_news
@@ -32,6 +33,7 @@ from compevo_core.paper.planted_news import (
     EVOLVED,
     PRIOR,
     ROUNDS_SCHEMA,
+    SIGNS,
     PlantedNews,
     PlantedWorld,
     plant_news,
@@ -67,6 +69,14 @@ class ControlPlan:
     seeds: Sequence[int] = (0, 1, 2)
     commit: str = ""
 
+    def configure_arms(self, seed: int) -> dict[str, RunConfig]:
+        """Return the settings of each trained arm."""
+        arms = list_arms(tuple(SIGNS), self.config.population.agents)
+        return {
+            arm: self.config.with_overrides({**settings, "run.seed": seed})
+            for arm, settings in arms.items()
+        }
+
 
 def run_control(
     windows: WindowSet, encoder: Encoder, plan: ControlPlan, out: Path, log: logging.Logger
@@ -83,9 +93,8 @@ def run_control(
             world = plant_news(windows, PlantedNews(effect=effect, seed=seed), encoder)
             folder = out / f"effect-{effect:g}-seed-{seed}"
             facts = {"dataset": windows.dataset, "effect": effect, "seed": seed}
-            for arm, settings in list_arms(world.topics, plan.config.population.agents).items():
+            for arm, config in plan.configure_arms(seed).items():
                 log.info(f"effect {effect:g}, seed {seed}: {arm}")
-                config = plan.config.with_overrides({**settings, "run.seed": seed})
                 run = folder / arm
                 train(config, world.split("train"), world.split("val"), world.news, run)
                 shared = facts | {"config_hash": config.hash, "commit": plan.commit}
@@ -99,9 +108,12 @@ def run_control(
 
 
 def write_control(
-    results: Path, dataset: str, rows: pl.DataFrame, rounds: pl.DataFrame
+    results: Path, dataset: str, plan: ControlPlan, rows: pl.DataFrame, rounds: pl.DataFrame
 ) -> tuple[Path, Path]:
-    """Write both tables into a folder of results; return their files."""
+    """Write both tables, and the settings of all runs beside them; return the tables' files."""
+    for seed in plan.seeds:
+        for config in plan.configure_arms(seed).values():
+            write_config(results, config)
     paths = results / f"control-{dataset}.csv", results / f"control-rounds-{dataset}.csv"
     results.mkdir(parents=True, exist_ok=True)
     for path, frame in zip(paths, (rows, rounds), strict=True):

@@ -143,6 +143,9 @@ ROUNDS_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
+SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
+"""Topics that act, and the side on which they do; no agent begins with a logic that names them."""
+
 _LEAD = timedelta(hours=6)
 """Time from when an article is available to the origin of the windows that may read it."""
 
@@ -163,9 +166,7 @@ class PlantedNews:
     """
 
     effect: float
-    signs: Mapping[str, int] = field(
-        default_factory=lambda: {"power outages": -1, "rooftop solar": 1}
-    )
+    signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
     share: float = 0.5
     distractors: int = 4
     is_regional: bool = False

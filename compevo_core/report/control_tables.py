@@ -57,9 +57,9 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
     parts = []
     for control in list_controls(rows):
         table = control_table(control)
-        parts += [f"**{table.caption}**", judge_control(control), table.to_markdown()]
         plots = show_control(control, rounds).plots
-        parts.append("\n".join(f"![{plot.alt}]({plot.source})" for plot in plots))
+        images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
+        parts += [f"**{table.caption}**", judge_control(control), images, table.to_markdown()]
     return "\n\n".join(parts) or NO_ROWS
 
 

@@ -158,7 +158,7 @@ def run_control_on(
 
     encoder = load_encoder(plan.config.news.encoder)
     rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
-    path, _ = write_control(results or layout.results, dataset, rows, rounds)
+    path, _ = write_control(results or layout.results, dataset, plan, rows, rounds)
     return path, rows, rounds
 
 

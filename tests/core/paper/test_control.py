@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast import forecaster
 from compevo_core.paper.control import (
     ControlPlan,
@@ -77,7 +78,8 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
     assert again.equals(rows)
     assert sealed == {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
 
-    paths = write_control(tmp_path, "electricity", rows, rounds)
+    paths = write_control(tmp_path, "electricity", plan, rows, rounds)
+    assert set(read_configs(tmp_path)) == set(rows["config_hash"])
     schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
     for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
