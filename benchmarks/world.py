@@ -170,11 +170,15 @@ class _RecordingExecutor(StrategyExecutor):
     reward_examples: list[ForecastExample]
 
     def forecast_groups(
-        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample]
+        self,
+        groups: Sequence[Sequence[str]],
+        examples: Sequence[ForecastExample],
+        *,
+        adds_no_news: bool = False,
     ) -> GroupForecasts:
         """Forecast as the core's executor does, and keep the windows."""
         self.reward_examples = list(examples)
-        return super().forecast_groups(groups, examples)
+        return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)
 
 
 class World:
