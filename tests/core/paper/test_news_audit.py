@@ -58,6 +58,7 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert overall["none"]["difference"] == pytest.approx(-3.0)
     assert overall["none"]["interval_high"] < 0
     assert (overall["own"]["n_windows"], overall["own"]["n_with_news"]) == (80, 40)
+    assert overall["none"]["n_with_news"] == 0
 
 
 def test_effects_are_given_by_series_by_topic_and_where_there_was_news():
