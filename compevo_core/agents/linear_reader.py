@@ -6,7 +6,7 @@ fitted anew for every logic that an agent tries, on all train windows: what a lo
 not depend on which logics were read before.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
-retrieves (``agents.strategy``), what is then made of their tokens (``agents.head_decoder``).
+retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
 
 The reading of a train window is held out: it comes from a fit on other parts of train. Articles are
 averaged and centred, so that their presence alone says nothing, and a window without articles is
@@ -18,6 +18,7 @@ Shapes: N train windows, A agents, E article embedding, K components, H horizon.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +33,9 @@ from compevo_core.data.view import HORIZON, WindowView
 
 FOLDS = 5
 """Parts of train, one after the other in time; each is read by a fit on the others."""
+
+_KEPT_FITS = 256
+"""Fits that are kept: those of the seed logics and of some rewritings. Each holds all of train."""
 
 _COMPONENTS = 128  # of the embeddings; the others hold next to none of their variance
 _PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
@@ -107,13 +111,12 @@ class FittedReader:
         self._is_whole_N = np.isfinite(truth_NH).all(1)
         self._fold_N = _split_by_time([view.origin_utc for view in self._views])
         self._components_EK = _find_components(retriever, self._views)
-        self._fits: dict[tuple[int, str], LinearFit] = {}
+        # The windows of a round ask for the same few fits again and again.
+        self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
 
     def find(self, row: int, logic: str) -> LinearFit:
         """Return how a local agent reads what a logic retrieves."""
-        if (row, logic) not in self._fits:
-            self._fits[row, logic] = self._fit(row, logic)
-        return self._fits[row, logic]
+        return self._find(row, logic)
 
     def _fit(self, row: int, logic: str) -> LinearFit:
         retriever = self._retriever

@@ -1,10 +1,10 @@
 """Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
-What belongs here: ranking the candidate articles of a window by a logic (decision 06-news), what an
-agent gets to read of them, forecasts of the whole population with and without gradient, for one
-logic an agent or a group of logics. What does not: which articles are candidates
-(``data.context``), embeddings (``lm.encoder``), prompts and numbers (the decoders), rewards and
-weights (``agents.selection``), logic updates (``agents.logic_writer``).
+What belongs here: forecasts of the whole population with and without gradient, for one logic an
+agent or a group of logics, from the news that they retrieve. What does not: ranking articles
+(``agents.retrieval``), the ridge that reads them first (``agents.linear_reader``), prompts and
+numbers (the decoders), rewards and weights (``agents.selection``), logic updates
+(``agents.logic_writer``).
 
 Forecasts here are the agents' own, before calibration (``agents.calibration``).
 

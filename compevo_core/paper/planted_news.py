@@ -144,7 +144,7 @@ ROUNDS_SCHEMA: dict[str, pl.DataType] = {
 
 
 SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
-"""Topics that act, and the side on which they do; no agent begins with a logic that names them."""
+"""Topics that act, and the side on which they do; the first three seed logics name neither."""
 
 _LEAD = timedelta(hours=6)
 """Time from when an article is available to the origin of the windows that may read it."""
@@ -200,7 +200,7 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     origins = sorted({view.origin_utc for view in windows.views()})
     topics_of: dict[tuple[datetime, str], list[str]] = {}
     ids_of: dict[tuple[datetime, str], list[str]] = {}
-    rows: list[tuple[str, str, datetime]] = []
+    rows: list[tuple[str, str, str, datetime]] = []
     for origin in origins:
         for entity, region in regions.items():
             topics = [topic for topic in TOPICS if rng.random() < planted.share]
@@ -214,10 +214,7 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
                 for i in range(len(titles))
             ]
             ids = [derive_article_id(address) for address in addresses]
-            rows += [
-                (address, title, origin - _LEAD)
-                for address, title in zip(addresses, titles, strict=True)
-            ]
+            rows += [(*row, origin - _LEAD) for row in zip(ids, addresses, titles, strict=True)]
             topics_of[origin, entity], ids_of[origin, entity] = topics, ids
 
     changed, effects = [], {}
@@ -247,13 +244,13 @@ def measure_residuals(train: WindowSet) -> dict[str, float]:
     return {name: float(np.nanstd(missed_NH[entities == name])) for name in train.entities}
 
 
-def _make_pool(rows: Sequence[tuple[str, str, datetime]], encoder: Encoder) -> NewsPool:
-    """Return the pool of articles that are given by address, title and time."""
-    addresses, titles, times = zip(*rows, strict=True)
+def _make_pool(rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder) -> NewsPool:
+    """Return the pool of articles that are given by id, address, title and time."""
+    ids, addresses, titles, times = zip(*rows, strict=True)
     count = len(rows)
     frame = pl.DataFrame(
         {
-            "article_id": [derive_article_id(address) for address in addresses],
+            "article_id": ids,
             "url": addresses,
             "title": titles,
             "body": [""] * count,
