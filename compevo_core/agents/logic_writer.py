@@ -18,7 +18,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +41,7 @@ from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.seeding import derive_seed
 
 MOST_READ = 3
 """titles that an agent sees when it rewrites its logic"""
@@ -584,8 +584,6 @@ def seed_agent_generators(
     others share its batch or its process.
     """
     return [
-        torch.Generator(device=device).manual_seed(
-            int(np.random.default_rng([seed, 1, agent]).integers(2**63))
-        )
+        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
         for agent in agents
     ]

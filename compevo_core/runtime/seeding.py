@@ -1,11 +1,24 @@
-"""Draws from torch's global generators that leave them as the caller had them."""
+"""Seeds of separate random streams, and draws that leave torch's generators as they were."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from compevo_core.runtime.files import hash_text
+
 _CPU = torch.device("cpu")
+_SEED_DIGITS = 15  # hex digits of a hash that torch takes as a seed
+
+
+def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
+    """Return the seed of one stream of a run's random numbers.
+
+    A stream is known by its name and, where it has several, by their numbers. Numbers alone would
+    not do: numpy takes ``[seed, 1]`` and ``[seed, 1, 0]`` as one seed.
+    """
+    key = "/".join(map(str, (seed, stream, *parts)))
+    return int(hash_text(key)[:_SEED_DIGITS], 16)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.chat_endpoint import Transport
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.prior import mix_priors
 
 
@@ -106,7 +107,7 @@ def build_modules(
 
     # The adapters of all agents are sampled on every process, and those of others thrown away: an
     # agent starts alike whoever holds it. The fusion is sampled after them.
-    generator = torch.Generator().manual_seed(config.run.seed)
+    generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
     population = Population(
         backbone,
         config.population,
