@@ -210,7 +210,9 @@ class News2Forecast:
 
         generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
         self.population = Population(backbone, config.population, generator)
-        self.retriever = NewsRetriever(news, encoder, config.news.top_k)
+        self.retriever = NewsRetriever(
+            news, encoder, config.news.top_k, selects=config.news.selects
+        )
         # No prior: the answer is the values themselves.
         self.decoder = TextDecoder(self.population, config, scaler, np.zeros((1, 0)))
 
