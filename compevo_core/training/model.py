@@ -213,8 +213,10 @@ class PopulationModel:
             )
         if self.fusion is None:
             return None
-        if self.config.evolution.writer == "flat":
-            return FlatWriter(self.config, self.population, self.shards, entities)
+        if self.config.evolution.flat_share == 1.0:
+            return FlatWriter(
+                self.config, self.population, None, self.shards, entities, adapters=None
+            )
         return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
 
     @property
