@@ -87,7 +87,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
 
 def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
     out, _, _ = control
-    run = out / "effect-3-seed-0" / "evolved"
+    run = out / "plain-effect-3-seed-0" / "evolved"
     rows = read_rewritings(run, ("power outages", "rooftop solar"))
     assert [row["rewriting"] for row in rows] == [0, 1, 2, 3]  # 6 rounds, every other rewrites
     assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
