@@ -97,7 +97,7 @@ class RunConfig(SettingsSection):
             )
         if evolution.form == "free" and (evolution.flat_share or evolution.topics):
             raise ValueError(
-                "evolution.flat_share and evolution.topics are of logics with slots: set "
+                "evolution.flat_share and evolution.topics need logics with slots: set "
                 "evolution.form = 'slots', or leave both out"
             )
         if evolution.flat_share == 1.0 and self.grpo.enabled:

@@ -248,7 +248,7 @@ class EvolutionConfig(SettingsSection):
     topics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), exclude_if=lambda topics: not topics
     )
-    """topics that a logic with slots may name; empty = those of the seed logics"""
+    """topics that a logic with slots may name; empty = the ten that the seed logics name"""
     unread: int = Field(default=0, ge=0, le=16, exclude_if=lambda count: count == 0)
     """unread titles that an agent is shown when it rewrites its logic, each with what reading it
     would have changed"""

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING
 
 from compevo_core.runtime.files import hash_text
 
-_CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+
 _SEED_DIGITS = 15  # hex digits of a hash that torch takes as a seed
 
 
@@ -22,14 +23,17 @@ def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
 
 
 @contextmanager
-def use_seed(seed: int, device: torch.device = _CPU) -> Iterator[None]:
+def use_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
     """Seed torch's global generators within the block, and give them back as they were.
 
     ``device`` is an accelerator on which the block samples too, for example dropout masks. The
     generators of other devices stay: ``torch.manual_seed`` would reseed them for good.
     """
-    accelerators = [] if device.type == _CPU.type else [device]
-    with torch.random.fork_rng(accelerators, device_type=device.type):
+    import torch  # only where torch draws: seeds alone are derived without it
+
+    kind = "cpu" if device is None else device.type
+    accelerators = [] if device is None or kind == "cpu" else [device]
+    with torch.random.fork_rng(accelerators, device_type=kind):
         torch.default_generator.manual_seed(seed)
         for accelerator in accelerators:
             module = torch.get_device_module(accelerator)
