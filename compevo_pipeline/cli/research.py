@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -400,7 +400,7 @@ def audit_news(
     probe: Annotated[
         bool,
         typer.Option(
-            "--probe", help="Use a linear probe (about a minute) instead of a trained run."
+            "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
     results: Annotated[
@@ -412,37 +412,35 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares the window's own news with none, another day's and irrelevant news, on the validation
-    and the test split. Rows go to news-audit-DATASET.csv; `compevo report` shows them.
+    and the test split; the probe also on train, held out, with the smallest effect that it would
+    have seen. Rows go to news-audit-DATASET.csv; `compevo report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scoring import forecast_scopes, load_population
-    from compevo_core.paper.news_audit import NewsProbe, audit_splits, write_audit
+    from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
     found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
     window_set = WindowSet.read(found.windows)
     pool = NewsPool.read(found.news)
-    facts: dict[str, Any]
+    facts = {"source": "probe", "encoder": pool.encoder_name, "commit": read_commit()}
     if not found.runs:
-        fitted = NewsProbe.fit(window_set.split("train"), window_set.split("val"), pool)
-        facts = {"source": "probe", "penalty": fitted.penalty}
+        rows = audit_probe(window_set, pool, facts, every=every)
     else:
         forecaster = load_population(found.runs[0], pool)
-        facts = {
+        facts |= {
             "source": "run",
             "config_hash": forecaster.config.hash,
             "artifact_hash": forecaster.artifact_hash,
         }
-    facts |= {"encoder": pool.encoder_name, "commit": read_commit()}
 
-    def forecast(scope: "Scope") -> "FloatArray":
-        if not found.runs:
-            return fitted.predict(scope.windows.views())
-        return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
+        def forecast(scope: "Scope") -> "FloatArray":
+            return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
 
-    rows = audit_splits(window_set, pool, forecast, facts, every=every)
+        rows = audit_run(window_set, pool, forecast, facts, every=every)
+
     typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
 
