@@ -239,7 +239,7 @@ class NewsProbe:
 
     def read(self, samples: Sequence[ProbeSample]) -> list[Errors]:
         """Return the errors of samples, the first of which is of train."""
-        weights_FSH = self._fit(samples[0])
+        weights_FSH = self.fit(samples[0])
         errors: list[Errors] = []
         for sample in samples:
             readings = {
@@ -256,7 +256,7 @@ class NewsProbe:
         return errors
 
     @staticmethod
-    def _fit(train: ProbeSample) -> FloatArray:
+    def fit(train: ProbeSample) -> FloatArray:
         """Return weights (F + 1, S, H): without each part of train, and of all of it."""
         # A window without a signal teaches nothing, and a masked truth neither.
         rows = np.flatnonzero(np.isfinite(train.missed_NH).any(1) & train.own_NS.any(1))

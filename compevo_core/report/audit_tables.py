@@ -117,7 +117,7 @@ def audit_table(rows: Sequence[Row]) -> Table:
             "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
             f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
             **{f"less {name}": partial(_format_effect, news) for news, name in OTHERS.items()},
-            "seen from": lambda by_news: format_number(by_news[OWN]["seen_from"]),
+            "seen from": lambda by_news: format_number(by_news[OWN].get("seen_from")),
         },
         caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
         f"{SOURCES.get(first['source'], first['source'])}?",

@@ -105,9 +105,12 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
     )
     rows = audit(later, any_news_helps).to_dicts()
     swapped = [
-        row | {"interval_low": -1.0, "interval_high": 1.0} if row["news"] == "swapped" else row
+        row | {"interval_low": -1.0, "interval_high": 1.0, "n_with_news": 1}
+        if row["news"] == "swapped"
+        else row
         for row in rows
     ]
+    assert judge_news(rows).startswith("Better than without")
     assert judge_news(swapped).startswith("The gain is not from")
     assert judge_news(audit(windows, forecast_with_help).to_dicts()).startswith("Yes")
 
@@ -159,6 +162,12 @@ def test_news_without_an_effect_are_not_seen():
     samples = [probe(0.0).train, open_test(0.0)]
     for sample, errors in zip(samples, probe(0.0).read(samples), strict=True):
         assert not any(is_seen(errors, sample, signal) for signal in (ANY, *SIGNALS))
+
+
+def test_news_that_any_other_day_replaces_is_not_seen():
+    errors = probe().read([probe().train])[0]
+    replaced = {**errors, "swapped": errors["own"]}
+    assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
 
 
 def test_noise_raises_hardly_an_alarm():
@@ -216,14 +225,12 @@ def test_windows_next_to_another_part_of_train_are_left_out():
 
 def test_a_window_of_train_is_read_without_what_its_own_part_says():
     train = probe().train
-    spoilt_NH = np.where((train.fold_N == 2)[:, None], 100.0, train.missed_NH)
-    spoilt = replace(train, missed_NH=np.where(np.isnan(train.missed_NH), np.nan, spoilt_NH))
-    # Errors of part 2 are of the spoilt truth; what is read of it shows in how far off they are.
-    errors, none = probe().read([spoilt])[0]["own"], probe().read([spoilt])[0]["none"]
-    inside = (train.fold_N == 2) & np.isfinite(errors)
-    clean_NH = probe().read([train])[0]["own"]
-    assert np.abs(errors - none)[inside].max() < 5 * train.size_N.max() < np.nanmax(errors)
-    assert not np.allclose(errors[train.fold_N == 0], clean_NH[train.fold_N == 0], equal_nan=True)
+    sign_N = np.where(train.fold_N == 2, -1.0, 1.0)
+    turned = replace(train, missed_NH=train.missed_NH * sign_N[:, None])
+    weights_FSH, turned_FSH = NewsProbe.fit(train), NewsProbe.fit(turned)
+    assert weights_FSH[2].any()
+    assert np.array_equal(turned_FSH[2], weights_FSH[2])
+    assert not any(np.array_equal(turned_FSH[i], weights_FSH[i]) for i in (0, 1, 3, 4, -1))
 
 
 def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
