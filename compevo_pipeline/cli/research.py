@@ -412,8 +412,8 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares the window's own news with none, another day's and irrelevant news, on the validation
-    and the test split; the probe also on train, held out, with the smallest effect that it would
-    have seen. Rows go to news-audit-DATASET.csv; `compevo report` shows them.
+    and the test split; the probe also on train, with its power. Rows go to
+    news-audit-DATASET.csv; `compevo report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
