@@ -143,6 +143,7 @@ class ControlPlan:
             place = "the home region" if planted.is_regional else "any region"
             arms = list_arms(tuple(planted.signs), base.population.agents, place)
             if planted.is_regional:
+                arms = {arm: {"news.selects": True} | changes for arm, changes in arms.items()}
                 arms["no-place"] = {"news.selects": False}
         return {
             arm: base.with_overrides({**settings, "run.seed": seed})
