@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from compevo_core.agents.linear_reader import FOLDS, fit_ridge, split_by_time
 from compevo_core.agents.logics import TOPICS
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.arrays import FloatArray
@@ -195,6 +194,9 @@ class NewsProbe:
 
     def __init__(self, train: WindowSet, news: NewsPool) -> None:
         """Fit base and signals on train; DataError if hardly any of its windows has fresh news."""
+        # Torch comes with it: reports read the names of this module without it.
+        from compevo_core.agents.linear_reader import FOLDS, split_by_time
+
         views = train.views()
         self._signals = NewsSignals(news, views)
         self._base = fit_baseline(BASE, train)
@@ -258,6 +260,8 @@ class NewsProbe:
     @staticmethod
     def fit(train: ProbeSample) -> FloatArray:
         """Return weights (F + 1, S, H): without each part of train, and of all of it."""
+        from compevo_core.agents.linear_reader import FOLDS, fit_ridge
+
         # A window without a signal teaches nothing, and a masked truth neither.
         rows = np.flatnonzero(np.isfinite(train.missed_NH).any(1) & train.own_NS.any(1))
         x_NS, y_NH, fold_N = train.own_NS[rows], train.missed_NH[rows], train.fold_N[rows]
