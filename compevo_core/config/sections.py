@@ -3,6 +3,7 @@
 The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -104,6 +105,10 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    def list_scopes(self, agents: Iterable[int]) -> list[str]:
+        """Return which articles each of some agents may choose from."""
+        return [self.member(agent).news_scope for agent in agents]
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

@@ -194,7 +194,7 @@ class PopulationModel:
         """
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
-            scopes = [self.config.population.member(a).news_scope for a in self.shards.local_agents]
+            scopes = self.config.population.list_scopes(self.shards.local_agents)
             reader = FittedReader(train_examples, news_retriever, scopes, self.mix_AP)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(

@@ -128,7 +128,7 @@ class RoundTrainer:
         self.writer = writer or model.writer()
         self.unread_news: UnreadNews | None = None
         if self.config.evolution.unread and train_examples:
-            scopes = [self.config.population.member(a).news_scope for a in self.shards.local_agents]
+            scopes = self.config.population.list_scopes(self.shards.local_agents)
             self.unread_news = UnreadNews(
                 train_examples,
                 executor.news_retriever,
