@@ -24,6 +24,10 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.seeding import derive_seed
 
+POLICY_MOVES = 5e-3
+"""Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
+about the rate in each update, and a bandit took 7 updates at 1e-3 (decision 04-policy)."""
+
 Stage = Literal["supervised", "evolution"]
 SUPERVISED: Stage = "supervised"
 EVOLUTION: Stage = "evolution"
@@ -74,6 +78,28 @@ class RunSchedule:
         if self.stage(round_number) == EVOLUTION:
             position, rounds = round_number - self.supervised_rounds, self.evolution_rounds
         return learning_rate_factor(position, rounds, self.warmup_ratio)
+
+
+def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
+    """Return what GRPO cannot do under these settings, a sentence for each reason."""
+    if not config.grpo.enabled or not schedule.every:
+        return []
+    cautions = []
+    rounds = range(schedule.supervised_rounds, schedule.total_rounds)
+    factors = [schedule.factor(number) for number in rounds if schedule.rewrites(number)]
+    moved = config.optim.policy_lr * config.grpo.iterations * sum(factors)
+    if moved < POLICY_MOVES:
+        cautions.append(
+            f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves the "
+            f"writer of logics by {moved:.1g} at most, and it learns what pays from about "
+            f"{POLICY_MOVES:g}: GRPO will change little"
+        )
+    if config.objective.lambda_div:
+        cautions.append(
+            f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
+            "adapters that was 6 to 100 times that of the rewards: they will follow diversity"
+        )
+    return cautions
 
 
 def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: float) -> float:

@@ -7,6 +7,7 @@ layers of a backbone that one device cannot hold; the first one writes what belo
 
 import contextlib
 import dataclasses
+import logging
 import math
 import os
 import time
@@ -52,13 +53,20 @@ from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import RunGenerators, RunSchedule, seed_dropout
+from compevo_core.training.schedule import (
+    RunGenerators,
+    RunSchedule,
+    list_cautions,
+    seed_dropout,
+)
 from compevo_core.training.training_data import (
     TrainingData,
     check_inputs,
     identify_run,
     join_for_refit,
 )
+
+log = logging.getLogger(__name__)
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -137,6 +145,8 @@ def train(
         size = news.embeddings.shape[1]
         data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
         schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
+        for caution in list_cautions(config, schedule) if shards.is_first else ():
+            log.warning(caution)
         setup = RunSetup(config, news, identity, shards, start, schedule, selector, clock)
         loop = TrainingLoop(setup, folder, data, backbone=backbone, stages=stages)
         state = loop.restore_best(loop.run(resume=resume, on_round=on_round))

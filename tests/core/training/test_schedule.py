@@ -9,6 +9,7 @@ from compevo_core.training.schedule import (
     RunGenerators,
     RunSchedule,
     learning_rate_factor,
+    list_cautions,
     seed_dropout,
 )
 from tests.support.population import tiny, windows
@@ -40,6 +41,27 @@ def test_each_stage_warms_up_and_decays_on_its_own() -> None:
     second = [learning_rate_factor(n, 20, 0.2) for n in range(20)]
     assert [plan.factor(n) for n in range(30)] == [*first, *second]
     assert plan.factor(9) < 0.2 < plan.factor(10) < plan.factor(13) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("policy_lr", "lambda_div", "enabled", "settings"),
+    [
+        (1e-6, 0.1, True, ["optim.policy_lr", "objective.lambda_div"]),  # as printed
+        (1e-2, 0.1, True, ["objective.lambda_div"]),
+        (1e-6, 0.0, True, ["optim.policy_lr"]),
+        (1e-2, 0.0, True, []),
+        (1e-6, 0.1, False, []),
+    ],
+)
+def test_a_policy_that_cannot_learn_is_told(
+    policy_lr: float, lambda_div: float, enabled: bool, settings: list[str]
+) -> None:
+    config = tiny(
+        optim__policy_lr=policy_lr, objective__lambda_div=lambda_div, grpo__enabled=enabled
+    )
+    cautions = list_cautions(config, RunSchedule(10, 1_500, 1, warmup_ratio=0.03))
+    assert [text.split(" = ")[0] for text in cautions] == settings
+    assert not list_cautions(config, RunSchedule(10, 1_500, 0, warmup_ratio=0.03))
 
 
 def test_every_window_comes_once_an_epoch_and_none_is_dropped() -> None:
