@@ -16,14 +16,14 @@ L packed length, D hidden, N sampled tokens of all agents.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.logics import build_slots, clean_logic
+from compevo_core.agents.logics import build_slots, clean_logic, cross_logics
 from compevo_core.agents.prompts import (
     AgentObservation,
     Tokenizer,
@@ -241,7 +241,7 @@ class LogicWriter:
         group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
 
         # What chance drew stands last; no token of it was sampled, so none is credited.
-        flat = self._draw_flat(n_flat, generators)
+        flat = self._draw(n_flat, observation, generators)
         group_logics = [
             [*written, *drawn] for written, drawn in zip(group_logics, flat, strict=True)
         ]
@@ -328,16 +328,30 @@ class LogicWriter:
             n_cut=0,
         )
 
-    def _draw_flat(self, count: int, generators: Sequence[torch.Generator]) -> list[list[str]]:
-        """Draw sentences for each local agent, every text of a slot as likely as any other."""
+    def _draw(
+        self, count: int, observation: Observation, generators: Sequence[torch.Generator]
+    ) -> list[list[str]]:
+        """Draw sentences for each local agent, every text of a slot as likely as any other.
 
-        def fill(generator: torch.Generator) -> str:
-            sizes = torch.tensor([len(slot) for slot in self._slots], device=generator.device)
-            share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
-            texts = zip(self._slots, (share_S * sizes).long().tolist(), strict=True)
-            return "".join(slot[i] for slot, i in texts).strip()
+        The first of them are crossed with the agent's own logic and a peer's.
+        """
+        n_crossed = round(self.config.evolution.cross_share * count)
+        groups = []
+        for agent, generator in zip(self.shards.local_agents, generators, strict=True):
+            choose = _chooser(generator)
+            own, peers = observation.logics[agent], observation.peers[agent]
+            group = [self._fill_slots(generator) for _ in range(count)]
+            for number in range(n_crossed):
+                peer = [observation.logics[peers[choose(len(peers))]]] if peers else []
+                group[number] = cross_logics([own, *peer, group[number]], choose)
+            groups.append(group)
+        return groups
 
-        return [[fill(generator) for _ in range(count)] for generator in generators]
+    def _fill_slots(self, generator: torch.Generator) -> str:
+        sizes = torch.tensor([len(slot) for slot in self._slots], device=generator.device)
+        share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
+        texts = zip(self._slots, (share_S * sizes).long().tolist(), strict=True)
+        return "".join(slot[i] for slot, i in texts).strip()
 
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
@@ -551,9 +565,9 @@ class FlatWriter(LogicWriter):
         generators: Sequence[torch.Generator],
     ) -> Proposal:
         """Draw G sentences for each local agent."""
-        del observation, previous_AD  # chance looks at nothing
+        del previous_AD  # chance looks at no state
 
-        groups = self._draw_flat(self.config.grpo.group_size, generators)
+        groups = self._draw(self.config.grpo.group_size, observation, generators)
         return self._propose_texts([[(logic, False) for logic in group] for group in groups])
 
 
@@ -577,6 +591,15 @@ def build_mutation_writer(
             "selector=..., or on the command line set COMPEVO_JUDGE_URL"
         )
     return EndpointWriter(config, population, shards, transport)
+
+
+def _chooser(generator: torch.Generator) -> Callable[[int], int]:
+    """Return what draws a number below the one that it is given."""
+
+    def choose(below: int) -> int:
+        return int(torch.randint(below, (1,), generator=generator, device=generator.device))
+
+    return choose
 
 
 def _split_groups(

@@ -13,7 +13,7 @@ A sentence with slots names who should look for what, where and when, and what i
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compevo_core.agents.prompts import (
@@ -220,6 +220,26 @@ def find_topics(logic: str) -> tuple[str, ...]:
     """Return the topics that a logic with slots names, in its order; none of one in free text."""
     slots = read_slots(logic)
     return () if slots is None else slots.topics
+
+
+def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
+    """Return a sentence with one or two of the topics that its parents name, and slots of theirs.
+
+    Args:
+        parents: logics with slots.
+        choose: draws a number below the one that it is given.
+    """
+    known = [slots for slots in map(read_slots, parents) if slots is not None]
+    topics = sorted({topic for slots in known for topic in slots.topics})
+    while len(topics) > 2 or (len(topics) == 2 and choose(2)):
+        topics.pop(choose(len(topics)))
+
+    verb, region, time, sign, selectors = (
+        getattr(known[choose(len(known))], slot)
+        for slot in ("verb", "region", "time", "sign", "selectors")
+    )
+    place = ", ".join([region, *selectors, time])
+    return f"{verb} news about {' and '.join(topics)} in {place}, as a sign of {sign}."
 
 
 class LogicQuery(NamedTuple):

@@ -100,6 +100,11 @@ class RunConfig(SettingsSection):
                 "evolution.flat_share and evolution.topics need logics with slots: set "
                 "evolution.form = 'slots', or leave both out"
             )
+        if evolution.cross_share and not evolution.flat_share:
+            raise ValueError(
+                "evolution.cross_share is a share of the logics drawn by chance, which are none: "
+                "set evolution.flat_share, or leave it out"
+            )
         if evolution.flat_share == 1.0 and self.grpo.enabled:
             raise ValueError(
                 "evolution.flat_share = 1 fills slots by chance, without a policy to train: set "

@@ -250,6 +250,9 @@ class EvolutionConfig(SettingsSection):
     flat_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
     """share of an agent's new logics that is drawn from the slots by chance, every text of a slot
     as likely as any other, in place of being written by its policy"""
+    cross_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    """share of the logics drawn by chance that are crossed: one or two topics of the agent's own
+    logic, a peer's and the drawn one, and of each other slot the text of one of the three"""
     topics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), exclude_if=lambda topics: not topics
     )

@@ -59,16 +59,21 @@ _SEARCH: dict[str, Any] = {
     "optim.policy_lr": 1e-3,
     "grpo.enabled": True,
     "evolution.flat_share": 0.0,
+    "evolution.cross_share": 0.0,
 }
 """A search by the agents' own policies, eight rewritings, whose reader is the ridge alone."""
+
+_CHANCE: dict[str, Any] = {"evolution.flat_share": 1.0, "grpo.enabled": False}
 
 READING, SEARCH = "reading", "search"
 """What the arms of a control compare: who reads which news, or who searches how."""
 
 SEARCH_ARMS: dict[str, dict[str, Any]] = {
-    "flat": {"evolution.flat_share": 1.0, "grpo.enabled": False},
+    "flat": _CHANCE,
+    "crossed": _CHANCE | {"evolution.cross_share": 0.5},
+    "crossed-alone": _CHANCE | {"evolution.cross_share": 0.5, "population.exposed_peers": 0},
     "policy": {},
-    "half-flat": {"evolution.flat_share": 0.5},
+    "half-crossed": {"evolution.flat_share": 0.5, "evolution.cross_share": 1.0},
     "no-grpo": {"grpo.enabled": False},
     "no-unread": {"evolution.unread": 0},
     "no-peers": {"population.exposed_peers": 0, "evolution.update": "simplified"},

@@ -48,7 +48,10 @@ _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
 _LATER_ALONE = {
-    "evolution": ("update", "instruction", "max_new_tokens", "temperature", "every", "writer"),
+    "evolution": (
+        *("update", "instruction", "max_new_tokens", "temperature", "every"),
+        *("flat_share", "cross_share", "unread"),
+    ),
     "grpo": (
         *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),
         *("carry", "reward_windows"),

@@ -90,8 +90,8 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
     moved = config.optim.policy_lr * config.grpo.iterations * sum(factors)
     if moved < POLICY_MOVES:
         cautions.append(
-            f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves the "
-            f"writer of logics by {moved:.1g} at most, and it learns what pays from about "
+            f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves "
+            f"the writer of logics by {moved:.1g} at most, and it learns what pays from about "
             f"{POLICY_MOVES:g}: GRPO will change little"
         )
     if config.objective.lambda_div:

@@ -13,7 +13,7 @@ from compevo_core.agents.logic_writer import (
     fit_logic_prompt,
     list_most_read,
 )
-from compevo_core.agents.logics import build_slots
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
@@ -269,6 +269,30 @@ def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy() -> None:
 
     logp_AGT = trainer.writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
     assert (logp_AGT[:, :2].sum(-1) < 0).all() and not logp_AGT[:, 2:].any()
+
+
+@pytest.mark.parametrize("peers", [[[1], [2], [0]], [[], [], []]])
+def test_a_share_of_what_chance_draws_is_crossed_with_own_logic_and_peers(
+    peers: list[list[int]],
+) -> None:
+    trainer, state, _ = build_round_trainer(
+        evolution__form="slots",
+        evolution__flat_share=1.0,
+        evolution__cross_share=0.5,
+        grpo__enabled=False,
+        grpo__group_size=64,
+    )
+    # Regions that no slot holds tell whose slot it is.
+    logics = [SLOT_SEED_LOGICS[i].replace("any region", f"place {i}") for i in range(3)]
+    generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
+    observation = Observation(logics, [-0.1, -0.2, -0.3], peers)
+    groups = trainer.writer.propose(observation, state.previous_AD, generators).group_logics
+
+    drawn = {"any region", "New South Wales", "South Australia"}
+    for agent, group in enumerate(groups):
+        regions = [slots.region for slots in map(read_slots, group) if slots is not None]
+        known = {f"place {i}" for i in (agent, *peers[agent])}
+        assert {*regions[:32]} == known | drawn and {*regions[32:]} == drawn
 
 
 TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer

@@ -2,9 +2,16 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
-from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, clean_logic
+from compevo_core.agents.logics import (
+    SLOT_SEED_LOGICS,
+    build_slots,
+    clean_logic,
+    cross_logics,
+    read_slots,
+)
 from compevo_core.agents.prompts import LOGIC_INSTRUCTIONS, SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.datasets import NEM_PLACES
@@ -117,3 +124,28 @@ def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone:
         assert all(ids[place] in grammar.allowed(tuple(ids[:place])) for place in range(len(ids)))
         assert list(grammar.allowed(tuple(ids))) == stops
         assert len(ids) < grammar.max_tokens
+
+
+def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics() -> None:
+    parents = [
+        "Watch news about power outages in Victoria, above all at night, as a sign of lower "
+        "values.",
+        "Track news about rooftop solar and fuel prices in any region, one article at a time, at "
+        "any time of day, as a sign of higher values.",
+    ]
+    known = [slots for slots in map(read_slots, parents) if slots is not None]
+    rng = np.random.default_rng(0)
+    children = [
+        read_slots(cross_logics(parents, lambda below: int(rng.integers(below))))
+        for _ in range(200)
+    ]
+    for slot in ("verb", "region", "time", "sign", "selectors"):
+        assert {getattr(child, slot) for child in children} == {
+            getattr(parent, slot) for parent in known
+        }
+    named = {child.topics for child in children if child is not None}
+    assert {len(topics) for topics in named} == {1, 2} and len(named) == 6
+    assert {("power outages", "rooftop solar"), ("rooftop solar",)} < named
+
+    # What is no sentence with slots has none to give.
+    assert cross_logics(["Follow large plants.", parents[0]], lambda _: 0) == parents[0]
