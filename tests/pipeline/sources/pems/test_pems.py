@@ -1,4 +1,4 @@
-"""PeMS station-hour files: daylight saving, imputed values, bad lines, metadata."""
+"""PeMS station-hour files: daylight saving, imputed values, bad lines."""
 
 import gzip
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,8 @@ import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
-from compevo_pipeline.sources.common.base import Mode, read_archive_file
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.pems import source as pems
-from compevo_pipeline.sources.pems.parse import META_COLUMNS, parse_meta
 from tests.support.sources import clock, raw
 
 NAME = "d04_text_station_hour_2016_03.txt"
@@ -124,21 +123,6 @@ def test_the_sample_is_synthetic_and_regular():
         report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
         assert report.rows == 91 * 24 - 1
         assert report.missing < 20
-
-
-def test_a_metadata_file_with_a_changed_header_is_refused():
-    text = "\t".join(META_COLUMNS).replace("Latitude", "Lat") + "\n"
-    with pytest.raises(SchemaDrift, match=r"missing \['Latitude'\]"):
-        parse_meta(text, "d04_text_meta_2021_10_16.txt")
-
-
-def test_the_real_metadata_file_has_3991_stations(archive_dir):
-    path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
-    file = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=clock)
-    frame = parse_meta(pems.read_file_text(file), file.name)
-    assert frame.height == 3991
-    assert frame["District"].unique().to_list() == ["4"]
-    assert frame["Latitude"].is_between(36.5, 39.5).all()
 
 
 def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):

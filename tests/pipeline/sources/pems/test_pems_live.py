@@ -20,7 +20,6 @@ from compevo_core.errors import (
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.pems.live import parse_list
-from compevo_pipeline.sources.pems.parse import META_COLUMNS
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support.live import LiveHome
@@ -44,7 +43,7 @@ FILES = {
     "d04_text_station_hour_2026_09.txt.gz": ("September", hours("09")),
     "d04_text_station_hour_2026_01.txt.gz": ("January", hours("01")),
 }
-META = "\t".join(META_COLUMNS) + "\n" + "\t".join(["400001", "101", "S", "4", *[""] * 14]) + "\n"
+META = "ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"
 
 
 class Site:
