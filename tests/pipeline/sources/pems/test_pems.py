@@ -1,13 +1,12 @@
 """PeMS station-hour files: daylight saving, imputed values, bad lines."""
 
-import gzip
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
+from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
@@ -92,16 +91,6 @@ def test_the_share_of_observed_samples_is_a_series_of_its_own():
     frame = parse(line(percent="73")).filter(pl.col("variable") == "pct_observed")
     assert frame["series_id"].to_list() == ["PEMS_OBSERVED/400001"]
     assert frame["value"].to_list() == [73.0]
-
-
-def test_a_truncated_download_is_transient_and_a_web_page_is_drift():
-    packed = gzip.compress(
-        "\n".join(line(f"03/0{day}/2016 00:00:00") for day in range(1, 10)).encode()
-    )
-    with pytest.raises(SourceTransient, match=rf"{NAME}.gz: the gzip stream is truncated"):
-        pems.parse(raw(NAME + ".gz", packed[:-20]))
-    with pytest.raises(SchemaDrift, match="a web page"):
-        pems.parse(raw(NAME, "<html>login</html>"))
 
 
 def test_an_unknown_file_name_is_refused():

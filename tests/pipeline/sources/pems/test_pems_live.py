@@ -15,7 +15,6 @@ from compevo_core.errors import (
     SourceAbsent,
     SourceBlocked,
     SourceError,
-    SourceTransient,
 )
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Settings
@@ -183,24 +182,6 @@ def test_a_refused_log_in_names_the_variables_and_asks_for_nothing(home, site):
     with pytest.raises(SourceBlocked, match="COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD"):
         home.ingest("traffic")
     assert site.log == ["login"]
-
-
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        (Answer(status=429, headers={"Retry-After": "600"}, kind="text/plain"), SourceTransient),
-        (Answer(status=404, body=b"none", kind="text/plain"), SourceAbsent),
-        (Answer(body=hours(10), send_bytes=30), SourceTransient),
-        (Answer(body=hours(10)[:-12]), SourceTransient),
-    ],
-)
-def test_a_fault_of_a_file_ends_in_its_class_and_keeps_the_files_before(
-    home, site, fault, expected
-):
-    site.send = lambda name: fault if name == HOUR_FILE else Answer(body=FILES[name][1])
-    with pytest.raises(SourceError) as caught:
-        home.ingest("traffic", only=["pems"])
-    assert isinstance(caught.value, expected)
 
 
 def test_a_year_without_files_is_an_empty_list():
