@@ -138,19 +138,14 @@ def test_rows_that_can_be_true_pass(frame):
 @pytest.mark.parametrize(
     ("frame", "problem"),
     [
-        (demand(values=(7_000_000.0, 7_100_000.0)), r"2 row\(s\) outside .*demand_mw, -1000 to"),
         (demand(unit="kW"), r"2 row\(s\) in another unit than MW"),
         (demand(variable="rooftop_mw", values=(-1.0, 1.0)), r"1 row\(s\) outside .*0 to inf"),
-        (
-            demand().with_columns(pl.col("start_utc").dt.offset_by("45y")),
-            r"2 row\(s\) with a start_utc that cannot be known on 2020-02-02",
-        ),
         (
             demand().with_columns(pl.col("start_utc").dt.offset_by("7m")),
             r"2 row\(s\) off the grid of 0:30:00",
         ),
     ],
-    ids=["kW for MW", "another unit", "negative count", "year 2065", "off the grid"],
+    ids=["another unit", "negative count", "off the grid"],
 )
 def test_a_row_that_cannot_be_true_is_refused_with_its_file(frame, problem):
     with pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}.*Nothing was stored"):

@@ -75,24 +75,6 @@ def test_it_knows_no_issue_time_of_a_publisher(deployment: DagsterHome) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"known_to": "noon"}, "noon"),
-        ({"news_limit_hours": 0.0}, "news_limit_hours"),
-        ({"stale_news": "shout"}, "shout"),
-        ({"day": NEXT}, "day"),
-    ],
-)
-def test_a_wrong_choice_is_refused_at_launch(
-    deployment: DagsterHome, config: dict[str, Any], said: str
-) -> None:
-    job = deployment.defs.resolve_job_def("refresh_demand")
-    ops = {"ops": {"forecast__next_day__demand": {"config": config}}}
-    with pytest.raises(Exception, match=said):
-        dg.validate_run_config(job, ops)
-
-
 def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(
     deployment: DagsterHome,
 ) -> None:

@@ -48,16 +48,6 @@ def test_the_asset_stores_both_banks_rates(home):
     assert aud == pytest.approx(1.1 / 1.6)
 
 
-def test_a_second_run_asks_under_conditions_alone_and_stores_nothing(home, replay):
-    home.ingest("exchange")
-    first = len(replay.seen)
-    counts = home.ingest("exchange")
-    assert all(seen.is_conditional for seen in replay.seen[first:])
-    assert (
-        sum(of_feed.get("new", 0) + of_feed.get("changed", 0) for of_feed in counts.values()) == 0
-    )
-
-
 def test_after_the_whole_history_the_days_since_are_asked_for(home, replay):
     home.ingest("exchange")
     home.wait(days=3)
