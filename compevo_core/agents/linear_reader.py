@@ -109,7 +109,7 @@ class FittedReader:
         )
         self._missed_ANH = truth_NH - mix_bases(mix_AP, examples)
         self._is_whole_N = np.isfinite(truth_NH).all(1)
-        self._fold_N = _split_by_time([view.origin_utc for view in self._views])
+        self._fold_N = split_by_time([view.origin_utc for view in self._views])
         self._components_EK = _find_components(retriever, self._views)
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
@@ -132,7 +132,7 @@ class FittedReader:
         mean_E = articles_NE[is_read_N].mean(0)
         x_NK = (articles_NE - mean_E) @ self._components_EK
         usable_N = is_read_N & self._is_whole_N
-        held_out_NH, weights_KH = _fit_ridge(x_NK, self._missed_ANH[row], self._fold_N, usable_N)
+        held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._fold_N, usable_N)
         held_out = {
             self._views[n].window_id: held_out_NH[n].astype(np.float32)
             for n in np.flatnonzero(is_read_N)
@@ -140,7 +140,7 @@ class FittedReader:
         return LinearFit(mean_E, self._components_EK @ weights_KH, held_out)
 
 
-def _fit_ridge(
+def fit_ridge(
     x_NK: FloatArray,
     y_NH: FloatArray,
     fold_N: npt.NDArray[np.int64],
@@ -174,7 +174,7 @@ def _solve_ridge(x_NK: FloatArray, y_NH: FloatArray, rows_N: npt.NDArray[np.bool
     )
 
 
-def _split_by_time(origins: Sequence[datetime]) -> npt.NDArray[np.int64]:
+def split_by_time(origins: Sequence[datetime]) -> npt.NDArray[np.int64]:
     """Return the fold (N,) of each window; windows of one origin are in one."""
     order = {origin: i for i, origin in enumerate(sorted(set(origins)))}
     return np.array([order[origin] * FOLDS // len(order) for origin in origins])

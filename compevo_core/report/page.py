@@ -23,6 +23,8 @@ from compevo_core.report.control_tables import (
     control_table,
     judge_control,
     list_controls,
+    list_searches,
+    search_table,
     show_control,
 )
 from compevo_core.report.figures import DARK_COLOURS
@@ -202,7 +204,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         title = "Comparison with the paper"
         curves = show_curves(inputs)
         sections += show("paper", title, groups=papers, curves=curves, reading=READING)
-    if controls := list_controls(inputs.control):
+    controls, searches = list_controls(inputs.control), list_searches(inputs.control)
+    if controls or searches:
         views = [
             {
                 "verdict": judge_control(rows),
@@ -211,7 +214,9 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
             }
             for rows in controls
         ]
-        sections += show("evidence", "Does competition find evidence?", controls=views)
+        title = "Does competition find evidence?"
+        tables = [search_table(rows) for rows in searches]
+        sections += show("evidence", title, controls=views, searches=tables)
     if audits := list_audits(inputs.audit):
         views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
         sections += show("news", "Does news help?", audits=views)
