@@ -12,7 +12,7 @@ from compevo_core.errors import DataError, SchemaDrift
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
 from compevo_pipeline.sources.feeds import Feed, default_feeds
-from compevo_pipeline.sources.pems.parse import parse_station_hour
+from compevo_pipeline.sources.pems.source import parse_station_hour
 from compevo_pipeline.sources.registry import RULES
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import (
