@@ -32,19 +32,6 @@ OBSERVED_KEYS = (
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
 
 
-class Launcher(Protocol):
-    """Runs trainings, one after the other in one process, and waits for them."""
-
-    def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> Mapping[str, Any]:
-        """Run the jobs to their end and return the metadata they reported.
-
-        Raises:
-            TrainingError: a training did not end well.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLauncher:
     """Trains in a process on this machine.
@@ -60,7 +47,14 @@ class ProcessLauncher:
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Train in the process and report its rounds; stop it if the run is cancelled."""
+        """Run the jobs one after the other and report their rounds; stop with a cancelled run.
+
+        Returns:
+            The metadata that the training process reported.
+
+        Raises:
+            TrainingError: a training did not end well.
+        """
         with dg.open_pipes_session(
             context=context,
             context_injector=dg.PipesTempFileContextInjector(),
@@ -170,7 +164,9 @@ class Launchers:
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
 
-    def get(self, kind: LauncherName, processes: int | None, pod_client: PodClient) -> Launcher:
+    def get(
+        self, kind: LauncherName, processes: int | None, pod_client: PodClient
+    ) -> ProcessLauncher | KubernetesLauncher:
         """Return the launcher of a kind.
 
         Args:
