@@ -378,22 +378,21 @@ class RawStore:
             content = (json.dumps(provenance, indent=1) + "\n").encode()
             write_bytes(_sidecar_of(path), content, is_durable=is_durable)
 
-    def read(self, source: str, name: str, sha256: str) -> RawFile | None:
+    def read(self, entry: Entry) -> RawFile | None:
         """Return a fetched file as it was kept, or None where it is gone or other bytes."""
-        path = self._path(source, name)
-        sidecar = _read_sidecar(path)
-        if not sidecar or not path.exists():
+        path = self._path(entry.source, entry.name)
+        if entry.fetched_at is None or not path.exists():
             return None
 
         raw = RawFile(
-            source=source,
-            name=name,
+            source=entry.source,
+            name=entry.name,
             content=path.read_bytes(),
-            url=str(sidecar["url"]),
-            fetched_at=datetime.fromisoformat(str(sidecar["fetched_at"])),
+            url=entry.url,
+            fetched_at=entry.fetched_at,
             mode=Mode.LIVE,
         )
-        return raw if raw.sha256 == sha256 else None
+        return raw if raw.sha256 == entry.sha256 else None
 
     def _path(self, source: str, name: str) -> Path:
         check_member_path(name, source)

@@ -22,7 +22,7 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.tables import (
@@ -40,7 +40,6 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_product
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"

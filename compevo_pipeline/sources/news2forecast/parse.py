@@ -26,11 +26,10 @@ from compevo_core.data.schemas import BENCHMARK_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"

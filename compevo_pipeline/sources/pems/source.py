@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
 from compevo_pipeline.sources.common.tables import (
     BLANK,
@@ -34,7 +34,6 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "pems"
 FOLDER = "traffic"

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import LOCAL_ZONES
 from compevo_pipeline.sources.common.tables import (
@@ -27,7 +27,6 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_weather"
 FILE = "combined_weather_data.csv"

@@ -13,7 +13,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.pems.source import parse_station_hour
-from compevo_pipeline.sources.registry import RULES
+from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import (
     ingest_feed,
@@ -117,7 +117,7 @@ def demand(values=(7000.0, 7100.0), **columns):
 
 
 def admit(frame):
-    refuse_series(frame, RULES["electricity"], PRESENT)
+    refuse_series(frame, BUILT_IN["electricity"].rules, PRESENT)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_a_row_that_cannot_be_true_is_refused_with_its_file(frame, problem):
 def test_each_variable_of_traffic_has_bounds():
     line = "03/01/2016 00:00:00,400001,4,101,S,ML,.5,10,{},5,.01,60" + "," * 30
     raw = wrap_sample("pems", "d04_text_station_hour_2016_03.txt", b"")
-    refuse_series(parse_station_hour(line.format(100), raw), RULES["traffic"], PRESENT)
+    refuse_series(parse_station_hour(line.format(100), raw), BUILT_IN["traffic"].rules, PRESENT)
     with pytest.raises(SchemaDrift, match="outside the bounds of pct_observed, 0 to 100"):
-        refuse_series(parse_station_hour(line.format(900), raw), RULES["traffic"], PRESENT)
+        refuse_series(parse_station_hour(line.format(900), raw), BUILT_IN["traffic"].rules, PRESENT)
 
 
 def test_a_published_forecast_of_another_year_is_refused():

@@ -80,7 +80,8 @@ def test_a_page_under_another_name_is_refused(name):
 
 
 def test_every_page_metric_is_a_known_variable():
-    assert sorted(bitinfocharts.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
+    ids = {metric.id for metric in bitinfocharts.METRICS.values()}
+    assert len(ids) == len(bitinfocharts.METRICS) == 18
 
 
 def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
