@@ -9,7 +9,6 @@ import pytest
 from compevo_core.errors import (
     SchemaDrift,
     SourceAbsent,
-    SourceTransient,
 )
 from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
 from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
@@ -120,13 +119,6 @@ def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_show
     assert home.series("exchange")["series_id"].str.starts_with("ECB/").all()
     (entry,) = home.ledger.list_entries("rba_f11")
     assert entry.note.startswith("SourceBlocked")
-
-
-def test_where_the_ecb_fails_the_rbas_rates_are_stored_and_the_failure_ends_the_run(home, replay):
-    replay.serve({BULK: Answer(status=503, body=b"busy", kind="text/plain")})
-    with pytest.raises(SourceTransient):
-        home.ingest("exchange")
-    assert home.series("exchange")["series_id"].str.starts_with("RBA/").all()
 
 
 @pytest.mark.parametrize(
