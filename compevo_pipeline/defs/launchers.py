@@ -75,14 +75,7 @@ class ProcessLauncher:
 class PodClient(Protocol):
     """What starts a pod: ``PipesK8sClient`` of dagster-k8s, or a fake with the same method."""
 
-    def run(
-        self,
-        *,
-        context: dg.AssetExecutionContext,
-        namespace: str,
-        command: Sequence[str],
-        base_pod_spec: Mapping[str, Any],
-    ) -> dg.PipesClientCompletedInvocation:
+    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
         """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``."""
 
 
@@ -98,14 +91,7 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
     kubeconfig_file: str | None = Field(default=None, description="kubeconfig; null: the user's")
     kube_context: str | None = Field(default=None, description="context of the kubeconfig")
 
-    def run(
-        self,
-        *,
-        context: dg.AssetExecutionContext,
-        namespace: str,
-        command: Sequence[str],
-        base_pod_spec: Mapping[str, Any],
-    ) -> dg.PipesClientCompletedInvocation:
+    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
         """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``.
 
         Raises:
@@ -124,9 +110,7 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
             kubeconfig_file=self.kubeconfig_file,
             kube_context=self.kube_context,
         )
-        invocation: dg.PipesClientCompletedInvocation = client.run(
-            context=context, namespace=namespace, command=command, base_pod_spec=base_pod_spec
-        )
+        invocation: dg.PipesClientCompletedInvocation = client.run(**arguments)
         return invocation
 
 
