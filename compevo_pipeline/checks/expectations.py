@@ -6,8 +6,8 @@ to import, so it is imported when a suite runs.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -24,18 +24,19 @@ _SERIES_COLUMNS = ["series_id", "variable"]
 _SHOWN_VALUES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Outcome of one suite: whether it passed, how many rows broke it, and examples."""
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What a check found: its name, whether it passed, a sentence, and numbers to plot."""
 
     name: str
     passed: bool
-    expectations: int
-    broken_rows: int
-    detail: str
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_suites(frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES) -> list[Outcome]:
+def run_suites(
+    frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES
+) -> list[CheckOutcome]:
     """Validate a series frame.
 
     Args:
@@ -176,7 +177,7 @@ def _expect(check: str, kind: str, **arguments: Any) -> Any:  # noqa: ANN401 - a
     return getattr(gxe, f"Expect{kind}")(**arguments, meta={"check": check})
 
 
-def _summarise(name: str, results: Sequence[Any]) -> Outcome:
+def _summarise(name: str, results: Sequence[Any]) -> CheckOutcome:
     """Return the outcome of one suite from the results of its expectations."""
     failed = [result for result in results if not result.success]
 
@@ -190,11 +191,9 @@ def _summarise(name: str, results: Sequence[Any]) -> Outcome:
             f"for example {examples or result.exception_info}"
         )
 
-    return Outcome(
-        name=name,
-        passed=not failed,
-        expectations=len(results),
+    numbers = {
+        "expectations": len(results),
         # An expectation of the whole table has no rows to count.
-        broken_rows=sum(int(r.result.get("unexpected_count", 0) or 0) for r in failed),
-        detail="; ".join(notes) or "all passed",
-    )
+        "broken_rows": sum(int(r.result.get("unexpected_count", 0) or 0) for r in failed),
+    }
+    return CheckOutcome(name, not failed, "; ".join(notes) or "all passed", numbers)
