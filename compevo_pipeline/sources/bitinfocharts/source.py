@@ -13,16 +13,16 @@ asked for, and pages that a person saved in a browser, into ``bitcoin/`` of the 
 the place of the missing ones.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceBlocked
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
+from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_text, read_text
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.common.tables import (
@@ -94,17 +94,10 @@ _POINT_START = re.compile(r"\[\s*new Date\(")
 _SHOWN_CHARACTERS = 60
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the Bitcoin files of a mode.
-
-    ``archive`` gives ``bitcoin/bitcoin_daily.csv.gz`` and any chart pages saved by hand as
-    ``bitcoin/*.html``; ``sample`` one synthetic long CSV.
-
-    Raises:
-        SourceAbsent: the archive has no such file.
-    """
-    files = ["bitcoin_daily.csv*", "*.html"]
-    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
+read_files = functools.partial(
+    read_product, source=SOURCE, folder=FOLDER, files=["bitcoin_daily.csv*", "*.html"]
+)
+"""Yields the files of a mode: ``archive`` the long CSV and chart pages saved by hand."""
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

@@ -9,14 +9,14 @@ ambiguous, so both of its UTC hours are nulled rather than guessed. A month's st
 appears when the month is over, a day's five-minute file a day or two later.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
+from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
 from compevo_pipeline.sources.common.tables import (
     BLANK,
@@ -82,18 +82,14 @@ _RIGHT_FIRST = datetime(2015, 1, 1)  # noqa: DTZ001  # naive, as in the file
 _WRONG_FIRST = datetime(2016, 7, 1, 2)  # noqa: DTZ001  # naive, as in the file
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the traffic files of a mode.
-
-    ``archive`` gives the benchmark table (``traffic/traffic.csv.gz`` or ``traffic.txt.gz``) and any
-    station files that were downloaded by hand into ``traffic/``; ``sample`` gives three synthetic
-    station-hour months of 2016.
-
-    Raises:
-        SourceAbsent: the folder has neither.
-    """
-    files = [f"{BENCHMARK_FILE}*", f"*{HOUR_FILE}*", f"*{FIVE_MINUTE_FILE}*"]
-    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
+read_files = functools.partial(
+    read_product,
+    source=SOURCE,
+    folder=FOLDER,
+    files=[f"{BENCHMARK_FILE}*", f"*{HOUR_FILE}*", f"*{FIVE_MINUTE_FILE}*"],
+)
+"""Yields the files of a mode: ``archive`` the benchmark table and station files that a person
+downloaded, ``sample`` three synthetic station-hour months of 2016."""
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:

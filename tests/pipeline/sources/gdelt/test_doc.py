@@ -170,3 +170,9 @@ def test_one_bad_article_is_dropped_and_counted_and_the_others_stay(fault):
     good = [article(url=f"https://example.org/{k}") for k in range(12)]
     frame, report = parse(answer(*good, article(**fault)))
     assert (frame.height, report.articles, report.unreadable) == (12, 12, 1)
+
+
+def test_a_headline_cut_inside_a_character_is_kept_without_the_half():
+    frame, report = parse(answer(article(title="Grid \ud83d")))
+    assert frame["title"].to_list() == ["Grid \N{REPLACEMENT CHARACTER}"]
+    assert report.repairs == 1
