@@ -63,15 +63,15 @@ class FailurePolicy:
 
     Attributes:
         decision: whether to try again.
-        retries: how many times.
-        first_wait_s: seconds before the first retry; each further wait is twice as long.
         remedy: what a person should do once retries are used up.
+        retries: how many times to try again.
+        first_wait_s: seconds before the first retry; each further wait is twice as long.
     """
 
     decision: RetryDecision
-    retries: int
-    first_wait_s: float
     remedy: str
+    retries: int = 0
+    first_wait_s: float = 0.0
 
     def compute_wait(self, attempt: int) -> float:
         """Return the seconds to wait before retry number ``attempt`` (0 for the first)."""
@@ -86,14 +86,10 @@ _RETRY = FailurePolicy(
 )
 _STOP = FailurePolicy(
     decision=RetryDecision.PERMANENT,
-    retries=0,
-    first_wait_s=0.0,
     remedy="correct the request, the file or the parser, then materialize again",
 )
 _RESPECT_BLOCK = FailurePolicy(
     decision=RetryDecision.BLOCKED,
-    retries=0,
-    first_wait_s=0.0,
     remedy=(
         "do not bypass the block: keep the last good data, or save the file by hand into the "
         "archive folder"

@@ -5,8 +5,9 @@ What does not: Dagster (``defs.asset_checks``). Great Expectations takes pandas 
 to import, so it is imported when a suite runs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -23,18 +24,19 @@ _SERIES_COLUMNS = ["series_id", "variable"]
 _SHOWN_VALUES = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Outcome of one suite: whether it passed, how many rows broke it, and examples."""
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """What a check found: its name, whether it passed, a sentence, and numbers to plot."""
 
     name: str
     passed: bool
-    expectations: int
-    broken_rows: int
-    detail: str
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_suites(frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES) -> list[Outcome]:
+def run_suites(
+    frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES
+) -> list[CheckOutcome]:
     """Validate a series frame.
 
     Args:
@@ -120,91 +122,62 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 def _expect_of_series(rules: Rules) -> list[Any]:
     """Return the expectations of the frame that holds one row a series."""
-    import great_expectations.expectations as gxe
-
+    share = rules.max_gap_share
     return [
-        gxe.ExpectColumnValuesToBeBetween(
-            column="gap_share", max_value=rules.max_gap_share, meta={"check": "gaps"}
-        ),
-        gxe.ExpectColumnValuesToBeBetween(
-            column="units", min_value=1, max_value=1, meta={"check": "units"}
-        ),
+        _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
+        _expect("units", "ColumnValuesToBeBetween", column="units", min_value=1, max_value=1),
     ]
 
 
 def _expect_of_rows(frame: pl.DataFrame, rules: Rules) -> list[Any]:
     """Return the expectations of the rows themselves."""
-    import great_expectations.expectations as gxe
-
+    columns = [*SERIES_SCHEMA, "off_grid_seconds"]
     required = [column for column in SERIES_SCHEMA if column != "value"]
     return [
-        gxe.ExpectTableColumnsToMatchSet(
-            column_set=[*SERIES_SCHEMA, "off_grid_seconds"],
-            exact_match=True,
-            meta={"check": "schema"},
-        ),
-        gxe.ExpectTableRowCountToBeBetween(min_value=1, meta={"check": "schema"}),
-        gxe.ExpectColumnValuesToMatchRegex(
-            column="flag", regex=_FLAG_REGEX, meta={"check": "schema"}
-        ),
-        *(
-            gxe.ExpectColumnValuesToNotBeNull(column=column, meta={"check": "schema"})
-            for column in required
-        ),
-        gxe.ExpectColumnValuesToBeInSet(
-            column="off_grid_seconds", value_set=[0], meta={"check": "grid"}
-        ),
-        gxe.ExpectCompoundColumnsToBeUnique(
-            column_list=UNIQUE_COLUMNS, meta={"check": "duplicates"}
-        ),
+        _expect("schema", "TableColumnsToMatchSet", column_set=columns, exact_match=True),
+        _expect("schema", "TableRowCountToBeBetween", min_value=1),
+        _expect("schema", "ColumnValuesToMatchRegex", column="flag", regex=_FLAG_REGEX),
+        *(_expect("schema", "ColumnValuesToNotBeNull", column=column) for column in required),
+        _expect("grid", "ColumnValuesToBeInSet", column="off_grid_seconds", value_set=[0]),
+        _expect("duplicates", "CompoundColumnsToBeUnique", column_list=UNIQUE_COLUMNS),
         *_expect_of_variables(frame, rules),
     ]
 
 
-def _expect_of_variables(frame: pl.DataFrame, rules: Rules) -> list[Any]:
-    """Return unit and bounds of the variables that the frame holds."""
-    import great_expectations.expectations as gxe
+def _expect_of_variables(frame: pl.DataFrame, rules: Rules) -> Iterator[Any]:
+    """Yield unit and bounds of the variables that the frame holds."""
     from great_expectations.expectations.row_conditions import Column
 
     variable = Column("variable")
     present = set(frame["variable"].unique().to_list())
+    between = functools.partial(_expect, "ranges", "ColumnValuesToBeBetween", column="value")
 
-    expectations: list[Any] = []
     for name in sorted(present & set(rules.variables)):
-        rule = rules.variables[name]
-        expectations.append(
-            gxe.ExpectColumnValuesToBeInSet(
-                column="unit",
-                value_set=[rule.unit],
-                row_condition=variable == name,
-                meta={"check": "units"},
-            )
+        rule, rows = rules.variables[name], variable == name
+        yield _expect(
+            "units",
+            "ColumnValuesToBeInSet",
+            column="unit",
+            value_set=[rule.unit],
+            row_condition=rows,
         )
         # Great Expectations refuses bounds that are both open.
         if rule.low is not None or rule.high is not None:
-            expectations.append(
-                gxe.ExpectColumnValuesToBeBetween(
-                    column="value",
-                    min_value=rule.low,
-                    max_value=rule.high,
-                    row_condition=variable == name,
-                    meta={"check": "ranges"},
-                )
-            )
+            yield between(min_value=rule.low, max_value=rule.high, row_condition=rows)
 
     if present - set(rules.variables):
-        expectations.append(
-            gxe.ExpectColumnValuesToBeBetween(
-                column="value",
-                min_value=0,
-                row_condition=variable.is_not_in(sorted(rules.variables)),
-                meta={"check": "ranges"},
-            )
-        )
-    return expectations
+        others = variable.is_not_in(sorted(rules.variables))
+        yield between(min_value=0, row_condition=others)
 
 
-def _summarise(name: str, results: Sequence[Any]) -> Outcome:
+def _expect(check: str, kind: str, **arguments: Any) -> Any:  # noqa: ANN401 - as Great Expectations'
+    """Return an expectation of the class ``Expect<kind>``, as a part of a check."""
+    import great_expectations.expectations as gxe
+
+    return getattr(gxe, f"Expect{kind}")(**arguments, meta={"check": check})
+
+
+def _summarise(name: str, results: Sequence[Any]) -> CheckOutcome:
     """Return the outcome of one suite from the results of its expectations."""
     failed = [result for result in results if not result.success]
 
@@ -218,11 +191,9 @@ def _summarise(name: str, results: Sequence[Any]) -> Outcome:
             f"for example {examples or result.exception_info}"
         )
 
-    return Outcome(
-        name=name,
-        passed=not failed,
-        expectations=len(results),
+    numbers = {
+        "expectations": len(results),
         # An expectation of the whole table has no rows to count.
-        broken_rows=sum(int(r.result.get("unexpected_count", 0) or 0) for r in failed),
-        detail="; ".join(notes) or "all passed",
-    )
+        "broken_rows": sum(int(r.result.get("unexpected_count", 0) or 0) for r in failed),
+    }
+    return CheckOutcome(name, not failed, "; ".join(notes) or "all passed", numbers)

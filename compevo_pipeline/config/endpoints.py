@@ -34,13 +34,7 @@ _TRANSIENT = frozenset({408, 409, 425, 429})
 _BLOCKED = frozenset({401, 402, 403})
 
 
-def endpoint_transport(
-    base_url: str,
-    *,
-    api_key: str | None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    session: requests.Session | None = None,
-) -> Transport:
+def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
     """A callable that posts a body to ``<base_url>/chat/completions`` and returns the JSON answer.
 
     Raises (the callable):
@@ -52,16 +46,16 @@ def endpoint_transport(
     _check_address(base_url, has_key=bool(api_key))
     url = f"{base_url.rstrip('/')}/chat/completions"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    http = session or requests.Session()
+    session = requests.Session()
 
     def post(body: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             # A redirect would carry the key to another host or turn the POST into a GET.
-            with http.post(
+            with session.post(
                 url,
                 json=dict(body),
                 headers=headers,
-                timeout=timeout_seconds,
+                timeout=TIMEOUT_SECONDS,
                 allow_redirects=False,
                 stream=True,
             ) as response:

@@ -10,7 +10,6 @@ that got worse is still the one there is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 import dagster as dg
@@ -25,7 +24,7 @@ from compevo_core.evaluation.leakage import Violation, find_overlapping_targets,
 from compevo_core.forecast.issued import PUBLISHED
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.checks.days import find_days_without_news, find_jumps
-from compevo_pipeline.checks.expectations import SUITES, run_suites
+from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Clock, Mode
@@ -100,16 +99,6 @@ _MAX_DESCRIPTION_CHARACTERS = 1000
 _HOUR = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
-    """What a check found: its name, whether it passed, a sentence, and numbers to plot."""
-
-    name: str
-    passed: bool
-    text: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-
-
 Judge = Callable[[Deployment, datetime, Collection[str]], Iterator[CheckOutcome]]
 """Reads an asset once and judges it by the named rules: deployment, present time, names."""
 
@@ -167,9 +156,8 @@ def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinitio
         frame = workspace.series_store().read(declared.name)
 
         suites = [name for name in SUITES if name in names]
-        for suite in run_suites(frame, declared.rules, suites) if suites else ():
-            numbers = {"expectations": suite.expectations, "broken_rows": suite.broken_rows}
-            yield CheckOutcome(suite.name, suite.passed, suite.detail, numbers)
+        if suites:
+            yield from run_suites(frame, declared.rules, suites)
 
         if TIME in names:
             unknowable = find_unknowable(frame, now).select("series_id", "start_utc")

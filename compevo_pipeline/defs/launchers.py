@@ -32,19 +32,6 @@ OBSERVED_KEYS = (
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
 
 
-class Launcher(Protocol):
-    """Runs trainings, one after the other in one process, and waits for them."""
-
-    def launch(
-        self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
-    ) -> Mapping[str, Any]:
-        """Run the jobs to their end and return the metadata they reported.
-
-        Raises:
-            TrainingError: a training did not end well.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLauncher:
     """Trains in a process on this machine.
@@ -60,7 +47,14 @@ class ProcessLauncher:
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Train in the process and report its rounds; stop it if the run is cancelled."""
+        """Run the jobs one after the other and report their rounds; stop with a cancelled run.
+
+        Returns:
+            The metadata that the training process reported.
+
+        Raises:
+            TrainingError: a training did not end well.
+        """
         with dg.open_pipes_session(
             context=context,
             context_injector=dg.PipesTempFileContextInjector(),
@@ -81,14 +75,7 @@ class ProcessLauncher:
 class PodClient(Protocol):
     """What starts a pod: ``PipesK8sClient`` of dagster-k8s, or a fake with the same method."""
 
-    def run(
-        self,
-        *,
-        context: dg.AssetExecutionContext,
-        namespace: str,
-        command: Sequence[str],
-        base_pod_spec: Mapping[str, Any],
-    ) -> dg.PipesClientCompletedInvocation:
+    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
         """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``."""
 
 
@@ -104,14 +91,7 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
     kubeconfig_file: str | None = Field(default=None, description="kubeconfig; null: the user's")
     kube_context: str | None = Field(default=None, description="context of the kubeconfig")
 
-    def run(
-        self,
-        *,
-        context: dg.AssetExecutionContext,
-        namespace: str,
-        command: Sequence[str],
-        base_pod_spec: Mapping[str, Any],
-    ) -> dg.PipesClientCompletedInvocation:
+    def run(self, **arguments: Any) -> dg.PipesClientCompletedInvocation:  # noqa: ANN401 - the client's
         """Start a pod and wait for its end; arguments as of ``PipesK8sClient.run``.
 
         Raises:
@@ -130,9 +110,7 @@ class KubernetesPipes(dg.ConfigurableResource[None]):
             kubeconfig_file=self.kubeconfig_file,
             kube_context=self.kube_context,
         )
-        invocation: dg.PipesClientCompletedInvocation = client.run(
-            context=context, namespace=namespace, command=command, base_pod_spec=base_pod_spec
-        )
+        invocation: dg.PipesClientCompletedInvocation = client.run(**arguments)
         return invocation
 
 
@@ -170,7 +148,9 @@ class Launchers:
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
 
-    def get(self, kind: LauncherName, processes: int | None, pod_client: PodClient) -> Launcher:
+    def get(
+        self, kind: LauncherName, processes: int | None, pod_client: PodClient
+    ) -> ProcessLauncher | KubernetesLauncher:
         """Return the launcher of a kind.
 
         Args:

@@ -135,76 +135,89 @@ _DEMAND_VARIABLES = {
     "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
 }
 
-RULES: dict[str, Rules] = {
-    "electricity": Rules(
-        step=timedelta(minutes=30),
-        variables={
-            **_DEMAND_VARIABLES,
-            # The market's floor, and a cap above every one it has had.
-            "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
-        },
-        max_gap_share=0.01,
-        hole=timedelta(days=2),
-        zones=("Australia/Sydney",),
+BUILT_IN = {
+    "electricity": RegisteredDataset(
+        spec=DATASETS["electricity"],
+        description=(
+            "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored "
+            "apart), AEMO's day-ahead forecasts, daily weather, and the published 100-window "
+            "benchmark."
+        ),
+        rules=Rules(
+            step=timedelta(minutes=30),
+            variables={
+                **_DEMAND_VARIABLES,
+                # The market's floor, and a cap above every one it has had.
+                "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
+            },
+            max_gap_share=0.01,
+            hole=timedelta(days=2),
+            zones=("Australia/Sydney",),
+        ),
+        max_age=timedelta(days=2),
     ),
-    "electricity-operational": Rules(
-        step=timedelta(minutes=30),
-        variables=_DEMAND_VARIABLES,
-        max_gap_share=0.01,
-        hole=timedelta(days=2),
-        zones=("Australia/Sydney",),
+    "electricity-operational": RegisteredDataset(
+        spec=DATASETS["electricity-operational"],
+        description=(
+            "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, "
+            "with AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast"
+            " weather of Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
+        ),
+        rules=Rules(
+            step=timedelta(minutes=30),
+            variables=_DEMAND_VARIABLES,
+            max_gap_share=0.01,
+            hole=timedelta(days=2),
+            zones=("Australia/Sydney",),
+        ),
+        max_age=timedelta(days=2),
     ),
-    "exchange": Rules(
-        step=timedelta(days=1),
-        variables={
-            f"rate_usd_per_{code}": Variable(unit=f"USD per {code.upper()}", low=low, high=high)
-            for code, (low, high) in _RATE_BOUNDS.items()
-        },
-        max_gap_share=0.05,
-        hole=timedelta(days=14),
-        weekdays_only=("ECB/", "N2F/", "RBA/"),
+    "exchange": RegisteredDataset(
+        spec=DATASETS["exchange"],
+        description=(
+            "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
+        ),
+        rules=Rules(
+            step=timedelta(days=1),
+            variables={
+                f"rate_usd_per_{code}": Variable(unit=f"USD per {code.upper()}", low=low, high=high)
+                for code, (low, high) in _RATE_BOUNDS.items()
+            },
+            max_gap_share=0.05,
+            hole=timedelta(days=14),
+            weekdays_only=("ECB/", "N2F/", "RBA/"),
+        ),
+        max_age=timedelta(days=5),  # a long weekend without rates
     ),
-    "bitcoin": Rules(
-        step=timedelta(days=1),
-        variables={"price_usd": Variable(unit="USD", low=0, high=1e6)},
-        max_gap_share=0.05,
-        hole=timedelta(days=120),
+    "bitcoin": RegisteredDataset(
+        spec=DATASETS["bitcoin"],
+        description="Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
+        rules=Rules(
+            step=timedelta(days=1),
+            variables={"price_usd": Variable(unit="USD", low=0, high=1e6)},
+            max_gap_share=0.05,
+            hole=timedelta(days=120),
+        ),
+        max_age=timedelta(days=3),
     ),
-    "traffic": Rules(
-        step=timedelta(hours=1),
-        variables={
-            "occupancy": Variable(unit="fraction", low=0, high=1),
-            "pct_observed": Variable(unit="%", low=0, high=100),
-        },
-        max_gap_share=0.05,
-        hole=timedelta(days=14),
-        zones=("America/Los_Angeles",),
+    "traffic": RegisteredDataset(
+        spec=DATASETS["traffic"],
+        description="Hourly road occupancy (0 to 1) of Caltrans PeMS sensors.",
+        rules=Rules(
+            step=timedelta(hours=1),
+            variables={
+                "occupancy": Variable(unit="fraction", low=0, high=1),
+                "pct_observed": Variable(unit="%", low=0, high=100),
+            },
+            max_gap_share=0.05,
+            hole=timedelta(days=14),
+            zones=("America/Los_Angeles",),
+        ),
+        max_age=timedelta(days=45),  # a month is published when it is over
     ),
 }
+"""The data sets of this project by name; their feeds are in ``feeds``."""
 
-_DESCRIPTIONS = {
-    "electricity": (
-        "Half-hourly demand of the five NEM regions in MW (three AEMO measures, stored apart), "
-        "AEMO's day-ahead forecasts, daily weather, and the published 100-window benchmark."
-    ),
-    "electricity-operational": (
-        "Half-hourly operational demand of the five NEM regions in MW from May 2025 on, with "
-        "AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast weather of "
-        "Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
-    ),
-    "exchange": (
-        "Daily US dollars per Australian dollar: ECB reference rates and the AUD/USD benchmark."
-    ),
-    "bitcoin": "Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
-    "traffic": "Hourly road occupancy (0 to 1) of Caltrans PeMS sensors.",
-}
-_MAX_AGES = {
-    "electricity": timedelta(days=2),
-    "electricity-operational": timedelta(days=2),
-    "exchange": timedelta(days=5),  # a long weekend without rates
-    "bitcoin": timedelta(days=3),
-    "traffic": timedelta(days=45),  # a month is published when it is over
-}
 _HOLE_STEPS = 96  # two horizons: a longer stretch without values was not collected
 
 
@@ -213,15 +226,7 @@ def load_registry(folder: Path) -> Registry:
 
     A folder that does not exist declares none.
     """
-    datasets = {
-        name: RegisteredDataset(
-            spec=spec,
-            description=_DESCRIPTIONS[name],
-            rules=RULES[name],
-            max_age=_MAX_AGES[name],
-        )
-        for name, spec in DATASETS.items()
-    }
+    datasets = dict(BUILT_IN)
     broken: dict[str, str] = {}
 
     for path in sorted(folder.glob("*.toml")):

@@ -10,7 +10,6 @@ from kubernetes.client import ApiClient
 
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers.pod import IMAGE_GROUP, PodSpec
-from compevo_pipeline.launchers.worker import TrainJob
 
 REPO = Path(__file__).resolve().parents[2]
 FOLDER = REPO / "deploy" / "kubernetes"
@@ -143,8 +142,3 @@ def test_a_file_that_describes_no_pod_is_refused_by_name(tmp_path):
         ConfigError, match=r"pod\.toml does not describe a training pod.*COMPEVO_POD"
     ):
         PodSpec.read(path)
-
-
-def test_a_training_that_splits_the_backbone_says_so_to_its_pod(tmp_path):
-    job = TrainJob(config={}, windows="w", news="n", out=str(tmp_path), shard_backbone=True)
-    assert TrainJob.read(job.write()).shard_backbone is True

@@ -8,7 +8,7 @@ import tarfile
 from datetime import date
 from pathlib import Path
 
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.common.base import read_sample_files
 
 DEMAND, PRICE, OPERATIONAL = "aemo_histdemand", "aemo_price_and_demand", "aemo_operational_demand"
 

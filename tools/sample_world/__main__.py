@@ -2,7 +2,7 @@
 
 What belongs here: which product has which invented files, and packing them with equal bytes on
 every run. What does not: the files (the modules beside this one), reading them
-(``compevo_pipeline.sources.sample_archive``).
+(``compevo_pipeline.sources.common.base``).
 """
 
 import sys
@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from compevo_pipeline.sources.sample_archive import SAMPLE_ARCHIVE
+from compevo_pipeline.sources.common.base import SAMPLE_ARCHIVE
 from tools.sample_world import aemo, bitinfocharts, gdelt, news2forecast, pems
 from tools.sample_world.weather import make_weather_table
 from tools.sample_world.world import SampleWorld

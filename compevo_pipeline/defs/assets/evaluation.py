@@ -85,7 +85,7 @@ class BaselineConfig(LaunchConfig):
     every: int = Field(default=1, ge=1)
     """score every n-th origin; the rows' subset says so where n is above 1"""
     seeds: int = Field(default=5, ge=1)
-    """seeds of the methods that draw random numbers"""
+    """seeds of the baselines that draw random numbers"""
 
 
 class PopulationTestConfig(LaunchConfig):
@@ -253,13 +253,8 @@ CHECK_DESCRIPTIONS = {
 }
 
 
-class InferenceConfig(LaunchConfig):
+class InferenceConfig(BaselineConfig):
     """How much is forecast."""
-
-    every: int = Field(default=1, ge=1)
-    """score every n-th origin; the rows' subset says so where n is above 1"""
-    seeds: int = Field(default=5, ge=1)
-    """seeds of the baselines that draw random numbers"""
 
 
 @define_asset(

@@ -6,7 +6,7 @@ not: parsing (``sources``), SQL and files (``storage``), storing and the months 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -96,42 +96,56 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
     )
 
 
-def ingest_chosen(
-    context: dg.AssetExecutionContext,
-    launch: type[IngestConfig],
-    workspace: Deployment,
-    feeds: Sequence[Feed],
+def _define_ingest(
+    key: dg.AssetKey,
     dataset: str,
-    clock: Clock,
-) -> dict[str, dict[str, int]]:
-    """Read the feeds that a run's configuration chooses, and store what they give.
+    own_feeds: Sequence[Feed],
+    describe: Callable[[Deployment, Mapping[str, Mapping[str, int]]], dict[str, Any]],
+    find_version: Callable[[Deployment], str],
+    **arguments: Any,  # noqa: ANN401 - of define_asset
+) -> dg.AssetsDefinition:
+    """Return the asset that reads the feeds of a launch, and stores what they give.
 
     Args:
-        context: of the running step.
-        launch: the asset's run configuration.
-        workspace: where the run's data is.
-        feeds: all feeds of a data set.
-        dataset: its name.
-        clock: tells the time.
-
-    Returns:
-        Counts by feed.
-
-    Raises:
-        dg.Failure, dg.RetryRequested: as ``translate_errors`` decides.
+        key: of the asset.
+        dataset: data set, or ``news``.
+        own_feeds: its feeds, which a launch chooses from.
+        describe: makes the metadata from the counts by feed.
+        find_version: version of what is stored, and not of its being read again: equal data keep
+            windows fresh.
+        arguments: any other of :func:`define_asset`.
     """
-    # A file on disk does not mend itself: only a live source is worth another try.
-    is_live = workspace.data_mode is Mode.LIVE
+    launch = make_ingest_config(own_feeds)
 
-    with translate_errors(attempt=context.retry_number, retry=is_live):
-        config = launch.read(context)
-        selected = select_feeds(feeds, config.feeds, workspace.data_mode)
-        if config.tolerate_gaps:
-            selected = [feed.accept_gaps() for feed in selected]
-
-        return ingest_feeds(
-            workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
+    @define_asset(
+        key,
+        freshness_policy=DAILY_REFRESH,
+        dataset="" if dataset == NEWS else dataset,
+        config=launch,
+        **arguments,
+    )
+    def _ingest(
+        context: dg.AssetExecutionContext,
+        workspace: dg.ResourceParam[Deployment],
+        feeds: dg.ResourceParam[FeedTable],
+        clock: dg.ResourceParam[Clock],
+    ) -> dg.MaterializeResult[Any]:
+        # A file on disk does not mend itself: only a live source is worth another try.
+        is_live = workspace.data_mode is Mode.LIVE
+        with translate_errors(attempt=context.retry_number, retry=is_live):
+            config = launch.read(context)
+            selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
+            if config.tolerate_gaps:
+                selected = [feed.accept_gaps() for feed in selected]
+            counts = ingest_feeds(
+                workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
+            )
+        return dg.MaterializeResult(
+            metadata=describe(workspace, counts),
+            data_version=dg.DataVersion(find_version(workspace)),
         )
+
+    return _ingest
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
@@ -178,34 +192,19 @@ def build_series_asset(
         own_feeds: its feeds, which a launch chooses from.
     """
     dataset = declared.name
-    launch = make_ingest_config(own_feeds)
     # News of a data set's own goes into the one news file, whose writers wait for each other.
     writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
-
-    @define_asset(
+    return _define_ingest(
         series_key(dataset),
+        dataset,
+        own_feeds,
+        lambda workspace, counts: _describe_series(workspace, dataset, counts),
+        lambda workspace: hash_series(workspace, dataset),
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         version=code_version(*SERIES_CODE),
-        freshness_policy=DAILY_REFRESH,
-        dataset=dataset,
         pool=DUCKDB_POOL if writes_news else None,
-        config=launch,
     )
-    def _series(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        feeds: dg.ResourceParam[FeedTable],
-        clock: dg.ResourceParam[Clock],
-    ) -> dg.MaterializeResult[Any]:
-        counts_by_feed = ingest_chosen(context, launch, workspace, feeds[dataset], dataset, clock)
-        return dg.MaterializeResult(
-            metadata=_describe_series(workspace, dataset, counts_by_feed),
-            # What is stored, and not that it was read again: equal data keep windows fresh.
-            data_version=dg.DataVersion(hash_series(workspace, dataset)),
-        )
-
-    return _series
 
 
 def _describe_series(
@@ -275,37 +274,26 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
     Args:
         own_feeds: the feeds, which a launch chooses from.
     """
-    launch = make_ingest_config(own_feeds)
-
-    @define_asset(
+    return _define_ingest(
         NEWS_ARTICLES,
+        NEWS,
+        own_feeds,
+        _describe_articles,
+        hash_news,
         description=(
             "Articles with the time from which each was available; one row an article, however "
             "many feeds carried it."
         ),
         kinds={"duckdb"},
         version=code_version(*ARTICLES_CODE),
-        freshness_policy=DAILY_REFRESH,
         pool=DUCKDB_POOL,
-        config=launch,
     )
-    def _articles(
-        context: dg.AssetExecutionContext,
-        workspace: dg.ResourceParam[Deployment],
-        feeds: dg.ResourceParam[FeedTable],
-        clock: dg.ResourceParam[Clock],
-    ) -> dg.MaterializeResult[Any]:
-        read = ingest_chosen(context, launch, workspace, feeds[NEWS], NEWS, clock)
-        counts = [{"feed": name, **of_feed} for name, of_feed in read.items()]
-        return dg.MaterializeResult(
-            metadata=_describe_articles(workspace, pl.DataFrame(counts)),
-            data_version=dg.DataVersion(hash_news(workspace)),
-        )
-
-    return _articles
 
 
-def _describe_articles(workspace: Deployment, counts: pl.DataFrame) -> dict[str, Any]:
+def _describe_articles(
+    workspace: Deployment, counts_by_feed: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    counts = [{"feed": name, **counts} for name, counts in counts_by_feed.items()]
     store = workspace.news_store()
     by_month = store.count_by_month()
     newest = store.read_newest(metadata.PREVIEW_ROWS)
@@ -315,7 +303,7 @@ def _describe_articles(workspace: Deployment, counts: pl.DataFrame) -> dict[str,
         "dagster/column_schema": metadata.make_column_schema(newest.schema),
         "mode": workspace.data_mode.value,
         "database": metadata.link_path(workspace.layout.news_database),
-        "feeds": metadata.render_table(counts, rows=20),
+        "feeds": metadata.render_table(pl.DataFrame(counts), rows=20),
         "newest": metadata.render_table(
             newest.select("available_at", "title", "domain", "language")
         ),

@@ -15,8 +15,13 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_downloads
-from compevo_pipeline.sources.sample_archive import read_sample_files
+from compevo_pipeline.sources.common.base import (
+    Clock,
+    Mode,
+    RawFile,
+    read_downloads,
+    read_sample_files,
+)
 
 log = logging.getLogger(__name__)
 

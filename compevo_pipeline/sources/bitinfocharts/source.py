@@ -13,15 +13,16 @@ asked for, and pages that a person saved in a browser, into ``bitcoin/`` of the 
 the place of the missing ones.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC
-from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceBlocked
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_text, read_text
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.common.tables import (
@@ -35,53 +36,54 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "bitinfocharts"
 FOLDER = "bitcoin"
-VARIABLES: dict[str, tuple[str, str]] = {
-    "active_addresses": ("active_addresses", "addresses per day"),
-    "av_transaction_value": ("mean_transaction_value_usd", "USD"),
-    "block_size": ("block_size_bytes", "bytes"),
-    "confirmation_time": ("confirmation_time_minutes", "minutes"),
-    "difficulty": ("difficulty", "1"),
-    "fee_reward": ("fee_to_reward_percent", "%"),
-    "google_trends": ("google_trends", "index"),
-    "hashrate": ("hashrate_per_second", "H/s"),
-    "market_cap": ("market_cap_usd", "USD"),
-    "median_transaction_size": ("median_transaction_fee_usd", "USD"),
-    "median_transaction_value": ("median_transaction_value_usd", "USD"),
-    "mining_profitability": ("mining_profitability", "USD per day per TH/s"),
-    "price": ("price_usd", "USD"),
-    "send_usd": ("sent_usd", "USD per day"),
-    "sent_addresses": ("sent_addresses", "addresses per day"),
-    "top_100_percent": ("top_100_percent", "%"),
-    "transactions": ("transactions", "transactions per day"),
-    "tweets": ("tweets", "tweets per day"),
-}
-"""Benchmark id -> (variable, unit). By its values ``median_transaction_size`` is the median fee."""
 
-PAGE_IDS: dict[str, str] = {
-    "transactions": "transactions",
-    "size": "block_size",
-    "confirmationtime": "confirmation_time",
-    "difficulty": "difficulty",
-    "hashrate": "hashrate",
-    "price": "price",
-    "sentbyaddress": "sent_addresses",
-    "sentinusd": "send_usd",
-    "mining_profitability": "mining_profitability",
-    "median_transaction_fee": "median_transaction_size",
-    "mediantransactionvalue": "median_transaction_value",
-    "transactionvalue": "av_transaction_value",
-    "marketcap": "market_cap",
-    "tweets": "tweets",
-    "activeaddresses": "active_addresses",
-    "fee_to_reward": "fee_reward",
-    "top100cap": "top_100_percent",
-    "google_trends": "google_trends",
+
+class Metric(NamedTuple):
+    """A chart: the slug of its page, its id in the benchmark, variable and unit."""
+
+    slug: str
+    id: str
+    variable: str
+    unit: str
+
+
+METRICS = {
+    slug: Metric(slug, *names)
+    for slug, *names in (
+        ("transactions", "transactions", "transactions", "transactions per day"),
+        ("size", "block_size", "block_size_bytes", "bytes"),
+        ("confirmationtime", "confirmation_time", "confirmation_time_minutes", "minutes"),
+        ("difficulty", "difficulty", "difficulty", "1"),
+        ("hashrate", "hashrate", "hashrate_per_second", "H/s"),
+        ("price", "price", "price_usd", "USD"),
+        ("sentbyaddress", "sent_addresses", "sent_addresses", "addresses per day"),
+        ("sentinusd", "send_usd", "sent_usd", "USD per day"),
+        (
+            "mining_profitability",
+            "mining_profitability",
+            "mining_profitability",
+            "USD per day per TH/s",
+        ),
+        ("median_transaction_fee", "median_transaction_size", "median_transaction_fee_usd", "USD"),
+        (
+            "mediantransactionvalue",
+            "median_transaction_value",
+            "median_transaction_value_usd",
+            "USD",
+        ),
+        ("transactionvalue", "av_transaction_value", "mean_transaction_value_usd", "USD"),
+        ("marketcap", "market_cap", "market_cap_usd", "USD"),
+        ("tweets", "tweets", "tweets", "tweets per day"),
+        ("activeaddresses", "active_addresses", "active_addresses", "addresses per day"),
+        ("fee_to_reward", "fee_reward", "fee_to_reward_percent", "%"),
+        ("top100cap", "top_100_percent", "top_100_percent", "%"),
+        ("google_trends", "google_trends", "google_trends", "index"),
+    )
 }
-"""Slug in a page's address -> benchmark id."""
+"""By slug. By its values ``median_transaction_size`` is the median fee."""
 
 _LONG_COLUMNS = ("", "TIME", "ID", "VALUE")
 _COIN_WORDS = frozenset({"bitcoin", "btc"})
@@ -92,17 +94,10 @@ _POINT_START = re.compile(r"\[\s*new Date\(")
 _SHOWN_CHARACTERS = 60
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the Bitcoin files of a mode.
-
-    ``archive`` gives ``bitcoin/bitcoin_daily.csv.gz`` and any chart pages saved by hand as
-    ``bitcoin/*.html``; ``sample`` one synthetic long CSV.
-
-    Raises:
-        SourceAbsent: the archive has no such file.
-    """
-    files = ["bitcoin_daily.csv*", "*.html"]
-    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
+read_files = functools.partial(
+    read_product, source=SOURCE, folder=FOLDER, files=["bitcoin_daily.csv*", "*.html"]
+)
+"""Yields the files of a mode: ``archive`` the long CSV and chart pages saved by hand."""
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
@@ -121,8 +116,8 @@ def parse(raw: RawFile) -> pl.DataFrame:
     is_page = raw.name.endswith((".html", ".htm"))
     table = _read_page(raw) if is_page else _read_long_table(raw)
 
-    variables = {key: variable for key, (variable, _) in VARIABLES.items()}
-    units = {key: unit for key, (_, unit) in VARIABLES.items()}
+    variables = {metric.id: metric.variable for metric in METRICS.values()}
+    units = {metric.id: metric.unit for metric in METRICS.values()}
     return build_series_frame(
         table,
         raw,
@@ -142,10 +137,9 @@ def has_chart(content: bytes) -> bool:
 
 def _read_long_table(raw: RawFile) -> pl.DataFrame:
     table = read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
-    is_unknown = ~pl.col("ID").is_in(list(VARIABLES))
-    raise_if_rows(
-        table, raw.name, is_unknown, "unknown ID {ID!r}", "add it with its unit to VARIABLES"
-    )
+    is_unknown = ~pl.col("ID").is_in([metric.id for metric in METRICS.values()])
+    remedy = "add it with its unit to METRICS"
+    raise_if_rows(table, raw.name, is_unknown, "unknown ID {ID!r}", remedy)
 
     table = to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
     raise_if_duplicates(table, raw.name, ["ID", "TIME"])
@@ -186,8 +180,8 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
 
 def _read_metrics(name: str) -> list[str]:
     words = name.rsplit(".", 1)[0].split("-")
-    metrics = [PAGE_IDS[word] for word in words if word in PAGE_IDS]
-    others = {word for word in words if word not in PAGE_IDS}
+    metrics = [METRICS[word].id for word in words if word in METRICS]
+    others = {word for word in words if word not in METRICS}
 
     # The coin must be named, and nothing else: ethereum-price.html is another series.
     if not metrics or not others or not others <= _COIN_WORDS:
@@ -242,7 +236,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """
     blocked: SourceBlocked | None = None
     try:
-        for slug in PAGE_IDS:
+        for slug in METRICS:
             raw = _fetch_page(live, f"{slug}-btc.html")
             if raw is not None:
                 yield raw

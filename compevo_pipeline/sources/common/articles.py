@@ -1,14 +1,13 @@
 """From a publisher's news records to ``ARTICLE_SCHEMA``, counting what is left out.
 
-What belongs here: the record that every news parser makes, the frame of such records, the counts of
-what was left out or repaired, and the parsing of many files. What does not: any publisher's format,
-storage, embedding.
+What belongs here: the record that every news parser makes, the frame of such records, and the
+counts of what was left out or repaired. What does not: any publisher's format, storage, embedding.
 
 An empty answer is not "no news": it is a failure in disguise, so it is an error of its own and is
 counted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,7 +15,6 @@ import polars as pl
 
 from compevo_core.data.news import (
     availability_expr,
-    deduplicate_articles,
     derive_article_id,
     validate_articles,
 )
@@ -146,33 +144,3 @@ def raise_if_unreadable(lines: Sequence[int], total: int, name: str, expected: s
             "unreadable, so the format changed or the file is cut: fetch it again, then compare "
             "with the publisher's documentation"
         )
-
-
-def parse_files(
-    raws: Iterable[RawFile], parse: Callable[[RawFile], tuple[pl.DataFrame, NewsReport]]
-) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse many files into one frame without duplicates; count the empty answers.
-
-    Raises:
-        EmptyNewsAnswer: there was no file, or every answer was empty.
-        SourceError: any other failure of ``parse``.
-    """
-    frames: list[pl.DataFrame] = []
-    total = NewsReport()
-    for raw in raws:
-        try:
-            frame, report = parse(raw)
-        except EmptyNewsAnswer:
-            # One empty poll among many is normal; only nothing but empty polls is a failure.
-            total += NewsReport(files=1, empty_answers=1)
-            continue
-
-        frames.append(frame)
-        total += report
-
-    if not frames:
-        raise EmptyNewsAnswer(
-            f"none of {total.files} news files held an article; this is a failure, not a day "
-            "without news: try later"
-        )
-    return deduplicate_articles(pl.concat(frames)), total

@@ -3,9 +3,14 @@
 What belongs here: :class:`RawFile` and how the archive and sample modes make one. What does not:
 unpacking and decoding (``common.decode``), any publisher's format, network calls
 (``common.http``), storage.
+
+The sample's files are invented: ``python -m tools.sample_world`` in the repository writes their
+archive, and the parsers of the publishers' files read them. It depends on no clock: two runs store
+equal rows.
 """
 
 import hashlib
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -16,6 +21,9 @@ from typing import Self
 
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.common.decode import Member, read_members, read_unpacked
+
+SAMPLE_ARCHIVE = Path(__file__).parents[1] / "sample_archive.zip"
+"""Invented files, in a folder for each product, named like the ``source`` of its files."""
 
 SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
@@ -181,3 +189,44 @@ def wrap_sample(source: str, name: str, content: bytes) -> RawFile:
         fetched_at=SAMPLE_FETCHED_AT,  # not the clock: two runs must store equal rows
         mode=Mode.SAMPLE,
     )
+
+
+def read_sample_files(source: str) -> Iterator[RawFile]:
+    """Yield the invented files of a product by name; none where the archive lacks the product."""
+    with zipfile.ZipFile(SAMPLE_ARCHIVE) as bundle:
+        for member in sorted(bundle.namelist()):
+            folder, _, name = member.partition("/")
+            if folder == source:
+                yield wrap_sample(source, name, bundle.read(member))
+
+
+def read_product(
+    mode: Mode,
+    archive: Path | None,
+    clock: Clock,
+    *,
+    source: str,
+    folder: str,
+    files: Sequence[str],
+) -> Iterator[RawFile]:
+    """Yield the files of one product in a mode.
+
+    Args:
+        mode: ``sample`` or ``archive``.
+        archive: root of the publishers' files.
+        clock: the present time.
+        source: the product.
+        folder: where it lies in ``archive``.
+        files: patterns of its file names; one that fits no file costs nothing where others do.
+
+    Raises:
+        SourceAbsent: live mode, or no file of the product.
+    """
+    if mode is Mode.LIVE:
+        raise SourceAbsent(f"{source} has no live endpoint; use its files, in archive mode")
+    if mode is Mode.SAMPLE:
+        yield from read_sample_files(source)
+        return
+
+    for path in find_archive_files(archive, folder, *files):
+        yield read_archive_file(path, path.parents[1], source=source, clock=clock)

@@ -269,7 +269,7 @@ class Client:
             return None
 
         # What is stored needs no bytes: its validators alone say whether there is something newer.
-        saved = None if is_stored else self._read_kept(entry)
+        saved = None if is_stored or entry is None else self.raw.read(entry)
         if saved is not None and is_final:
             self.ledger.record_reread(source, name)
             return saved
@@ -306,7 +306,7 @@ class Client:
             tail_bytes=tail_bytes,
         )
         entry = self.ledger.get(source, name)
-        saved = self._read_kept(entry)
+        saved = None if entry is None else self.raw.read(entry)
 
         page = self._ask(request, entry if saved is not None else None) or saved
         if page is None:
@@ -329,11 +329,6 @@ class Client:
                 return body.getvalue()
 
         return self._try(send)
-
-    def _read_kept(self, entry: Entry | None) -> RawFile | None:
-        if entry is None or entry.sha256 is None:
-            return None
-        return self.raw.read(entry.source, entry.name, entry.sha256)
 
     def _ask(self, request: _Request, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""

@@ -148,19 +148,8 @@ class Ledger:
     ) -> None:
         """Note that a file's bytes are kept."""
         self.record_reread(source, name)
-        self._write(
-            Entry(
-                source=source,
-                name=name,
-                state=EntryState.FETCHED,
-                url=url,
-                asked_at=now,
-                fetched_at=now,
-                sha256=sha256,
-                etag=etag,
-                last_modified=last_modified,
-            )
-        )
+        content = {"sha256": sha256, "etag": etag, "last_modified": last_modified}
+        self._write(EntryState.FETCHED, [(source, name, url)], now, fetched_at=now, **content)
 
     def record_reread(self, source: str, name: str) -> None:
         """Note that the kept bytes of a file are read again, to be confirmed with the others."""
@@ -175,17 +164,8 @@ class Ledger:
         """Note that asking failed; what was fetched before stays fetched or stored."""
         old = self.get(source, name)
         if old is None or old.sha256 is None:
-            self._write(
-                Entry(
-                    source=source,
-                    name=name,
-                    state=EntryState.FAILED,
-                    url=url,
-                    asked_at=now,
-                    tries=old.tries + 1 if old else 1,
-                    note=note,
-                )
-            )
+            tries = old.tries + 1 if old else 1
+            self._write(EntryState.FAILED, [(source, name, url)], now, tries=tries, note=note)
         else:
             values = [now.isoformat(), note]
             self._update("asked_at = ?, tries = tries + 1, note = ?", values, [(source, name)])
@@ -196,17 +176,9 @@ class Ledger:
         tries = old.tries + 1 if old and old.state is EntryState.ABSENT else 1
         is_last = tries > len(ABSENT_PAUSES)
 
-        self._write(
-            Entry(
-                source=source,
-                name=name,
-                state=EntryState.FROZEN if is_last else EntryState.ABSENT,
-                url=url,
-                asked_at=now,
-                tries=tries,
-                due_at=None if is_last else now + ABSENT_PAUSES[tries - 1],
-            )
-        )
+        state = EntryState.FROZEN if is_last else EntryState.ABSENT
+        due_at = None if is_last else now + ABSENT_PAUSES[tries - 1]
+        self._write(state, [(source, name, url)], now, tries=tries, due_at=due_at)
 
     def freeze(self, source: str, name: str) -> None:
         """Stop asking for an absent file."""
@@ -225,23 +197,12 @@ class Ledger:
 
     def record_members(self, source: str, names: Iterable[str], raw: RawFile) -> None:
         """Note the files packed in the one fetched last: they need not be fetched on their own."""
-        names = list(names)
-        self._write(
-            *(
-                Entry(
-                    source=source,
-                    name=name,
-                    state=EntryState.FETCHED,
-                    url=f"{raw.url}!{name}",
-                    asked_at=raw.fetched_at,
-                    fetched_at=raw.fetched_at,
-                    note=f"packed in {raw.name}",
-                )
-                for name in names
-            )
-        )
-        self._fetched[-1].extend((source, name) for name in names)
-        self._of_this_run.update((source, name) for name in names)
+        members = [(source, name, f"{raw.url}!{name}") for name in names]
+        at, note = raw.fetched_at, f"packed in {raw.name}"
+        self._write(EntryState.FETCHED, members, at, fetched_at=at, note=note)
+        keys = [member[:2] for member in members]
+        self._fetched[-1].extend(keys)
+        self._of_this_run.update(keys)
 
     def reject(self, source: str, name: str, note: str) -> None:
         """Note that a file this object fetched cannot be used: the next run fetches it anew."""
@@ -260,7 +221,18 @@ class Ledger:
         with self._transaction() as connection:
             return [_read_entry(row) for row in connection.execute(query, values).fetchall()]
 
-    def _write(self, *entries: Entry) -> None:
+    def _write(
+        self,
+        state: EntryState,
+        files: Iterable[tuple[str, str, str]],
+        asked_at: datetime,
+        **details: Any,  # noqa: ANN401 - other fields of an entry
+    ) -> None:
+        """Put new entries of one state in the place of old ones; files are source, name, url."""
+        entries = [
+            Entry(source=source, name=name, url=url, state=state, asked_at=asked_at, **details)
+            for source, name, url in files
+        ]
         rows = [
             [cell.isoformat() if isinstance(cell, datetime) else cell for cell in astuple(entry)]
             for entry in entries
@@ -378,22 +350,21 @@ class RawStore:
             content = (json.dumps(provenance, indent=1) + "\n").encode()
             write_bytes(_sidecar_of(path), content, is_durable=is_durable)
 
-    def read(self, source: str, name: str, sha256: str) -> RawFile | None:
+    def read(self, entry: Entry) -> RawFile | None:
         """Return a fetched file as it was kept, or None where it is gone or other bytes."""
-        path = self._path(source, name)
-        sidecar = _read_sidecar(path)
-        if not sidecar or not path.exists():
+        path = self._path(entry.source, entry.name)
+        if entry.fetched_at is None or not path.exists():
             return None
 
         raw = RawFile(
-            source=source,
-            name=name,
+            source=entry.source,
+            name=entry.name,
             content=path.read_bytes(),
-            url=str(sidecar["url"]),
-            fetched_at=datetime.fromisoformat(str(sidecar["fetched_at"])),
+            url=entry.url,
+            fetched_at=entry.fetched_at,
             mode=Mode.LIVE,
         )
-        return raw if raw.sha256 == sha256 else None
+        return raw if raw.sha256 == entry.sha256 else None
 
     def _path(self, source: str, name: str) -> Path:
         check_member_path(name, source)

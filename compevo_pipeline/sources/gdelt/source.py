@@ -5,21 +5,22 @@ frame. What does not: the formats (``gdelt.parse``), fetching
 (``gdelt.live``), which articles concern a data set (``gdelt.queries``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.news import drop_near_identical
+from compevo_core.data.news import deduplicate_articles, drop_near_identical
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.articles import NewsReport, parse_files
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
     RawFile,
     find_archive_files,
     read_archive_file,
+    read_sample_files,
     wrap_member,
 )
 from compevo_pipeline.sources.common.decode import untar
@@ -31,7 +32,6 @@ from compevo_pipeline.sources.gdelt.parse import (
     parse_gkg,
 )
 from compevo_pipeline.sources.gdelt.queries import read_queries
-from compevo_pipeline.sources.sample_archive import read_sample_files
 
 DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
@@ -64,11 +64,6 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     yield from _read_single_files(archive, clock)
 
 
-def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse any GDELT file into ``ARTICLE_SCHEMA``; see :func:`parse_counted` for the errors."""
-    return parse_counted(raw)[0]
-
-
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
@@ -92,13 +87,35 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     )
 
 
-def parse_all(raws: Iterable[RawFile]) -> tuple[pl.DataFrame, NewsReport]:
+def parse_all(
+    raws: Iterable[RawFile],
+    parse: Callable[[RawFile], tuple[pl.DataFrame, NewsReport]] = parse_counted,
+) -> tuple[pl.DataFrame, NewsReport]:
     """Parse many files into one frame without duplicates; count the empty answers.
 
     Raises:
-        EmptyNewsAnswer: every answer was empty.
+        EmptyNewsAnswer: there was no file, or every answer was empty.
+        SourceError: any other failure of ``parse``.
     """
-    return parse_files(raws, parse_counted)
+    frames: list[pl.DataFrame] = []
+    total = NewsReport()
+    for raw in raws:
+        try:
+            frame, report = parse(raw)
+        except EmptyNewsAnswer:
+            # One empty poll among many is normal; only nothing but empty polls is a failure.
+            total += NewsReport(files=1, empty_answers=1)
+            continue
+
+        frames.append(frame)
+        total += report
+
+    if not frames:
+        raise EmptyNewsAnswer(
+            f"none of {total.files} news files held an article; this is a failure, not a day "
+            "without news: try later"
+        )
+    return deduplicate_articles(pl.concat(frames)), total
 
 
 def parse_concerned(
@@ -128,7 +145,7 @@ def parse_concerned(
             frame = queries.keep_concerned(frame)
         return frame, replace(report, articles=frame.height)
 
-    frame, report = parse_files(raws, parse_kept)
+    frame, report = parse_all(raws, parse_kept)
     is_live = pl.col("source").str.starts_with(f"{Mode.LIVE}:")
     if not frame.select(is_live.any()).item():
         return frame, report

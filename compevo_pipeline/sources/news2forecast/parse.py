@@ -13,7 +13,6 @@ the end of that day. ``rationality`` is the model's comment, not news; the body 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -26,11 +25,10 @@ from compevo_core.data.schemas import BENCHMARK_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_table
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_benchmark"
 FOLDER = "n2f_electricity"
@@ -101,25 +99,6 @@ class _Sample(BaseModel):
 _Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NewsItem:
-    """One item.
-
-    Attributes:
-        text: the news.
-        region: the region it names.
-        comment: the language model's comment.
-        published_at: its timestamp, if it has one.
-        seen_at: when it counts as known, where the timestamp does not decide that.
-    """
-
-    text: str
-    region: str
-    comment: str
-    published_at: datetime | None
-    seen_at: datetime | None = None
-
-
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the benchmark's test file, its validation file (archive only) and the news tables.
 
@@ -159,7 +138,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
     text = read_text(raw.content, raw.name)
     table = read_table(text, raw.name, NEWS_HEADER, quoting=Quoting.LINES)
 
-    items: list[_NewsItem] = []
+    items: list[NewsRecord] = []
     no_news = untimed = redated = 0
     for row in table.iter_rows(named=True):
         has_stamp = _STAMP.fullmatch(row["time"].strip()) is not None
@@ -180,7 +159,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
             f"{raw.name}: no row holds a news item; an empty answer is not 'no news', "
             "fetch it again"
         )
-    articles = build_article_frame(list(map(_make_record, items)), raw, raw.fetched_at)
+    articles = build_article_frame(items, raw, raw.fetched_at)
     return articles, {
         "rows": table.height,
         "no_news": no_news,
@@ -226,12 +205,12 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: as :func:`parse_benchmark`, or news text of another form.
     """
-    items: list[_NewsItem] = []
+    items: list[NewsRecord] = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
         items += _read_items(raw, record, match["region"], match["news"].strip())
 
-    return build_article_frame(list(map(_make_record, items)), raw, raw.fetched_at)
+    return build_article_frame(items, raw, raw.fetched_at)
 
 
 def _is_no_news(text: str) -> bool:
@@ -260,7 +239,7 @@ def _end_of_day_utc(text: str) -> datetime:
     return datetime.combine(next_day, time(), ZONE).astimezone(UTC)
 
 
-def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_NewsItem, bool]:
+def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[NewsRecord, bool]:
     """Return a row's item, and whether its timestamp is on the day it was collected for."""
     stamp, day_text = row["time"].strip(), row["date"].strip()
     try:
@@ -278,37 +257,42 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[_
         ) from error
 
     is_on_its_day = published_at is not None and published_at.astimezone(ZONE).date() == day
-
-    item = _NewsItem(
-        text=row["news"].strip(),
-        region=row["region"].strip(),
-        comment=row["rationality"].strip(),
-        published_at=published_at,
-        seen_at=None if is_on_its_day else end_of_day,
-    )
-    return item, is_on_its_day
+    seen_at = None if is_on_its_day else end_of_day
+    text, region, comment = (row[name].strip() for name in ("news", "region", "rationality"))
+    return _make_record(text, region, comment, published_at, seen_at), is_on_its_day
 
 
-def _make_record(item: _NewsItem) -> NewsRecord:
+def _make_record(
+    text: str,
+    region: str,
+    comment: str,
+    published_at: datetime | None,
+    seen_at: datetime | None = None,
+) -> NewsRecord:
+    """Return an item as an article.
+
+    Args:
+        text: the news.
+        region: the region it names.
+        comment: the language model's comment.
+        published_at: its timestamp, if it has one.
+        seen_at: when it counts as known, where the timestamp does not decide that.
+    """
     # The comment is the model's, so it must not look like the publisher's words.
-    body = (
-        f"Region: {item.region}." if item.region else "",
-        f"Comment: {item.comment}" if item.comment else "",
-    )
-    known_at = item.published_at or item.seen_at
+    body = (f"Region: {region}." if region else "", f"Comment: {comment}" if comment else "")
     return NewsRecord(
-        url=f"n2f:{hash_text(f'{known_at}|{item.text}')[:_HASH_DIGITS]}",
-        title=item.text,
+        url=f"n2f:{hash_text(f'{published_at or seen_at}|{text}')[:_HASH_DIGITS]}",
+        title=text,
         body=" ".join(part for part in body if part),
         domain=DOMAIN,
         language="English",
         country="Australia",
-        published_at=item.published_at,
-        seen_at=item.seen_at,
+        published_at=published_at,
+        seen_at=seen_at,
     )
 
 
-def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[_NewsItem]:
+def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[NewsRecord]:
     stamped = _STAMPED_NEWS.findall(news)
     dated = _DATED_NEWS.findall(news)
 
@@ -320,21 +304,10 @@ def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[_
 
     try:
         for stamp, effect in stamped:
-            yield _NewsItem(
-                text=effect,
-                region=region,
-                comment="",
-                published_at=_sydney_to_utc(stamp),
-            )
+            yield _make_record(effect, region, "", _sydney_to_utc(stamp))
         for day, named_region, text, comment in dated:
             if not _is_no_news(text):
-                yield _NewsItem(
-                    text=text,
-                    region=named_region,
-                    comment=comment,
-                    published_at=None,
-                    seen_at=_end_of_day_utc(day),
-                )
+                yield _make_record(text, named_region, comment, None, _end_of_day_utc(day))
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"

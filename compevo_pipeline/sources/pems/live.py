@@ -1,7 +1,7 @@
 """Live traffic: files that a person fetched, then what the PeMS Data Clearinghouse has that is new.
 
 What belongs here: which files are wanted, and the site's protocol (logging in, listing a year's
-files, downloading one). What does not: HTTP (``common.http``), formats (``pems.parse``).
+files, downloading one). What does not: HTTP (``common.http``), formats (``pems.source``).
 
 A finished file never changes, so none is fetched twice, and the lists of files are asked for once a
 day: a second refresh of the same day asks nothing, unless something of the first one failed. A

@@ -1,19 +1,39 @@
-"""Caltrans PeMS (https://pems.dot.ca.gov/): what each mode reads, and the parser of each file.
+"""Caltrans PeMS (https://pems.dot.ca.gov/) as series: its files in each mode, and their formats.
 
-What belongs here: dispatch by file name. What does not: formats (``pems.parse``), log-in and
-download (``pems.live``).
+What belongs here: station hours, five-minute files, the 862-sensor benchmark table. What does not:
+log-in and download (``pems.live``), filling.
+
+Station files have no header. Their timestamps are the *begin* of an interval on the local wall
+clock: the hour that daylight saving skips is absent, and the hour that comes twice in November is
+ambiguous, so both of its UTC hours are nulled rather than guessed. A month's station-hour file
+appears when the month is over, a day's five-minute file a day or two later.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
-from compevo_pipeline.sources.pems import parse as parsers
-from compevo_pipeline.sources.sample_archive import read_product
+from compevo_pipeline.sources.common.tables import (
+    BLANK,
+    LINE,
+    MISSING,
+    OBSERVED,
+    build_series_frame,
+    flag_missing,
+    raise_if_duplicates,
+    raise_if_gaps,
+    raise_if_rows,
+    read_rows,
+    read_table,
+    split_cells,
+    to_number,
+    to_stamp,
+)
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -23,19 +43,53 @@ BENCHMARK_FILE = "traffic."
 MAX_TEXT_BYTES = 2**30
 """Largest unpacked file; a month of the largest district is above half of it."""
 
+LOCAL_ZONE = "America/Los_Angeles"
+STATION_COLUMNS = (
+    *("stamp", "station", "district", "freeway", "direction", "lane_type", "length"),
+    *("samples", "pct_observed", "flow", "occupancy", "speed_mph"),
+)
+LANES = range(1, 9)
+HOUR_COLUMNS = (
+    *STATION_COLUMNS,
+    *(f"delay_{limit_mph}" for limit_mph in (35, 40, 45, 50, 55, 60)),
+    *(f"lane{lane}_{name}" for lane in LANES for name in ("flow", "occupancy", "speed_mph")),
+)
+"""The 42 columns of a station-hour file, in order."""
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the traffic files of a mode.
+FIVE_MINUTE_COLUMNS = (
+    *STATION_COLUMNS,
+    *(
+        f"lane{lane}_{name}"
+        for lane in LANES
+        for name in ("samples", "flow", "occupancy", "speed_mph", "observed")
+    ),
+)
+"""The 52 columns of a five-minute file, in order."""
 
-    ``archive`` gives the benchmark table (``traffic/traffic.csv.gz`` or ``traffic.txt.gz``) and any
-    station files that were downloaded by hand into ``traffic/``; ``sample`` gives three synthetic
-    station-hour months of 2016.
+PART_CHARACTERS = 16 * 2**20
+"""Text whose cells are in memory at one time; their strings take some ten times as much."""
 
-    Raises:
-        SourceAbsent: the folder has neither.
-    """
-    files = [f"{BENCHMARK_FILE}*", f"*{HOUR_FILE}*", f"*{FIVE_MINUTE_FILE}*"]
-    yield from read_product(mode, archive, clock, source=SOURCE, folder=FOLDER, files=files)
+SENSORS = 862
+HOURS = 17_544
+FIRST_HOUR_UTC = datetime(2015, 1, 1, 8, tzinfo=UTC)
+"""2015-01-01 00:00 at UTC-8."""
+
+_HOUR = timedelta(hours=1)
+_INTERVAL = timedelta(minutes=5)
+_INTERVALS = 12
+_AMBIGUOUS = "nulled:ambiguous-dst-hour"
+_RIGHT_FIRST = datetime(2015, 1, 1)  # noqa: DTZ001  # naive, as in the file
+_WRONG_FIRST = datetime(2016, 7, 1, 2)  # noqa: DTZ001  # naive, as in the file
+
+
+read_files = functools.partial(
+    read_product,
+    source=SOURCE,
+    folder=FOLDER,
+    files=[f"{BENCHMARK_FILE}*", f"*{HOUR_FILE}*", f"*{FIVE_MINUTE_FILE}*"],
+)
+"""Yields the files of a mode: ``archive`` the benchmark table and station files that a person
+downloaded, ``sample`` three synthetic station-hour months of 2016."""
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
@@ -52,11 +106,11 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     """
     text = read_file_text(raw)
     if HOUR_FILE in raw.name:
-        return parsers.parse_station_hour(text, raw, only)
+        return parse_station_hour(text, raw, only)
     if FIVE_MINUTE_FILE in raw.name:
-        return parsers.parse_five_minutes(text, raw, only)
+        return parse_five_minutes(text, raw, only)
     if raw.name.startswith(BENCHMARK_FILE):
-        return parsers.parse_benchmark(text, raw, only)
+        return parse_benchmark(text, raw, only)
 
     raise SchemaDrift(
         f"{raw.name}: neither a station_hour or station_5min file nor traffic.csv/.txt; "
@@ -101,3 +155,248 @@ def read_file_text(raw: RawFile) -> str:
     is_packed = raw.name.endswith(".gz")
     content = gunzip(raw.content, raw.name, MAX_TEXT_BYTES) if is_packed else raw.content
     return read_text(content, raw.name)
+
+
+def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
+    """Parse station-hour rows into ``PEMS/<station>`` and ``PEMS_OBSERVED/<station>``.
+
+    The first is occupancy as a fraction of time, the second the share of observed samples in
+    percent. PeMS fills detectors that sent nothing: a value without any observed sample is flagged.
+
+    Args:
+        text: the decoded file.
+        raw: the file.
+        only: stations to parse; all by default.
+
+    Raises:
+        SchemaDrift: a line without 42 cells, a bad timestamp or number, an hour given twice for a
+            station, or a timestamp in the hour that daylight saving skips.
+    """
+    return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
+
+
+def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
+    """Parse a day's five-minute rows into the same two series, by hour.
+
+    An hour has a value if all of its twelve intervals have one that is a fraction, as PeMS' own
+    hours are means over the hour.
+
+    Raises:
+        SchemaDrift: a line without 52 cells, a bad number, a timestamp that is off the grid of five
+            minutes or given twice for a station, or in the hour that daylight saving skips.
+    """
+    table = _read_station_rows(text, raw.name, FIVE_MINUTE_COLUMNS, only)
+    off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
+    raise_if_rows(table, raw.name, off_grid, "{stamp} is no five-minute interval", "fetch it again")
+    # The repeated hour has every interval twice, and is nulled as a whole.
+    is_repeated = (_to_utc("earliest") != _to_utc("latest")).fill_null(value=False)
+    raise_if_duplicates(table.filter(~is_repeated), raw.name, ["station", "stamp"])
+
+    hour = pl.col("stamp").dt.truncate("1h")
+    # A mean with an impossible part looks possible.
+    is_complete = pl.col("occupancy").is_between(0.0, 1.0).sum() == _INTERVALS
+    hours = table.group_by("station", hour, maintain_order=True).agg(
+        pl.col(LINE).first(),
+        pl.col("pct_observed").mean(),
+        pl.when(is_complete).then(pl.col("occupancy").mean()).alias("occupancy"),
+    )
+    return _build_hours(hours, raw)
+
+
+def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
+    """Parse the 862-sensor table (Lai 2018) into series ``PEMS862/<sensor>``, a fraction.
+
+    It circulates as a headerless text, as a CSV whose dates are wrong, and as cuts of some sensors
+    with right dates. It has neither stations nor timestamps: its rows are 731 days of 24 hours from
+    2015-01-01 on, and its clock is *standard time all year* (UTC-8), as weekday peaks move from 7-8
+    to 6-7 o'clock on the very days daylight saving starts. The dates of the common CSV (from
+    2016-07-01 02:00) are not the publisher's and are replaced.
+
+    Args:
+        text: the decoded file.
+        raw: the file.
+        only: sensor numbers to parse, as text; all by default (15 million rows).
+
+    Raises:
+        SchemaDrift: not 17,544 rows an hour apart, a first timestamp that is neither of the two
+            known, sensors out of 0 to 861, a cell that is not a number, or a requested sensor that
+            the table does not have.
+    """
+    header = split_cells(text.split("\n", 1)[0])
+    if header[0].lower() == "date":
+        table = _read_dated(text, raw.name, header)
+    elif len(header) == SENSORS:
+        table = read_rows(text, raw.name, [str(index) for index in range(SENSORS)])
+    else:
+        raise SchemaDrift(
+            f"{raw.name}, line 1: neither a header 'date,0,1,...' nor {SENSORS} numbers; "
+            "this is not the benchmark table"
+        )
+
+    if table.height != HOURS:
+        raise SchemaDrift(
+            f"{raw.name}: {table.height} rows, not {HOURS}; the benchmark table is cut, "
+            "fetch it again"
+        )
+
+    sensors = [name for name in table.columns if name != LINE]
+    wanted = sensors if only is None else list(only)
+    # A cut of the table has some sensors only.
+    absent = [sensor for sensor in wanted if sensor not in sensors]
+    if absent:
+        raise SchemaDrift(
+            f"{raw.name}: no sensor {absent[:5]}; the table has {len(sensors)}, "
+            f"{sensors[0]} to {sensors[-1]}: correct the requested sensors"
+        )
+
+    # Selected before numbers are parsed: the full table has 15 million cells.
+    table = to_number(table.select(LINE, *wanted), raw.name, wanted, missing=BLANK)
+    hours = pl.datetime_range(
+        FIRST_HOUR_UTC, FIRST_HOUR_UTC + (HOURS - 1) * _HOUR, _HOUR, time_unit="us", eager=True
+    )
+    # Rows are dated by their position: the published timestamps are absent or wrong.
+    dated = table.drop(LINE).with_columns(hours.alias("start_utc"))
+    return build_series_frame(
+        dated.unpivot(index="start_utc", variable_name="sensor", value_name="value"),
+        raw,
+        series_id=pl.lit("PEMS862/") + pl.col("sensor"),
+        variable="occupancy",
+        start_utc=pl.col("start_utc"),
+        value=pl.col("value"),
+        unit="fraction",
+        flag=flag_missing(pl.col("value")),
+    )
+
+
+def _read_dated(text: str, file_name: str, header: Sequence[str]) -> pl.DataFrame:
+    """Read a table whose first column is a timestamp, checked and then dropped."""
+    # The common CSV calls the last sensor OT.
+    sensors = [str(SENSORS - 1) if name == "OT" else name for name in header[1:]]
+    known = {str(index) for index in range(SENSORS)}
+    unknown = [sensor for sensor in sensors if sensor not in known]
+    if unknown or not sensors or len(set(sensors)) != len(sensors):
+        raise SchemaDrift(
+            f"{file_name}, line 1: sensors {unknown[:5] or sensors[:5]} are not distinct numbers "
+            f"from 0 to {SENSORS - 1}; this is not the 862-sensor table"
+        )
+
+    table = read_table(text, file_name, header)
+    table = table.rename(dict(zip(header, ("stamp", *sensors), strict=True)))
+    stamps = to_stamp(table.select(LINE, "stamp"), file_name, "stamp", ("%Y-%m-%d %H:%M:%S",))
+    raise_if_gaps(stamps, file_name, "stamp", _HOUR)
+    if stamps[0, "stamp"] not in {_RIGHT_FIRST, _WRONG_FIRST}:
+        raise SchemaDrift(
+            f"{file_name}, line 2: first timestamp {stamps[0, 'stamp']}, but the benchmark starts "
+            f"{_RIGHT_FIRST} (or, misdated, {_WRONG_FIRST}); rows are missing at the start, "
+            "fetch it again"
+        )
+    return table.drop("stamp")
+
+
+def _read_station_rows(
+    text: str, name: str, columns: Sequence[str], only: Sequence[str] | None
+) -> pl.DataFrame:
+    """Read ``line``, ``stamp``, ``station``, ``pct_observed`` and ``occupancy`` of every row.
+
+    A month of a district is half a gigabyte of text, so it is split into cells part by part.
+    """
+    tables = []
+    for first_line, part in _cut_at_lines(text):
+        table = read_rows(part, name, columns, first_line=first_line)
+        # The other columns are split for the cell count alone.
+        table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
+        if only is not None:
+            table = table.filter(pl.col("station").is_in(list(only)))
+
+        table = to_stamp(table, name, "stamp", ("%m/%d/%Y %H:%M:%S",))
+        table = to_number(table, name, ["pct_observed", "occupancy"], missing=BLANK)
+        # A station occurs in thousands of rows: its text is kept once, not as parts of the file.
+        tables.append(table.with_columns(pl.col("station").cast(pl.Categorical)))
+    return pl.concat(tables)
+
+
+def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield parts of whole lines, each with the number of its first line."""
+    start, line = 0, 1
+    while True:
+        end = text.find("\n", start + PART_CHARACTERS)
+        # What follows the last line end is a part of its own only if it holds a line.
+        if end < 0 or not text[end:].strip():
+            yield line, text[start:]
+            return
+
+        yield line, text[start:end]
+        line += text.count("\n", start, end) + 1
+        start = end + 1
+
+
+def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
+    """Build both series from a row a station and local hour; the repeated hour once or twice."""
+    hours = _to_utc_hours(table, raw.name)
+    is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
+    flag = (
+        is_ambiguous.when(pl.col("occupancy").is_null())
+        .then(pl.lit(MISSING))
+        .when(~pl.col("occupancy").is_between(0.0, 1.0))
+        .then(pl.lit("nulled:out-of-range"))
+        # PeMS fills detectors that sent nothing; its value is an estimate.
+        .when(pl.col("pct_observed") == 0)
+        .then(pl.lit("filled:pems-imputed"))
+        .otherwise(pl.lit(OBSERVED))
+    )
+    has_value = (flag == OBSERVED) | flag.str.starts_with("filled:")
+    occupancy = build_series_frame(
+        hours,
+        raw,
+        series_id=pl.lit("PEMS/") + pl.col("station"),
+        variable="occupancy",
+        start_utc=pl.col("start_utc"),
+        value=pl.when(has_value).then("occupancy"),
+        unit="fraction",
+        flag=flag,
+    )
+
+    share = pl.when(~pl.col("is_ambiguous")).then("pct_observed")
+    observed = build_series_frame(
+        hours,
+        raw,
+        series_id=pl.lit("PEMS_OBSERVED/") + pl.col("station"),
+        variable="pct_observed",
+        start_utc=pl.col("start_utc"),
+        value=share,
+        unit="%",
+        flag=is_ambiguous.otherwise(flag_missing(share)),
+    )
+    return pl.concat([occupancy, observed])
+
+
+def _to_utc(which: str) -> pl.Expr:
+    local = pl.col("stamp").dt.replace_time_zone(
+        LOCAL_ZONE,
+        ambiguous=which,  # type: ignore[arg-type]  # "earliest" or "latest"
+        non_existent="null",
+    )
+    return local.dt.convert_time_zone("UTC")
+
+
+def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
+    """Add ``start_utc`` and ``is_ambiguous``; a repeated local hour gives two rows."""
+    table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
+    raise_if_rows(
+        table,
+        file_name,
+        pl.col("earliest").is_null(),
+        f"{{stamp}} does not exist in {LOCAL_ZONE} (daylight saving starts)",
+        "PeMS leaves that hour out: check whether the file is in standard time",
+    )
+
+    table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
+    certain = table.filter(~pl.col("is_ambiguous"))
+    raise_if_duplicates(certain, file_name, ["station", "stamp"])
+
+    # The repeated hour may be in the file once or twice; either way it gives two null hours.
+    ambiguous = table.filter("is_ambiguous").unique(
+        ("station", "stamp"), keep="first", maintain_order=True
+    )
+    both = [ambiguous.with_columns(start_utc=pl.col(which)) for which in ("earliest", "latest")]
+    return pl.concat([certain.with_columns(start_utc="earliest"), *both])

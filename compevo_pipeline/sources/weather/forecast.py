@@ -30,11 +30,10 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"

@@ -9,14 +9,13 @@ Minimum, maximum, wind and precipitation cover the whole day and are known from 
 morning, when the Bureau of Meteorology closes its day. Temperatures stay in kelvin, as published.
 """
 
-from collections.abc import Iterator
+import functools
 from datetime import timedelta
-from pathlib import Path
 
 import polars as pl
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
+from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import LOCAL_ZONES
 from compevo_pipeline.sources.common.tables import (
@@ -27,7 +26,6 @@ from compevo_pipeline.sources.common.tables import (
     to_number,
     to_stamp,
 )
-from compevo_pipeline.sources.sample_archive import read_product
 
 SOURCE = "n2f_weather"
 FILE = "combined_weather_data.csv"
@@ -49,16 +47,10 @@ COLUMNS: dict[str, tuple[str, timedelta]] = {
 HEADER = ("Date", "State", *COLUMNS)
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the weather table of a mode.
-
-    Raises:
-        SourceAbsent: live mode (this table is not published daily), or no such file in the archive.
-    """
-    # Plain or gzipped.
-    yield from read_product(
-        mode, archive, clock, source=SOURCE, folder="n2f_electricity", files=[f"{FILE}*"]
-    )
+read_files = functools.partial(
+    read_product, source=SOURCE, folder="n2f_electricity", files=[f"{FILE}*"]
+)
+"""Yields the table of a mode, plain or gzipped. It is not published daily: live mode has none."""
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_pipeline.checks.expectations import SUITES, run_suites
-from compevo_pipeline.sources.registry import RULES
+from compevo_pipeline.sources.registry import BUILT_IN
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 ROWS = 96
@@ -50,14 +50,18 @@ FAULTS = {
 
 def failed(frame):
     return {
-        outcome.name for outcome in run_suites(frame, RULES["electricity"]) if not outcome.passed
+        outcome.name
+        for outcome in run_suites(frame, BUILT_IN["electricity"].rules)
+        if not outcome.passed
     }
 
 
 def test_sound_data_passes_every_suite():
-    outcomes = run_suites(sound(), RULES["electricity"])
+    outcomes = run_suites(sound(), BUILT_IN["electricity"].rules)
     assert [o.name for o in outcomes] == list(SUITES)
-    assert all(o.passed and o.expectations and not o.broken_rows for o in outcomes)
+    numbers = [o.numbers for o in outcomes]
+    assert all(o.passed for o in outcomes)
+    assert all(n["expectations"] and not n["broken_rows"] for n in numbers)
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -67,7 +71,7 @@ def test_each_suite_finds_its_fault(name):
 
 def test_a_missing_column_fails_the_schema_with_its_name():
     with pytest.raises(pl.exceptions.ColumnNotFoundError, match="value"):
-        run_suites(sound().drop("value"), RULES["electricity"])
+        run_suites(sound().drop("value"), BUILT_IN["electricity"].rules)
 
 
 def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exchange_rates():
@@ -84,11 +88,11 @@ def test_a_stretch_that_nobody_collected_is_no_gap_and_weekends_are_none_for_exc
         pl.lit("x").alias("source"),
         pl.lit(START).alias("fetched_at"),
     )
-    assert all(outcome.passed for outcome in run_suites(rates, RULES["exchange"]))
+    assert all(outcome.passed for outcome in run_suites(rates, BUILT_IN["exchange"].rules))
 
 
 def test_a_broken_rule_says_how_many_rows_and_shows_one():
     (ranges,) = [
-        o for o in run_suites(FAULTS["ranges"], RULES["electricity"]) if o.name == "ranges"
+        o for o in run_suites(FAULTS["ranges"], BUILT_IN["electricity"].rules) if o.name == "ranges"
     ]
-    assert ranges.broken_rows == 1 and "70000.0" in ranges.detail
+    assert ranges.numbers["broken_rows"] == 1 and "70000.0" in ranges.text

@@ -31,6 +31,11 @@ def test_the_defaults_are_sample_mode_below_the_repository():
     assert settings.preset_for(Mode.ARCHIVE, "electricity") == "default"
 
 
+def test_publishers_are_told_who_asks():
+    named = Settings.from_environment({"COMPEVO_CONTACT": "me@x.org"})
+    assert named.user_agent == "compevo/0.3.0 (me@x.org)"
+
+
 def test_the_report_is_linked_where_its_address_is_named():
     named = Settings.from_environment({"COMPEVO_REPORT_URL": "http://127.0.0.1:3001"})
     assert named.report_url == "http://127.0.0.1:3001"

@@ -15,7 +15,7 @@ STEP = "models__compevo__electricity"
 
 @pytest.fixture(scope="module")
 def job(defs):
-    return defs.resolve_job_def("full")
+    return defs.resolve_implicit_global_asset_job_def()
 
 
 def launch(job, config, step=STEP):
@@ -111,6 +111,9 @@ def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job
         ("news__articles", {"feeds": ["aemo"]}, "aemo"),
         ("news__embeddings", {"encodr": "hashing"}, "encodr"),
         ("windows__traffic", {"news_cutoff": "end"}, "end"),
+        ("forecast__next_day__exchange", {"known_to": "noon"}, "noon"),
+        ("forecast__next_day__exchange", {"news_limit_hours": 0.0}, "news_limit_hours"),
+        ("forecast__next_day__exchange", {"stale_news": "shout"}, "shout"),
     ],
 )
 def test_a_wrong_choice_of_any_asset_is_refused_before_any_work(job, step, config, named):

@@ -24,8 +24,6 @@ from compevo_pipeline.defs.launchers import (
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.pod import CONTAINER, PodSpec
 from compevo_pipeline.launchers.process import (
-    TrainingError,
-    describe_exit_code,
     terminate,
     worker_command,
 )
@@ -221,13 +219,6 @@ def test_the_kubernetes_launcher_starts_the_pod_it_was_given_with_the_job_of_the
     assert command[-1] == str(job_file) and TrainJob.read(job_file) == job(tmp_path / "run")
     (materialized,) = result.asset_materializations_for_node("models__compevo")
     assert materialized.metadata["rounds"].value == 2
-
-
-def test_exit_codes_are_put_in_words():
-    assert describe_exit_code(-15) == (
-        "was terminated by SIGTERM; check the scheduler's or system log"
-    )
-    assert TrainingError.__mro__[1].__name__ == "CompEvoError"
 
 
 def test_a_worker_without_its_job_says_who_writes_it(tmp_path):

@@ -7,9 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
-from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.launchers.process import RoundTail
 from compevo_pipeline.launchers.worker import describe_round
 from tests.support.round_records import round_record
@@ -46,11 +44,6 @@ def test_a_training_ends_when_its_run_is_killed():
     finally:
         if is_running(training):
             os.kill(training, 9)
-
-
-def test_slots_of_runs_that_ended_are_taken_back():
-    settings = yaml.safe_load((REPOSITORY / "dagster_home" / "dagster.yaml").read_text())
-    assert settings["run_monitoring"]["free_slots_after_run_end_seconds"] > 0
 
 
 def line(number):

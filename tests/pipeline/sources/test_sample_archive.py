@@ -2,8 +2,12 @@
 
 import zipfile
 
-from compevo_pipeline.sources.common.base import SAMPLE_FETCHED_AT, Mode
-from compevo_pipeline.sources.sample_archive import SAMPLE_ARCHIVE, read_sample_files
+from compevo_pipeline.sources.common.base import (
+    SAMPLE_ARCHIVE,
+    SAMPLE_FETCHED_AT,
+    Mode,
+    read_sample_files,
+)
 from tools.sample_world.__main__ import make_members
 
 

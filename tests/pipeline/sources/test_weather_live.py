@@ -1,19 +1,13 @@
 """Runs of forecast weather from the replay server: what is asked, kept, asked again."""
 
 import json
-import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from compevo_core.errors import SourceRejected, SourceTransient
-from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
-from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.weather.forecast import SOURCE, fetch_live, name_run
-from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import ingest_feeds
 from tests.support.replay import Answer, open_live
 from tests.support.weather import make_run
 
@@ -135,33 +129,3 @@ def test_another_refusal_ends_the_fetch_and_the_runs_before_it_are_safe(replay, 
     assert next(files).name == name_run(NEWEST - 3 * DAY)
     with pytest.raises(SourceRejected, match="Cannot initialize WeatherVariable"):
         next(files)
-
-
-WEATHER = [feed for feed in default_feeds()["electricity-operational"] if feed.is_optional]
-
-
-def ingest(home, feeds):
-    workspace = Deployment(settings=Settings(home=home, mode=Mode.LIVE))
-    return workspace, ingest_feeds(
-        workspace,
-        feeds,
-        "electricity-operational",
-        clock=lambda: NOW,
-        log=logging.getLogger("test"),
-    )
-
-
-def test_runs_are_stored_as_covariates_by_step_and_a_second_refresh_writes_no_row(replay, tmp_path):
-    replay.serve({(HOST, PATH): answer})
-    workspace, counts = ingest(tmp_path, WEATHER)
-    assert counts["weather-forecast"]["files"] == 4
-    folder = workspace.frame_store().folder("electricity-operational", FrameKind.STEP_COVARIATES)
-    frame = workspace.frame_store().read("electricity-operational", FrameKind.STEP_COVARIATES)
-    assert frame["available_at"].max() == NEWEST + timedelta(hours=12)
-    assert frame["source"].str.starts_with("live:open_meteo_runs/").all()
-
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    _, again = ingest(tmp_path, WEATHER)
-    assert again["weather-forecast"] == {"files": 0}
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    assert len(replay.seen) == 4

@@ -4,7 +4,7 @@ import itertools
 import multiprocessing
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 
 import duckdb
@@ -116,16 +116,6 @@ def test_processes_write_and_read_at_once_without_a_lock_error_or_a_lost_row(sto
     assert store.read_articles().height == 60
 
 
-def test_threads_of_one_process_write_and_read_at_once(store):
-    store.upsert_articles(articles(*range(5)))
-    with ThreadPoolExecutor(4) as pool:
-        writers = [pool.submit(write_articles, store.path, worker, 3) for worker in range(3)]
-        reader = pool.submit(read_articles, store.path, 10)
-        assert sorted(future.result(timeout=60) for future in writers) == [0, 1, 2]
-        assert reader.result(timeout=60)
-    assert store.read_articles().height == 45
-
-
 def test_a_foreign_program_that_keeps_the_file_open_ends_in_a_clear_error(store):
     store.upsert_articles(articles(1))
     code = (
@@ -201,15 +191,6 @@ def test_of_articles_that_come_at_once_with_one_title_the_lower_id_stays(store):
     store.upsert_articles(same)
     (kept,) = store.read_first_printed(START, START + DAY, "")["article_id"]
     assert kept == same["article_id"][0]
-
-
-def test_an_earlier_version_takes_the_place_of_a_later_one_once(store):
-    store.upsert_articles(articles(1, 2, 3, available=START + DAY))
-    assert store.upsert_articles(articles(2, 4, available=START)).as_dict() == {
-        "rows": 2, "added": 1, "changed": 1, "unchanged": 0
-    }  # fmt: skip
-    assert store.read_articles().height == 4
-    assert store.read_repeated().is_empty()
 
 
 def test_articles_that_are_stored_twice_are_found(store):

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
+from compevo_pipeline.sources.bitinfocharts.source import METRICS
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.preparation import WHAT_IS_NEW
@@ -53,7 +53,7 @@ def serve_rates(replay):
 def serve_charts(replay):
     # No tag: the program's own time of the last fetch has to do.
     page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
-    replay.serve({charts.path(slug): page for slug in PAGE_IDS})
+    replay.serve({charts.path(slug): page for slug in METRICS})
 
 
 def serve_traffic(replay):

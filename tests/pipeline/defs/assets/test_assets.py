@@ -1,7 +1,6 @@
 """The graph end to end on synthetic electricity with a tiny random backbone, in this process."""
 
 import hashlib
-from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
@@ -9,16 +8,15 @@ import pytest
 
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import SchemaDrift
 from compevo_core.evaluation.result_rows import RESULT_COLUMNS
 from compevo_pipeline.checks.availability import find_availability_violations
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import deploy, few_feeds
+from tests.support.deployment import deploy
 
 DATA = ("series/electricity", "news/articles", "news/embeddings", "windows/electricity")
 pytestmark = pytest.mark.slow
@@ -229,22 +227,3 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, t
         "report/site"
     )
     assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001"
-
-
-def test_a_feed_that_drifted_fails_the_asset_and_leaves_what_was_stored_as_it_was(deployment, data):
-    before = files_under(deployment.layout.series)
-
-    def drifted(raws):
-        raise SchemaDrift(f"{raws[0].name}, line 1: header is 'x'; fetch it again")
-
-    feeds = few_feeds()
-    changed = [
-        replace(feed, parsers={FrameKind.COVARIATES: drifted}) if feed.name == "weather" else feed
-        for feed in feeds["electricity"]
-    ]
-    broken = deploy(deployment.home, feeds={**feeds, "electricity": changed})
-    result = broken.materialize("series/electricity", raise_on_error=False)
-    assert not result.success
-    failure = result.failure_data_for_node("series__electricity")
-    assert "combined_weather_data.csv, line 1" in str(failure.user_failure_data.description)
-    assert files_under(deployment.layout.series) == before

@@ -126,18 +126,6 @@ def test_with_an_endpoint_two_judges_are_asked_once_ever_and_their_agreement_is_
     assert KEY not in stored and KEY not in str(shown)
 
 
-def test_a_judge_that_refuses_the_key_fails_the_asset_without_naming_it(
-    tmp_path, endpoint, monkeypatch
-):
-    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
-    endpoint.status = 401
-    deployment = with_run(tmp_path, endpoint)
-    result = materialize(deployment, raise_on_error=False)
-    failure = str(result.failure_data_for_node("evaluation__lud__electricity"))
-    assert not result.success and "status 401" in failure and KEY not in failure
-    assert len(endpoint.asked) == 1
-
-
 def test_the_command_asks_the_endpoint_of_the_environment(tmp_path, endpoint, monkeypatch):
     run = finished_run(tmp_path / "run")
     monkeypatch.setenv("COMPEVO_JUDGE_URL", address(endpoint))

@@ -60,39 +60,6 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: Dagster
     assert first["information_until"].value == "2024-02-19T23:00:00+00:00"
 
 
-def test_a_day_that_the_file_does_not_reach_is_refused(deployment: DagsterHome) -> None:
-    result = issue(deployment, "2024-02-22", raise_on_error=False)
-    assert not result.success
-    said = str(result.failure_data_for_node("forecast__next_day__demand"))
-    assert "load_mw" in said and "read the newest values" in said
-
-
-def test_it_knows_no_issue_time_of_a_publisher(deployment: DagsterHome) -> None:
-    config = {"forecast/next_day/demand": {"known_to": "issue-time"}}
-    result = issue(deployment, NEXT, config=config, raise_on_error=False)
-    assert "views of demand all know to midnight" in str(
-        result.failure_data_for_node("forecast__next_day__demand")
-    )
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"known_to": "noon"}, "noon"),
-        ({"news_limit_hours": 0.0}, "news_limit_hours"),
-        ({"stale_news": "shout"}, "shout"),
-        ({"day": NEXT}, "day"),
-    ],
-)
-def test_a_wrong_choice_is_refused_at_launch(
-    deployment: DagsterHome, config: dict[str, Any], said: str
-) -> None:
-    job = deployment.defs.resolve_job_def("refresh_demand")
-    ops = {"ops": {"forecast__next_day__demand": {"config": config}}}
-    with pytest.raises(Exception, match=said):
-        dg.validate_run_config(job, ops)
-
-
 def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(
     deployment: DagsterHome,
 ) -> None:

@@ -41,15 +41,6 @@ def test_a_day_of_reports_is_fetched_by_links_and_parsed_by_the_archives_parsers
     assert {path.split("/")[2] for path in replay.paths() if path.endswith(".zip")} == {"CURRENT"}
 
 
-def test_a_second_refresh_asks_for_listings_alone_and_conditionally(replay, tmp_path):
-    nemweb.serve_day(replay)
-    fetch_all(tmp_path)
-    asked = len(replay.seen)
-    assert fetch_all(tmp_path) == []
-    again = replay.seen[asked:]
-    assert [seen.path.endswith("/") and seen.is_conditional for seen in again] == [True] * 6
-
-
 def test_a_forecast_that_is_just_out_is_fetched_before_its_first_half_hour_ends(replay, tmp_path):
     issued = DAY.replace(hour=17)
     nemweb.serve_day(replay)

@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.cutting import apply_known_faults
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
+from compevo_core.errors import SchemaDrift, SourceBlocked
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.sources import clock, raw
@@ -80,7 +80,8 @@ def test_a_page_under_another_name_is_refused(name):
 
 
 def test_every_page_metric_is_a_known_variable():
-    assert sorted(bitinfocharts.PAGE_IDS.values()) == sorted(bitinfocharts.VARIABLES)
+    ids = {metric.id for metric in bitinfocharts.METRICS.values()}
+    assert len(ids) == len(bitinfocharts.METRICS) == 18
 
 
 def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
@@ -90,11 +91,6 @@ def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
     assert frame["series_id"].n_unique() == 18
     assert frame.group_by("series_id").len()["len"].unique().to_list() == [640]
     assert (frame["flag"] == "observed").all()
-
-
-def test_an_archive_without_the_table_says_what_to_add(tmp_path):
-    with pytest.raises(SourceAbsent, match="bitcoin"):
-        list(bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))
 
 
 def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from compevo_core.errors import SourceBlocked
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
+from compevo_pipeline.sources.bitinfocharts.source import METRICS
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -33,7 +33,7 @@ def path(slug):
 @pytest.fixture
 def home(tmp_path, replay):
     answer = Answer(body=page(), kind="text/html")
-    replay.serve({path(slug): answer for slug in PAGE_IDS})
+    replay.serve({path(slug): answer for slug in METRICS})
     archive = tmp_path / "archive"
     (archive / "bitcoin").mkdir(parents=True)
     return LiveHome(tmp_path / "home", NOW, {"archive": archive})
@@ -75,17 +75,17 @@ def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, repl
     ],
 )
 def test_at_a_wall_no_further_page_is_asked_for_and_what_came_is_stored(home, replay, wall):
-    slugs = list(PAGE_IDS)
+    slugs = list(METRICS)
     replay.serve({path(slugs[2]): wall})
     with pytest.raises(SourceBlocked, match=r"not circumvented.*folder bitcoin of COMPEVO_ARCHIVE"):
         home.ingest("bitcoin")
     assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
     stored = set(home.series("bitcoin")["series_id"])
-    assert stored == {f"BITINFOCHARTS/{PAGE_IDS[slug]}" for slug in slugs[:2]}
+    assert stored == {f"BITINFOCHARTS/{METRICS[slug].id}" for slug in slugs[:2]}
 
 
 def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
-    slugs = list(PAGE_IDS)
+    slugs = list(METRICS)
     replay.serve({path(slugs[2]): [CHALLENGE, Answer(body=page(), kind="text/html")]})
     with pytest.raises(SourceBlocked):
         home.ingest("bitcoin")
@@ -95,7 +95,7 @@ def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
 
 
 def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(home, replay):
-    replay.serve({path(slug): CHALLENGE for slug in PAGE_IDS})
+    replay.serve({path(slug): CHALLENGE for slug in METRICS})
     save(home, "price-btc.html", page())
     assert home.ingest("bitcoin")["bitinfocharts"]["new"] == 2
     assert home.series("bitcoin")["source"].unique().to_list() == [
@@ -124,7 +124,7 @@ def test_pages_that_could_not_be_stored_are_stored_by_the_next_run_of_the_day(ho
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_a_saved_page_that_cannot_be_read_is_named_by_every_run(home, replay, caplog, others):
-    replay.serve({path(slug): CHALLENGE for slug in PAGE_IDS})
+    replay.serve({path(slug): CHALLENGE for slug in METRICS})
     save(home, "price-btc.html", b"<html>saved too early</html>")
     for slug in ("size", "tweets")[:others]:
         save(home, f"{slug}-btc.html", page())

@@ -9,7 +9,6 @@ import pytest
 from compevo_core.errors import (
     SchemaDrift,
     SourceAbsent,
-    SourceTransient,
 )
 from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
 from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
@@ -46,16 +45,6 @@ def test_the_asset_stores_both_banks_rates(home):
     assert frame["series_id"].str.starts_with("ECB/").sum() == 9
     (aud,) = frame.filter(pl.col("series_id") == "ECB/AUD")["value"]
     assert aud == pytest.approx(1.1 / 1.6)
-
-
-def test_a_second_run_asks_under_conditions_alone_and_stores_nothing(home, replay):
-    home.ingest("exchange")
-    first = len(replay.seen)
-    counts = home.ingest("exchange")
-    assert all(seen.is_conditional for seen in replay.seen[first:])
-    assert (
-        sum(of_feed.get("new", 0) + of_feed.get("changed", 0) for of_feed in counts.values()) == 0
-    )
 
 
 def test_after_the_whole_history_the_days_since_are_asked_for(home, replay):
@@ -130,13 +119,6 @@ def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_show
     assert home.series("exchange")["series_id"].str.starts_with("ECB/").all()
     (entry,) = home.ledger.list_entries("rba_f11")
     assert entry.note.startswith("SourceBlocked")
-
-
-def test_where_the_ecb_fails_the_rbas_rates_are_stored_and_the_failure_ends_the_run(home, replay):
-    replay.serve({BULK: Answer(status=503, body=b"busy", kind="text/plain")})
-    with pytest.raises(SourceTransient):
-        home.ingest("exchange")
-    assert home.series("exchange")["series_id"].str.starts_with("RBA/").all()
 
 
 @pytest.mark.parametrize(

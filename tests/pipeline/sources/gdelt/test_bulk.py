@@ -120,11 +120,11 @@ def test_untitled_gkg_rows_are_counted():
 
 def test_a_gkg_zip_with_two_files_or_a_path_outside_or_torn_is_refused():
     with pytest.raises(SchemaDrift, match="holds 2 files"):
-        gdelt.parse(raw(GKG_NAME, pack(("first.csv", row()), ("second.csv", row()))))
+        gdelt.parse_counted(raw(GKG_NAME, pack(("first.csv", row()), ("second.csv", row()))))
     with pytest.raises(SchemaDrift, match="outside its folder"):
-        gdelt.parse(raw(GKG_NAME, zipped(row(), "../../x.csv")))
+        gdelt.parse_counted(raw(GKG_NAME, zipped(row(), "../../x.csv")))
     with pytest.raises(SourceTransient, match="damaged or truncated"):
-        gdelt.parse(raw(GKG_NAME, zipped(row())[:-30]))
+        gdelt.parse_counted(raw(GKG_NAME, zipped(row())[:-30]))
 
 
 def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
@@ -152,16 +152,16 @@ def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
 def test_a_truncated_gal_file_is_transient_and_an_empty_one_is_a_failure():
     packed = gzip.compress(b"\n".join(entry(number).encode() for number in range(50)))
     with pytest.raises(SourceTransient, match=rf"{GAL_NAME}: the gzip stream is truncated"):
-        gdelt.parse(raw(GAL_NAME, packed[:-40]))
+        gdelt.parse_counted(raw(GAL_NAME, packed[:-40]))
     with pytest.raises(EmptyNewsAnswer, match="no line in it"):
         gal("")
 
 
 def test_a_file_without_a_stamp_in_its_name_is_refused():
     with pytest.raises(SchemaDrift, match="named YYYYMMDDHHMMSS"):
-        gdelt.parse(raw("latest.gal.json", entry()))
+        gdelt.parse_counted(raw("latest.gal.json", entry()))
     with pytest.raises(SchemaDrift, match=r"notes.txt: not a DOC answer"):
-        gdelt.parse(raw("notes.txt", "x"))
+        gdelt.parse_counted(raw("notes.txt", "x"))
 
 
 LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gdeltv2/20150218230000.export.CSV.zip

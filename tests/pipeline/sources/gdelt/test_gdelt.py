@@ -9,9 +9,8 @@ import pytest
 
 from compevo_core.data.news import ArticleIndex, validate_articles
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import Mode, read_sample_files
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.sample_archive import read_sample_files
 from tests.support.sources import clock, raw
 
 
@@ -88,7 +87,7 @@ def test_bulk_files_dropped_into_the_archive_are_read(tmp_path, archive_dir):
         if file.source == "gdelt_bulk"
     ]
     assert len(raws) == 2
-    assert [gdelt.parse(file).height for file in raws] == [10, 9]
+    assert [gdelt.parse_counted(file)[0].height for file in raws] == [10, 9]
 
 
 def test_the_stored_polls_hold_what_was_counted_in_them(stored):
@@ -107,7 +106,7 @@ def test_the_stored_polls_list_14736_addresses_and_all_but_the_untitled_and_resp
     raws, frame, _ = stored
     polls = [file for file in raws if not file.url.endswith("empty_response/gdelt.json")]
     listed = {event["url"] for file in polls for event in json.loads(file.content)["events"]}
-    parsed = pl.concat(gdelt.parse(file) for file in polls)
+    parsed = pl.concat(gdelt.parse_counted(file)[0] for file in polls)
     assert len(listed) == 14_736
     assert parsed["url"].n_unique() == 14_693
     assert parsed["article_id"].n_unique() == 14_673

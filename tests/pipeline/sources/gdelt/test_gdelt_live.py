@@ -105,15 +105,6 @@ def test_two_files_of_each_quarter_hour_are_stored_with_the_files_time(home, rep
     assert stored["source"].str.starts_with("live:gdelt_bulk/").all()
 
 
-def test_a_second_run_asks_for_no_finished_file_and_stores_nothing(home, replay):
-    serve_gal(replay)
-    ingest(home)
-    asked = len(replay.seen)
-    counts = ingest(home)
-    assert len(replay.seen) == asked
-    assert counts["files"] == 0
-
-
 def test_a_quarter_hour_without_files_is_asked_for_again_after_growing_pauses_then_never(
     home, replay, monkeypatch
 ):

@@ -8,12 +8,11 @@ import pytest
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.pems import parse as benchmark_862
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
 
 
-def dated(first, header="date,0,OT", rows=benchmark_862.HOURS):
+def dated(first, header="date,0,OT", rows=pems.HOURS):
     start = datetime.fromisoformat(first)
     lines = (f"{start + timedelta(hours=hour)},0.0{hour % 9},0.5" for hour in range(rows))
     return header + "\n" + "\n".join(lines)
@@ -22,7 +21,7 @@ def dated(first, header="date,0,OT", rows=benchmark_862.HOURS):
 def test_the_misdated_common_table_is_put_on_its_right_hours():
     frame = pems.parse(raw("traffic.csv", dated("2016-07-01 02:00")))
     last = frame.filter(pl.col("series_id") == "PEMS862/861")
-    assert last.height == benchmark_862.HOURS
+    assert last.height == pems.HOURS
     assert last["start_utc"][0] == datetime(2015, 1, 1, 8, tzinfo=UTC)
     assert last["start_utc"][-1] == datetime(2017, 1, 1, 7, tzinfo=UTC)
 
@@ -52,9 +51,9 @@ def test_another_table_is_refused(text, match):
 
 
 def test_the_headerless_original_is_read_by_position(monkeypatch):
-    monkeypatch.setattr(benchmark_862, "HOURS", 48)
-    row = ",".join(f"0.{sensor:03d}" for sensor in range(benchmark_862.SENSORS))
-    frame = pems.parse(raw("traffic.txt", (row + "\n") * benchmark_862.HOURS), only=["7"])
+    monkeypatch.setattr(pems, "HOURS", 48)
+    row = ",".join(f"0.{sensor:03d}" for sensor in range(pems.SENSORS))
+    frame = pems.parse(raw("traffic.txt", (row + "\n") * pems.HOURS), only=["7"])
     assert frame["series_id"].unique().to_list() == ["PEMS862/7"]
     assert frame["value"].unique().to_list() == [0.007]
 

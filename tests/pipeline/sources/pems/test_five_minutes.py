@@ -7,7 +7,6 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.pems import parse as rows
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 
@@ -90,7 +89,7 @@ def test_a_line_of_another_width_twice_or_off_the_grid_is_refused():
 def test_a_file_read_in_parts_is_the_same_and_faults_name_their_line(monkeypatch):
     lines = [*hour(), *hour(station="400002"), *hour(station="400003", occupancy=".09")]
     whole = parse(*lines)
-    monkeypatch.setattr(rows, "PART_CHARACTERS", 150)
+    monkeypatch.setattr(pems, "PART_CHARACTERS", 150)
     assert parse(*lines).equals(whole)
     with pytest.raises(SchemaDrift, match="line 30: occupancy is 'low'"):
         parse(*lines[:29], lines[29].replace(".09", "low"), *lines[30:])

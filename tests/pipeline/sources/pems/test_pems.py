@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import clock, raw
@@ -112,12 +112,3 @@ def test_the_sample_is_synthetic_and_regular():
         report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
         assert report.rows == 91 * 24 - 1
         assert report.missing < 20
-
-
-def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):
-    (tmp_path / "traffic").mkdir()
-    (tmp_path / "traffic" / "readme.txt").write_text("x")
-    with pytest.raises(
-        SourceAbsent, match=r"no file traffic/traffic\.\* or \*_text_station_hour_\*"
-    ):
-        list(pems.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock))

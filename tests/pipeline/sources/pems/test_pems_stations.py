@@ -6,13 +6,10 @@ import pytest
 
 from compevo_core.errors import ConfigError, SchemaDrift
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_sample_files
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.pems import source
-from compevo_pipeline.sources.sample_archive import read_sample_files
-from tests.pipeline.sources.pems import test_pems_live as live
 from tests.pipeline.sources.pems.test_pems import NAME, line
-from tests.support.live import LiveHome
 from tests.support.sources import clock, raw
 
 STATIONS = ("400001", "400017", "400030")
@@ -39,19 +36,6 @@ def archive(tmp_path):
 def test_the_archive_gives_the_chosen_stations_and_all_where_none_is_chosen(archive):
     assert stations_of(parse_archive(archive, ())) == set(STATIONS)
     assert stations_of(parse_archive(archive, STATIONS[1:])) == set(STATIONS[1:])
-
-
-def test_live_mode_stores_the_chosen_stations(tmp_path, replay, monkeypatch):
-    hours = gzip.compress(LINES.replace("03/01/2016", "10/01/2026").encode(), mtime=0)
-    monkeypatch.setitem(live.FILES, live.HOUR_FILE, ("October", hours))
-    september = "d04_text_station_hour_2026_09.txt.gz"
-    monkeypatch.setitem(live.FILES, september, ("September", gzip.compress(LINES.encode())))
-    replay.serve({("pems.dot.ca.gov", "/"): live.Site()})
-    account = {"pems_user": live.USER, "pems_password": live.PASSWORD}
-    chosen = {**account, "pems_stations": ("400017",)}
-    home = LiveHome(tmp_path / "home", live.NOW, chosen)
-    assert home.materialize("traffic").success
-    assert stations_of(home.series("traffic")) == {"400017"}
 
 
 def test_a_file_that_has_none_of_the_stations_is_refused_by_name(archive):
