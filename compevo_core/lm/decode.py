@@ -68,7 +68,8 @@ class DecodeAttention(_NewTokens):
             by_prompt = new.reshape(agents, kv_heads, per_agent, n, width).transpose(1, 2)
             slot.copy_(by_prompt.reshape(slot.shape))
             so_far.append(stored[:, :, :, : self.step + 1])
-        out = attend_to_cache(self._cache, heads, q, *so_far)
+        new_keys, new_values = so_far
+        out = attend_to_cache(self._cache, heads, q, new_keys, new_values)
 
         # Back to (A, R n, K g, d), as transformers expects it.
         out = out.reshape(agents, per_agent, kv_heads, n, groups, width).permute(0, 1, 3, 2, 4, 5)
@@ -239,7 +240,8 @@ class RaggedDecodeAttention(_NewTokens):
             stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = in_row_F
             so_far.append(stored[:, :, :, : self._mask.shape[-1]])
         mask = self._mask.repeat_interleave(groups, 3)
-        out = attend_to_cache(self._cache, heads, q, *so_far, mask)
+        new_keys, new_values = so_far
+        out = attend_to_cache(self._cache, heads, q, new_keys, new_values, mask)
 
         # Back to (A, M, c, K g, d), and token by token to (A, L, K g, d).
         out = out.reshape(prompts, kv_heads, n, tokens.width, groups, width)
