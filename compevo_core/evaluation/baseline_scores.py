@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
-from compevo_core.baselines.base import MethodFacts, count_answers, read_facts
+from compevo_core.baselines.base import count_answers, read_facts
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
     RULE_GRID,
@@ -94,12 +94,14 @@ def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Sca
 
     earlier = [windows[i] for i in first]
     later = [windows[i] for i in second]
-    errors = [
-        _measure_scaled_error(
-            _estimate_levels(rule, earlier, forecast_NH[first], scaler), later, forecast_NH[second]
-        )
-        for rule in RULE_GRID
-    ]
+    views = [window.view for window in later]
+    truth_NH = np.stack([window.y for window in later])
+    spread_N = np.array([scaler.std[view.entity] for view in views])
+    errors = []
+    for rule in RULE_GRID:
+        levels = _estimate_levels(rule, earlier, forecast_NH[first], scaler)
+        error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[second][:, None])[:, 0])
+        errors.append(float((np.nanmean(error_NH, axis=1) / spread_N).mean()))
     # Rounded: errors that differ in the last bits alone are equal, and of equal rules the first.
     return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
 
@@ -110,17 +112,6 @@ def _estimate_levels(
     levels = ErrorLevels(rule, scaler, 1)
     levels.observe(windows, forecast_NH[:, None])
     return levels
-
-
-def _measure_scaled_error(
-    levels: ErrorLevels, windows: Sequence[Window], forecast_NH: FloatArray
-) -> float:
-    views = [window.view for window in windows]
-    spread_N = np.array([levels.scaler.std[view.entity] for view in views])
-    truth_NH = np.stack([window.y for window in windows])
-
-    error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[:, None])[:, 0])
-    return float((np.nanmean(error_NH, axis=1) / spread_N).mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +180,6 @@ class Candidate:
     is_measured: bool = False  # whether rows say how long a fit took and what memory it needed
     # How many of the last validation windows make its quantiles; None: all
     known_windows: int | None = None
-
-    def choose_known(self, val: WindowSet) -> WindowSet:
-        """Return the validation windows whose errors make quantiles."""
-        if not self.is_applicable(val):
-            return val[:0]
-        # The last ones: quantiles are made of the latest errors first.
-        return val if self.known_windows is None else val[-self.known_windows :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,10 +259,24 @@ def score_candidates(
             if on_fitted is not None:
                 on_fitted(name, seed, fit_seconds)
 
-            chosen = train[:0] if val is None else candidate.choose_known(val)
+            chosen = train[:0]
+            if val is not None and candidate.is_applicable(val):
+                # The last ones: quantiles are made of the latest errors first.
+                chosen = val[-(candidate.known_windows or len(val)) :]
             known = ValidationForecasts.make(name, fitted, chosen, scaler)
-            identity = _identify(
-                candidate, seed, read_facts(fitted), fit_seconds, experiment, commit
+            facts = read_facts(fitted)
+            fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
+            if candidate.is_measured:
+                # A method that can be resumed knows the time of all its starts together.
+                fields["train_seconds"] = facts.train_seconds or fit_seconds
+                fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
+            identity = Identity(
+                experiment=experiment,
+                method=name,
+                seed=seed,
+                commit=commit,
+                budget=candidate.budget,
+                **fields,
             )
 
             for i in answerable:
@@ -288,30 +286,6 @@ def score_candidates(
                     forecasts[i].setdefault(method, []).append(forecast_NH)
 
     return BaselineScores(rows=pl.concat(rows), forecasts=forecasts)
-
-
-def _identify(
-    candidate: Candidate,
-    seed: int,
-    facts: MethodFacts,
-    fit_seconds: float,
-    experiment: str,
-    commit: str,
-) -> Identity:
-    """Return what rows say about a fitted method."""
-    fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
-    if candidate.is_measured:
-        # A method that can be resumed knows the time of all its starts together.
-        fields["train_seconds"] = facts.train_seconds or fit_seconds
-        fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
-    return Identity(
-        experiment=experiment,
-        method=candidate.name,
-        seed=seed,
-        commit=commit,
-        budget=candidate.budget,
-        **fields,
-    )
 
 
 def _score_scope(

@@ -43,8 +43,6 @@ _FILE = re.compile(
     r"^(?P<method>zero-shot-.+|.+?)"
     rf"(?:-(?P<budget>{'|'.join(BUDGET_ORDER)}))?-seed\d+$"
 )
-_Files = Mapping[str, Mapping[str | None, list[Path]]]
-"""Files of every seed, by method and budget."""
 
 
 class PairedTest(NamedTuple):
@@ -257,7 +255,12 @@ def pair_stored(
     paired once more under it, with those that had the same or spend nothing; without runs, under
     that alone.
     """
-    files = _find_files(stored)
+    # Files of every seed, by method and budget.
+    files: dict[str, dict[str | None, list[Path]]] = {}
+    for path in sorted(stored.glob("*.parquet")):
+        if match := _FILE.match(path.stem):
+            by_budget = files.setdefault(match["method"], {})
+            by_budget.setdefault(match["budget"], []).append(path)
     if not files:
         raise DataError(f"no forecasts in {stored}: run `compevo benchmark` for this data set")
     if not runs and method not in files:
@@ -267,7 +270,12 @@ def pair_stored(
         )
 
     tests = []
-    others_files = _choose_largest({name: of for name, of in files.items() if name != method})
+    largest = [
+        path
+        for name, by_budget in files.items()
+        if name != method
+        for path in by_budget[min(by_budget, key=rank_budget)]
+    ]
     for scope in scopes if runs else ():
         of_runs = _read(runs, scope).get(method, [])
         if len(of_runs) != len(runs):
@@ -275,7 +283,7 @@ def pair_stored(
                 f"{len(of_runs)} of {len(runs)} runs have forecasts of {method} for "
                 f"{scope.subset}: `compevo evaluate` them first"
             )
-        others = _read(others_files, scope)
+        others = _read(largest, scope)
         tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
 
     for budget in files.get(method, {}):
@@ -315,19 +323,6 @@ def _compare(
         }
         for name_a, name_b in pairs
     ]
-
-
-def _find_files(stored: Path) -> _Files:
-    files: dict[str, dict[str | None, list[Path]]] = {}
-    for path in sorted(stored.glob("*.parquet")):
-        if match := _FILE.match(path.stem):
-            by_budget = files.setdefault(match["method"], {})
-            by_budget.setdefault(match["budget"], []).append(path)
-    return files
-
-
-def _choose_largest(files: _Files) -> list[Path]:
-    return [path for budgets in files.values() for path in budgets[min(budgets, key=rank_budget)]]
 
 
 def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:

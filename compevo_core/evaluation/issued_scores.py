@@ -159,7 +159,9 @@ def score_issued(
         # Facts alone are read first: most days were scored before, and stay as they are.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         forecast: IssuedForecast | None = None
-        for entity, series_id in map(_name_series, facts["series"]):
+        for series in facts["series"]:
+            # A window id is data set, series and origin.
+            entity, series_id = str(series["entity"]), str(series["window_id"]).split("|")[1]
             truth = _find_truth(series_by_id.get(series_id), facts)
             if truth is None:
                 waiting += 1
@@ -172,12 +174,6 @@ def score_issued(
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
-
-
-def _name_series(series: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the entity and the id of a series of an issued forecast."""
-    # A window id is data set, series and origin.
-    return str(series["entity"]), str(series["window_id"]).split("|")[1]
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:

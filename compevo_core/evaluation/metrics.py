@@ -31,6 +31,8 @@ _SMALLEST_TRUTH = float(np.finfo(np.float64).tiny)  # no truth of zero may divid
 PUBLISHED_LEVELS = (0.1, 0.5, 0.9)
 """Levels that AEMO publishes (its POE90, POE50, POE10); all methods are compared on them."""
 WQL_LEVELS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+BANDS = {"80": (0.1, 0.9), "95": (0.025, 0.975)}
+"""Levels of both ends by the share, in percent, that a band is expected to hold."""
 
 
 def name_level(level: float) -> str:
@@ -163,50 +165,6 @@ def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArr
     return np.where(n_observed_N > 0, total_N / np.maximum(n_observed_N, 1), np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class _Points:
-    """Observed truths (P,) and their quantiles by level (P,), of the levels that all windows have.
-
-    A level that one window lacks is left out: its score would be one of other windows.
-    """
-
-    truth: FloatArray
-    by_level: dict[float, FloatArray]
-
-    def pinball(self, level: float) -> float | None:
-        """Return the mean pinball loss of a level."""
-        if level not in self.by_level:
-            return None
-
-        error = self.truth - self.by_level[level]
-        return float(np.maximum(level * error, (level - 1) * error).mean())
-
-    def below(self, level: float) -> float | None:
-        """Return the share of truths at or below the quantile of a level."""
-        if level not in self.by_level:
-            return None
-        return float((self.truth <= self.by_level[level]).mean())
-
-    def band(self, low: float, high: float) -> tuple[float | None, float | None]:
-        """Return the share of truths between two quantiles and the mean width between them."""
-        if low not in self.by_level or high not in self.by_level:
-            return None, None
-        lower, upper = self.by_level[low], self.by_level[high]
-        is_inside = (lower <= self.truth) & (self.truth <= upper)
-        return float(is_inside.mean()), float((upper - lower).mean())
-
-    def mean_pinball(self, levels: tuple[float, ...]) -> float | None:
-        """Return the mean of the pinball losses of some levels; None if one is missing."""
-        losses = [loss for level in levels if (loss := self.pinball(level)) is not None]
-        return float(np.mean(losses)) if len(losses) == len(levels) else None
-
-    def weighted_loss(self) -> float | None:
-        """Return the weighted quantile loss; None where all truths are zero."""
-        loss = self.mean_pinball(WQL_LEVELS)
-        size = float(np.abs(self.truth).mean()) if self.truth.size else 0.0
-        return None if loss is None or size == 0 else 2 * loss / size
-
-
 def _mase(
     error: FloatArray, is_observed_NH: npt.NDArray[np.bool_], scale_N: FloatArray | None
 ) -> float | None:
@@ -232,41 +190,48 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
             f"truth is {y_NH.shape} but the quantiles are {quantiles_NQH.shape}; give (N, "
             f"{len(LEVELS)}, H): a quantile at each of {', '.join(map(str, LEVELS))}"
         )
-    points = _select_points(y_NH, quantiles_NQH)
+    truth, by_level = _select_points(y_NH, quantiles_NQH)
 
-    coverage_80, width_80 = points.band(0.1, 0.9)
-    coverage_95, width_95 = points.band(0.025, 0.975)
-    summary = (
-        points.mean_pinball(PUBLISHED_LEVELS),
-        points.weighted_loss(),
-        coverage_80,
-        width_80,
-        coverage_95,
-        width_95,
-    )
-    return (
-        dict(zip(SUMMARY_COLUMNS, summary, strict=True))
-        | {column: points.pinball(level) for level, column in PINBALL_COLUMNS.items()}
-        | {column: points.below(level) for level, column in BELOW_COLUMNS.items()}
-    )
+    pinball: dict[float, float] = {}
+    below: dict[float, float] = {}
+    for level, quantile in by_level.items():
+        error = truth - quantile
+        pinball[level] = float(np.maximum(level * error, (level - 1) * error).mean())
+        below[level] = float((truth <= quantile).mean())
+
+    scores: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+    scores |= {PINBALL_COLUMNS[level]: loss for level, loss in pinball.items()}
+    scores |= {BELOW_COLUMNS[level]: share for level, share in below.items()}
+    if pinball.keys() >= set(PUBLISHED_LEVELS):
+        scores["pinball_10_50_90"] = float(np.mean([pinball[level] for level in PUBLISHED_LEVELS]))
+    if pinball.keys() >= set(WQL_LEVELS) and truth.any():
+        loss = float(np.mean([pinball[level] for level in WQL_LEVELS]))
+        scores["wql"] = 2 * loss / float(np.abs(truth).mean())
+    for name, (low, high) in BANDS.items():
+        if low in by_level and high in by_level:
+            is_inside = (by_level[low] <= truth) & (truth <= by_level[high])
+            scores[f"coverage_{name}"] = float(is_inside.mean())
+            scores[f"width_{name}"] = float((by_level[high] - by_level[low]).mean())
+    return scores
 
 
-def _select_points(y_NH: FloatArray, quantiles_NQH: FloatArray) -> _Points:
+def _select_points(
+    y_NH: FloatArray, quantiles_NQH: FloatArray
+) -> tuple[FloatArray, dict[float, FloatArray]]:
+    """Return observed truths (P,) and their quantiles by level, of the levels all windows have.
+
+    A level that one window lacks is left out: its score would be one of other windows.
+    """
     has_level_Q = np.isfinite(quantiles_NQH).all(axis=(0, 2))
     known_NQH = quantiles_NQH[:, has_level_Q]
-    if (np.diff(known_NQH, axis=1) < 0).any():
-        window, _, step = np.argwhere(np.diff(known_NQH, axis=1) < 0)[0]
+    crossings = np.argwhere(np.diff(known_NQH, axis=1) < 0)
+    if len(crossings):
+        window, _, step = crossings[0]
         raise DataError(
             f"quantiles of window {window}, step {step} cross; a higher level needs a higher value"
         )
 
     is_observed_NH = np.isfinite(y_NH)
-    levels = np.array(LEVELS)[has_level_Q].tolist()
-    return _Points(
-        truth=y_NH[is_observed_NH],
-        by_level={
-            level: known_NQH[:, row][is_observed_NH]
-            for row, level in enumerate(levels)
-            if is_observed_NH.any()
-        },
-    )
+    levels = np.array(LEVELS)[has_level_Q].tolist() if is_observed_NH.any() else []
+    by_level = {level: known_NQH[:, row][is_observed_NH] for row, level in enumerate(levels)}
+    return y_NH[is_observed_NH], by_level

@@ -105,10 +105,16 @@ def measure_regret(
 
     An unknown truth is NaN; days without any known truth do not count.
     """
+    # Imported here: it needs torch, without which the pipeline's definitions must load.
+    from compevo_core.agents.online_selection import find_excess
+
     known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
-    excess_DA = np.array(
-        [_find_known_excess(experts_DAh[d], mixture_Dh[d], truth_Dh[d]) for d in known]
-    ).reshape(len(known), experts_DAh.shape[1])
+    excess = [
+        find_excess(experts_DAh[d][:, steps], mixture_Dh[d][steps], truth_Dh[d][steps])
+        for d in known
+        for steps in [np.isfinite(truth_Dh[d])]
+    ]
+    excess_DA = np.array(excess).reshape(len(known), experts_DAh.shape[1])
     error_A = sum(np.nanmean(np.abs(experts_DAh[d] - truth_Dh[d]), axis=1) for d in known)
 
     return Regret(
@@ -141,16 +147,6 @@ def find_bound(rule: str, excess_DA: FloatArray) -> float | None:
     doublings = math.log(1 + experts / (2 * math.e) * (1 + math.log(1 + days)))
     price = 3 * log_experts + doublings
     return largest * (price / math.sqrt(log_experts) * math.sqrt(1 + squares) + 2 * price)
-
-
-def _find_known_excess(
-    experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray
-) -> FloatArray:
-    # Imported here: it needs torch, without which the pipeline's definitions must load.
-    from compevo_core.agents.online_selection import find_excess
-
-    is_known = np.isfinite(truth_h)
-    return find_excess(experts_Ah[:, is_known], mixture_h[is_known], truth_h[is_known])
 
 
 def _find_best_mixture(experts_DAh: FloatArray, truth_Dh: FloatArray) -> float:

@@ -224,7 +224,8 @@ def _score_entity(
 
     # An entity without train windows has no scale; NaN makes its MASE null instead of wrong.
     scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
-    threshold = _find_mape_threshold(windows)
+    known = DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
+    threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
     scores = score(
         windows.truth()[selected],
         forecasts_NH[selected],
@@ -246,13 +247,6 @@ def _score_entity(
     counts = [len(view.candidate_ids) for view in views]
     row["news_choice_share"] = share_with_choice(counts, top_k) if top_k else None
     return {name: row[name] for name in RESULT_SCHEMA}  # the scores hold more than a row does
-
-
-def _find_mape_threshold(windows: WindowSet) -> float:
-    declared = windows.manifest.get("spec", {})
-    if "mape_threshold" in declared:
-        return float(declared["mape_threshold"])
-    return DATASETS[windows.dataset].mape_threshold if windows.dataset in DATASETS else 0.0
 
 
 def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> bool:

@@ -7,7 +7,7 @@ by window and a missing one is an error, never a gap.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -94,15 +94,11 @@ def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Sco
     scopes = []
     for lead in leads:
         alike = windows.with_windows(w for w in windows if w.view.unknown_steps == lead)
-        scope = thin_windows(alike, split + _name_known(lead * alike[0].view.step), every)
+        # Data sets with views that know less have origins at midnight of the market's clock.
+        known = datetime(1, 1, 1, tzinfo=UTC) + (-lead * alike[0].view.step) % timedelta(days=1)
+        scope = thin_windows(alike, split + (f"-known-{known:%H%M}" if lead else ""), every)
         scopes.append(replace(scope, days=windows))
     return scopes
-
-
-def _name_known(unknown: timedelta) -> str:
-    # Data sets with views that know less have origins at midnight of the market's clock.
-    hours, rest = divmod(-unknown % timedelta(days=1), timedelta(hours=1))
-    return f"-known-{hours:02d}{rest // timedelta(minutes=1):02d}" if unknown else ""
 
 
 def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
@@ -148,7 +144,16 @@ def write_forecasts(
     With ``keeps_others`` the forecasts of other subsets that the file holds stay.
     """
     frames = [
-        _tabulate_forecasts(scope, method, number, values_NH)
+        pl.DataFrame(
+            {
+                "subset": scope.subset,
+                "method": method,
+                _TRAINING: number,
+                "window_id": [view.window_id for view in scope.windows.views()],
+                "values": values_NH.tolist(),
+            },
+            schema_overrides={_TRAINING: pl.Int64()},
+        )
         for scope, by_method in forecasts
         for method, of_seeds in by_method.items()
         for number, values_NH in enumerate(of_seeds)
@@ -157,20 +162,6 @@ def write_forecasts(
         scored = [scope.subset for scope, _ in forecasts]
         frames.insert(0, pl.read_parquet(path).filter(~pl.col("subset").is_in(scored)))
     write_atomically(path, pl.concat(frames).write_parquet)
-
-
-def _tabulate_forecasts(
-    scope: Scope, method: str, number: int, values_NH: FloatArray
-) -> pl.DataFrame:
-    window_ids = [view.window_id for view in scope.windows.views()]
-    frame = pl.DataFrame({"window_id": window_ids, "values": values_NH.tolist()})
-    return frame.select(
-        pl.lit(scope.subset).alias("subset"),
-        pl.lit(method).alias("method"),
-        pl.lit(number, dtype=pl.Int64).alias(_TRAINING),
-        "window_id",
-        "values",
-    )
 
 
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
@@ -192,16 +183,12 @@ def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
     window_ids = [view.window_id for view in scope.windows.views()]
     forecasts: dict[str, list[FloatArray]] = {}
     for (method, _), part in frame.group_by("method", _TRAINING, maintain_order=True):
-        forecasts.setdefault(str(method), []).append(_order_forecasts(part, window_ids, path))
+        values = dict(part.select("window_id", "values").iter_rows())
+        if missing := [window_id for window_id in window_ids if window_id not in values]:
+            raise DataError(
+                f"{path} lacks {len(missing)} window(s), first {missing[0]}: materialize its asset "
+                "again"
+            )
+        ordered_NH = np.array([values[window_id] for window_id in window_ids], dtype=np.float64)
+        forecasts.setdefault(str(method), []).append(ordered_NH)
     return forecasts
-
-
-def _order_forecasts(part: pl.DataFrame, window_ids: Sequence[str], path: Path) -> FloatArray:
-    values = dict(part.select("window_id", "values").iter_rows())
-    missing = [window_id for window_id in window_ids if window_id not in values]
-    if missing:
-        raise DataError(
-            f"{path} lacks {len(missing)} window(s), first {missing[0]}: materialize its asset "
-            "again"
-        )
-    return np.array([values[window_id] for window_id in window_ids], dtype=np.float64)

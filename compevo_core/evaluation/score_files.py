@@ -13,12 +13,11 @@ from typing import Any
 import polars as pl
 
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import DataError
 from compevo_core.evaluation.panels import write_panels
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.evaluation.scopes import one_seed, write_forecasts
 from compevo_core.evaluation.scoring import PopulationScores
-from compevo_core.runtime.files import file_lock, write_atomically, write_text
+from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
 from compevo_core.training.run_folder import RunFolder
 
 CONFIGS_FOLDER = "configs"
@@ -35,22 +34,13 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
 
     DataError if a file is no JSON object, ConfigError if it holds an unknown setting.
     """
-    configs: dict[str, Mapping[str, Any]] = {}
-    for path in sorted((results / CONFIGS_FOLDER).glob("*.json")):
-        try:
-            settings = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"{path}: not readable as JSON ({error}); restore the file or evaluate the run "
-                "again"
-            ) from error
-        if not isinstance(settings, dict):
-            raise DataError(
-                f"{path}: holds a {type(settings).__name__}, not an object; evaluate the run again"
-            )
-        # By file name: rows carry the hash that the configuration had when it was written.
-        configs[path.stem] = RunConfig.from_mapping(settings).to_dict()
-    return configs
+    # By file name: rows carry the hash that the configuration had when it was written.
+    return {
+        path.stem: RunConfig.from_mapping(
+            read_json(path, "restore the file or evaluate the run again")
+        ).to_dict()
+        for path in sorted((results / CONFIGS_FOLDER).glob("*.json"))
+    }
 
 
 REGRET_FOLDER = "regret"

@@ -240,7 +240,11 @@ def score_population(
         for name, values_NH in by_method.items():
             # Past errors are kept of the whole; its parts are point forecasts.
             quantiles_NQH = forecast.prediction.quantiles if name == method else None
-            named = _identify_part(identity, name)
+            named = replace(identity, method=name)
+            if name == f"{method}-prior":
+                # A part of the model that no language model had a hand in.
+                named = replace(named, backbone="", knowledge_cutoff="", news_top_k=None)
+                named = replace(named, parse_failure_rate=None)
             rows.append(
                 evaluate(values_NH, scope.windows, named, quantiles_NQH=quantiles_NQH, train=train)
             )
@@ -256,16 +260,6 @@ def score_population(
 
     return PopulationScores(
         rows=pl.concat(rows), panels=panels, predictions=predictions, regret=pl.concat(regret)
-    )
-
-
-def _identify_part(identity: Identity, name: str) -> Identity:
-    named = replace(identity, method=name)
-    if name != f"{identity.method}-prior":
-        return named
-    # A prior is a part of the model that no language model had a hand in.
-    return replace(
-        named, backbone="", knowledge_cutoff="", parse_failure_rate=None, news_top_k=None
     )
 
 

@@ -1,8 +1,8 @@
-"""Why a forecast is what it is: the parts that it adds up from, read from its sealed record.
+"""What an issued forecast says of each series: a summary of the day, and the parts it adds up from.
 
-What belongs here: reading the parts of one series out of an issued forecast. What does not: making
-the record (``compevo_core.forecast.issued``), tables and pages of it (the command line,
-``report``).
+What belongs here: these numbers, read from the sealed record: mean, band, peak, change and what was
+published; weights, priors, corrections and levels. What does not: making the record
+(``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
 
 No model is run. A forecast is the sum over agents of weight * (prior + correction + level): the
 prior is the numeric forecast that the agent starts from, the correction is what it adds after
@@ -14,7 +14,8 @@ Shapes: H horizon (48 steps).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,12 @@ import numpy as np
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
 from compevo_core.forecast.issued import AGENT, BASE, METHOD, PUBLISHED, IssuedForecast
+
+BAND_80 = (0.1, 0.9)
+BAND_95 = (0.025, 0.975)
+"""Quantiles that bound what 80 and 95 % of the truths are expected to lie between."""
+
+_DIGITS = 4  # of the largest number of a column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +104,30 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
 
     series = by_entity[entity]
     points = issued.select_points(entity)
-    parts = [
-        _read_part(agent, facts, series, points, np.array(weight_H))
-        for agent, weight_H in enumerate(series["step_weights"])
-    ]
+    parts = []
+    for agent, weights in enumerate(series["step_weights"]):
+        own, prior = points[f"{AGENT}{agent}"], points[f"{BASE}{agent}"]
+        level = np.array(series["levels"][agent])
+        articles = {name: facts["articles"][name] for name in series["chosen_news"][agent]}
+        part = AgentPart(
+            agent=agent,
+            logic=str(facts["logics"][agent]),
+            weights=np.array(weights),
+            prior=prior,
+            # What is left of its forecast: so the parts add up whatever the model does inside.
+            correction=own - level - prior,
+            level=level,
+            articles=[
+                ReadArticle(
+                    article_id=name,
+                    title=article["title"],
+                    domain=article["domain"],
+                    available_at=datetime.fromisoformat(article["available_at"]),
+                )
+                for name, article in articles.items()
+            ],
+        )
+        parts.append(part)
     inputs = [np.nan if value is None else value for value in series["inputs"]]
     return Explanation(
         entity=entity,
@@ -114,31 +141,75 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     )
 
 
-def _read_part(
-    agent: int,
-    facts: Mapping[str, Any],
-    series: Mapping[str, Any],
-    points: Mapping[str, FloatArray],
-    weight_H: FloatArray,
-) -> AgentPart:
-    own = points[f"{AGENT}{agent}"]
-    prior = points[f"{BASE}{agent}"]
-    level = np.array(series["levels"][agent])
-    return AgentPart(
-        agent=agent,
-        logic=str(facts["logics"][agent]),
-        weights=weight_H,
-        prior=prior,
-        # What is left of its forecast: so the parts add up whatever the model does inside.
-        correction=own - level - prior,
-        level=level,
-        articles=[
-            ReadArticle(
-                article_id=name,
-                title=facts["articles"][name]["title"],
-                domain=facts["articles"][name]["domain"],
-                available_at=datetime.fromisoformat(facts["articles"][name]["available_at"]),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaySummary:
+    """The forecast of one series on one day, in its unit; means over the day."""
+
+    entity: str
+    mean: float
+    low: float | None  # of the 80 % band; None where the record has no quantiles
+    high: float | None
+    peak: float
+    peak_at: datetime  # start of its step, on the market's clock
+    change_pct: float | None  # against yesterday's measured steps; None without any, or of zero
+    published: float | None  # the forecast that somebody else published
+
+
+def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
+    """Return the summary of every series, in the order of the record."""
+    starts = issued.starts
+    inputs = {str(one["entity"]): one.get("inputs", []) for one in issued.facts["series"]}
+
+    summaries = []
+    for entity in issued.entities:
+        points = issued.select_points(entity)
+        values = points[METHOD]
+        band = select_band(issued, entity, BAND_80)
+        published = points.get(PUBLISHED)
+        highest = int(values.argmax())
+        summaries.append(
+            DaySummary(
+                entity=entity,
+                mean=float(values.mean()),
+                low=None if band is None else float(band[0].mean()),
+                high=None if band is None else float(band[1].mean()),
+                peak=float(values[highest]),
+                peak_at=starts[highest].astimezone(issued.zone),
+                change_pct=_compare(values, inputs[entity]),
+                published=None if published is None else float(published.mean()),
             )
-            for name in series["chosen_news"][agent]
-        ],
-    )
+        )
+    return summaries
+
+
+def select_band(
+    issued: IssuedForecast, entity: str, band: tuple[float, float]
+) -> tuple[FloatArray, FloatArray] | None:
+    """Return both bounds (H,) of a band of the population; None where the record has none."""
+    bounds = [issued.select_points(entity, quantile).get(METHOD) for quantile in band]
+    low, high = bounds
+    return None if low is None or high is None else (low, high)
+
+
+def format_start(issued: IssuedForecast, moment: datetime) -> str:
+    """Return when a step of a forecast starts: the time of the day, or the date of longer steps."""
+    first, second = issued.starts[:2]
+    local = moment.astimezone(issued.zone)
+    return f"{local:%d %b}" if second - first >= timedelta(days=1) else f"{local:%H:%M}"
+
+
+def choose_decimals(values: Sequence[float]) -> int:
+    """Return how many decimals a column needs for its largest value to have four digits."""
+    largest = max((abs(value) for value in values), default=0.0)
+    return 0 if largest == 0 else max(0, _DIGITS - 1 - floor(log10(largest)))
+
+
+def _compare(values: FloatArray, inputs: Sequence[float | None]) -> float | None:
+    """Return the change in percent over the steps of yesterday that had been measured."""
+    known = [step for step, value in enumerate(inputs) if value is not None]
+    if not known:
+        return None
+
+    # The same steps of both days: an afternoon is no match for a whole day.
+    before = float(np.mean([inputs[step] for step in known]))
+    return None if before == 0 else 100 * (float(values[known].mean()) - before) / abs(before)

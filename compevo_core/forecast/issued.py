@@ -150,6 +150,7 @@ def issue_forecast(
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
+    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
@@ -163,7 +164,8 @@ def issue_forecast(
         "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
         "articles": _describe_articles(news, prediction.chosen_news),
-        "newest_candidate": _find_newest(news, views),
+        # When the newest article came out that an agent could have read.
+        "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
             {
                 "window_id": view.window_id,
@@ -235,28 +237,21 @@ def write_issued(root: Path, forecast: IssuedForecast) -> Path:
     )
     # One issuer at a time: values of one and facts of another would be neither's forecast.
     with file_lock(root / ".lock", exclusive=True):
-        return _write_once(folder, forecast)
+        if is_issued(folder):
+            before = read_issued(folder)
+            if before.hash != forecast.hash:
+                raise DataError(
+                    f"{folder} holds another forecast, issued {before.facts['issued_at']} by model "
+                    f"{str(before.facts['artifact_hash'])[:16]}; issued forecasts are never "
+                    "changed: keep it, or issue into another folder"
+                )
+            return folder
 
-
-def _write_once(folder: Path, forecast: IssuedForecast) -> Path:
-    if is_issued(folder):
-        before = read_issued(folder)
-        if before.hash != forecast.hash:
-            raise DataError(
-                f"{folder} holds another forecast, issued {before.facts['issued_at']} by model "
-                f"{str(before.facts['artifact_hash'])[:16]}; issued forecasts are never changed: "
-                "keep it, or issue into another folder"
-            )
-        return folder
-
-    write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
-    # The facts come last: a folder that has them is complete.
-    sealed = {
-        **forecast.facts,
-        "hash": forecast.hash,
-        "values_sha256": hash_file(folder / VALUES_FILE),
-    }
-    write_json(folder / FACTS_FILE, sealed)
+        write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
+        values_sha256 = hash_file(folder / VALUES_FILE)
+        sealed = {**facts, "hash": forecast.hash, "values_sha256": values_sha256}
+        # The facts come last: a folder that has them is complete.
+        write_json(folder / FACTS_FILE, sealed)
     return folder
 
 
@@ -301,12 +296,6 @@ def _describe_articles(
         }
         for name in sorted(chosen)
     }
-
-
-def _find_newest(news: NewsPool, views: Sequence[WindowView]) -> str | None:
-    """Return when the newest article came out that an agent could have read."""
-    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
-    return max(dates).isoformat() if dates else None
 
 
 def _tabulate(

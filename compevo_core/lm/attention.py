@@ -17,8 +17,7 @@ D hidden; within a batch of segments B segments of t query tokens and s key toke
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,22 +32,22 @@ from compevo_core.lm.packing import PackedPrompts
 ATTENTION_NAME = "compevo"  # under which transformers finds the function
 
 
+class Heads(NamedTuple):
+    """What one layer attends with; scores are multiplied by ``scale``."""
+
+    layer: int
+    query: Tensor  # (A, K g, L, d)
+    key: Tensor  # (A, K, L, d)
+    value: Tensor  # (A, K, L, d)
+    scale: float
+    softcap: float | None  # see :func:`apply_softcap`
+
+
 class AttentionBackend(Protocol):
     """What computes attention in a layer of a population."""
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
-        """Compute the attention of one layer, (A, L, K g, d), of scores times ``scale``.
-
-        Queries are (A, K g, L, d), keys and values (A, K, L, d); see :func:`apply_softcap`.
-        """
+    def attend(self, heads: Heads) -> Tensor:
+        """Compute the attention of one layer, (A, L, K g, d)."""
 
     @property
     def max_distance(self) -> int:
@@ -100,7 +99,7 @@ def _attention_forward(
 
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    return attention_backend.attend(layer, query, key, value, scale, softcap), None
+    return attention_backend.attend(Heads(layer, query, key, value, scale, softcap)), None
 
 
 # transformers looks up both under one name; the mask is that of its own attention, which plain
@@ -147,25 +146,14 @@ class SegmentLayout:
                 self.padding.append(len(self.lengths))
                 self.lengths.append(padding)
 
-        self.batches = [
-            batch
-            for (length, parent_length), parts in by_shape.items()
-            for batch in _split_batch(parts, length, parent_length)
-        ]
-
-
-def _split_batch(
-    parts: list[tuple[int, ...]], length: int, parent_length: int
-) -> list[SegmentBatch]:
-    size = max(1, _KEYS_PER_BATCH // (length + parent_length))
-    return [
-        SegmentBatch(
-            numbers=[part[-1] for part in parts[begin : begin + size]],
-            key_numbers=[number for part in parts[begin : begin + size] for number in part],
-            parent_length=parent_length,
-        )
-        for begin in range(0, len(parts), size)
-    ]
+        self.batches: list[SegmentBatch] = []
+        for (length, parent_length), parts in by_shape.items():
+            size = max(1, _KEYS_PER_BATCH // (length + parent_length))
+            for begin in range(0, len(parts), size):
+                chosen = parts[begin : begin + size]
+                numbers = [part[-1] for part in chosen]
+                key_numbers = [number for part in chosen for number in part]
+                self.batches.append(SegmentBatch(numbers, key_numbers, parent_length))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,35 +204,37 @@ class PrefillAttention:
         self._values: dict[int, Tensor] = {}
         self._masks: dict[tuple[int, int], Tensor] = {}
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, heads: Heads) -> Tensor:
         """See :class:`compevo_core.lm.attention.AttentionBackend`."""
         # Only without gradient: kept keys would hold the whole graph in memory.
         if self.keeps_cache:
-            self._keys[layer] = key
-            self._values[layer] = value
+            self._keys[heads.layer] = heads.key
+            self._values[heads.layer] = heads.value
 
         # Token by token, one agent behind the other, (A L, heads, d), in segments.
         q_parts, k_parts, v_parts = (
             torch.split(tensor.transpose(1, 2).flatten(0, 1), self._layout.lengths)
-            for tensor in (query, key, value)
+            for tensor in (heads.query, heads.key, heads.value)
         )
 
         # The padding behind a shorter row belongs to no segment; its states are never read.
         out = {number: torch.zeros_like(q_parts[number]) for number in self._layout.padding}
         for batch in self._layout.batches:
-            states_BtKd = self._attend_batch(batch, q_parts, k_parts, v_parts, scale, softcap)
+            q_BtKd = torch.stack([q_parts[number] for number in batch.numbers])
+            k_BsKd, v_BsKd = (
+                torch.cat([parts[number] for number in batch.key_numbers]).reshape(
+                    len(q_BtKd), -1, *parts[0].shape[1:]
+                )
+                for parts in (k_parts, v_parts)
+            )
+            mask = None  # causal: a prefix looks at itself alone
+            if batch.parent_length:
+                mask = self._suffix_mask(batch.parent_length, q_BtKd.shape[1], q_BtKd)
+            states_BtKd = _attend_heads(q_BtKd, k_BsKd, v_BsKd, mask, heads)
             out.update(zip(batch.numbers, states_BtKd.unbind(), strict=True))
 
         in_order = [out[number] for number in range(len(q_parts))]
-        return torch.cat(in_order).reshape(query.transpose(1, 2).shape)
+        return torch.cat(in_order).reshape(heads.query.transpose(1, 2).shape)
 
     def build_cache(self, last_states_ARD: Tensor) -> PrefillCache:
         """Gather the kept keys and values prompt by prompt."""
@@ -269,33 +259,6 @@ class PrefillAttention:
             last_states_ARD,
         )
 
-    def _attend_batch(
-        self,
-        batch: SegmentBatch,
-        q_parts: Sequence[Tensor],
-        k_parts: Sequence[Tensor],
-        v_parts: Sequence[Tensor],
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
-        """Attend from segments of one shape: parts (t, heads, d) to (B, t, K g, d)."""
-        q = torch.stack([q_parts[number] for number in batch.numbers])
-        k, v = (
-            torch.cat([parts[number] for number in batch.key_numbers]).reshape(
-                len(q), -1, *parts[0].shape[1:]
-            )
-            for parts in (k_parts, v_parts)
-        )
-
-        mask = None  # causal: a prefix looks at itself alone
-        if batch.parent_length:
-            mask = self._suffix_mask(batch.parent_length, q.shape[1], q)
-
-        out = _attend_heads(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale, softcap
-        )
-        return out.transpose(1, 2)
-
     def _suffix_mask(self, prefix: int, suffix: int, like: Tensor) -> Tensor:
         """Return the additive mask of a suffix after its prefix, (suffix, prefix + suffix)."""
         # Sizes repeat from layer to layer.
@@ -308,17 +271,15 @@ class PrefillAttention:
 
 
 def _attend_heads(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+    q_BtKd: Tensor, k_BsKd: Tensor, v_BsKd: Tensor, mask: Tensor | None, heads: Heads
 ) -> Tensor:
-    """Attend from equal segments: q (B, K g, t, d), k and v (B, K, s, d) to (B, K g, t, d).
-
-    Causal if there is no mask, in which case t equals s.
-    """
-    if softcap is None:
+    """Attend from equal segments, (B, t, K g, d); causal without a mask, where t equals s."""
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q_BtKd, k_BsKd, v_BsKd))
+    if heads.softcap is None:
         out: Tensor = nn.functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=heads.scale, enable_gqa=True
         )
-        return out
+        return out.transpose(1, 2)
 
     # torch's fused attention knows no softcap: the same by hand.
     segments, _, length, width = q.shape
@@ -326,10 +287,10 @@ def _attend_heads(
         mask = torch.full((length, length), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
 
     q_BKgtd = q.reshape(segments, k.shape[1], -1, length, width)
-    scores = q_BKgtd @ k[:, :, None].transpose(-1, -2) * scale
-    scores = apply_softcap(scores, softcap) + mask
+    scores = q_BKgtd @ k[:, :, None].transpose(-1, -2) * heads.scale
+    scores = apply_softcap(scores, heads.softcap) + mask
     weights = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
-    return (weights @ v[:, :, None]).flatten(1, 2)
+    return (weights @ v[:, :, None]).flatten(1, 2).transpose(1, 2)
 
 
 def _gather_prompts(stored: Tensor, index_ARP: Tensor) -> Tensor:

@@ -135,11 +135,15 @@ def load_backbone(
     if shard and config.name_or_path == TINY:
         split_loaded_layers(model, processes, device)
 
+    name = config.name_or_path
+    stated = (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if name.startswith(prefix))
+    # Random layers know nothing.
+    cutoff = RANDOM_CUTOFF if config.weights == "random" else next(stated, "unknown")
     return Backbone(
         model,
         tokenizer,
         config.name_or_path,
-        look_up_knowledge_cutoff(config.name_or_path, weights=config.weights),
+        cutoff,
         matmul_dtype=torch.bfloat16 if is_mixed else None,
         gradient_checkpointing=config.gradient_checkpointing,
     )
@@ -154,16 +158,6 @@ def load_packaged() -> Backbone:
     """
     # Reading it takes seconds, and every seed of a method starts from the same layers.
     return load_backbone(BackboneConfig(name_or_path=PACKAGED), device="cpu")
-
-
-def look_up_knowledge_cutoff(name_or_path: str, *, weights: str = "pretrained") -> str:
-    """Return the stated end of a backbone's training data; random layers know nothing."""
-    if weights == "random":
-        return RANDOM_CUTOFF
-    return next(
-        (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if name_or_path.startswith(prefix)),
-        "unknown",
-    )
 
 
 @torch.no_grad()

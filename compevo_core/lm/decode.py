@@ -20,50 +20,60 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from compevo_core.lm.attention import PrefillCache, apply_softcap
+from compevo_core.lm.attention import Heads, PrefillCache, apply_softcap
 
 
-class DecodeAttention:
-    """Attention of one new token a row, over its prompt and its own tokens so far.
-
-    The caller sets ``step``, the number of the new token, before each forward pass.
-    """
+class _NewTokens:
+    """The keys and values of new tokens, beside the cache of the prompts that they follow."""
 
     def __init__(self, cache: PrefillCache, samples: int, max_new_tokens: int) -> None:
-        self.step = 0
         self.max_distance = cache.mask_NP.shape[1] + max_new_tokens
         self._cache = cache
         self._samples = samples
         self._max_new_tokens = max_new_tokens
         self._new_keys_values: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
+    def _store(self, heads: Heads) -> tuple[Tensor, Tensor]:
+        """Return what holds a layer's new keys and values, (N, K, n, T, d)."""
+        if heads.layer not in self._new_keys_values:
+            prompts, kv_heads, _, width = self._cache.keys[heads.layer].shape
+            # All T tokens at once: growing by one a step would copy the past T times. Zeros: a
+            # row's unread places are hidden, and a hidden infinity would still be one.
+            shape = (prompts, kv_heads, self._samples, self._max_new_tokens, width)
+            stored = heads.key.new_zeros(shape), heads.key.new_zeros(shape)
+            self._new_keys_values[heads.layer] = stored
+        return self._new_keys_values[heads.layer]
+
+
+class DecodeAttention(_NewTokens):
+    """Attention of one new token a row, over its prompt and its own tokens so far.
+
+    The caller sets ``step``, the number of the new token, before each forward pass.
+    """
+
+    step = 0
+
+    def attend(self, heads: Heads) -> Tensor:
         """See :class:`compevo_core.lm.attention.AttentionBackend`; L is M rows of one token."""
-        prompts, heads, _, width = self._cache.keys[layer].shape
-        agents, n = query.shape[0], self._samples
-        per_agent, groups = prompts // agents, query.shape[1] // heads
+        prompts, kv_heads, _, width = self._cache.keys[heads.layer].shape
+        agents, n = heads.query.shape[0], self._samples
+        per_agent, groups = prompts // agents, heads.query.shape[1] // kv_heads
 
         # (A, K g, R n, d) to (N, K, n, g, d): prompts first, to meet the cache.
-        q = query.reshape(agents, heads, groups, per_agent, n, width).permute(0, 3, 1, 4, 2, 5)
-        q = q.reshape(prompts, heads, n, groups, width) * scale
-        new_keys, new_values = self._append_token(
-            layer,
-            key.reshape(agents, heads, per_agent, n, width),
-            value.reshape(agents, heads, per_agent, n, width),
-        )
-        out = attend_to_cache(self._cache, layer, q, new_keys, new_values, softcap)
+        q = heads.query.reshape(agents, kv_heads, groups, per_agent, n, width)
+        q = q.permute(0, 3, 1, 4, 2, 5).reshape(prompts, kv_heads, n, groups, width) * heads.scale
+        so_far = []
+        for stored, new in zip(self._store(heads), (heads.key, heads.value), strict=True):
+            slot = stored[:, :, :, self.step]
+            by_prompt = new.reshape(agents, kv_heads, per_agent, n, width).transpose(1, 2)
+            slot.copy_(by_prompt.reshape(slot.shape))
+            so_far.append(stored[:, :, :, : self.step + 1])
+        new_keys, new_values = so_far
+        out = attend_to_cache(self._cache, heads, q, new_keys, new_values)
 
         # Back to (A, R n, K g, d), as transformers expects it.
-        out = out.reshape(agents, per_agent, heads, n, groups, width).permute(0, 1, 3, 2, 4, 5)
-        return out.reshape(agents, per_agent * n, heads * groups, width)
+        out = out.reshape(agents, per_agent, kv_heads, n, groups, width).permute(0, 1, 3, 2, 4, 5)
+        return out.reshape(agents, per_agent * n, kv_heads * groups, width)
 
     def keep_prompts(self, prompts_N: Tensor) -> None:
         """Leave out all but some prompts, by number, the same number of each agent."""
@@ -71,30 +81,13 @@ class DecodeAttention:
         for layer, (keys, values) in self._new_keys_values.items():
             self._new_keys_values[layer] = (keys[prompts_N], values[prompts_N])
 
-    def _append_token(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a new token's key and value (A, K, R, n, d); return all so far (N, K, n, t, d)."""
-        if layer not in self._new_keys_values:
-            # All T tokens at once: growing by one a step would copy the past T times.
-            agents, heads, per_agent, n, width = key.shape
-            shape = (agents * per_agent, heads, n, self._max_new_tokens, width)
-            self._new_keys_values[layer] = (key.new_empty(shape), key.new_empty(shape))
-
-        stored_keys, stored_values = self._new_keys_values[layer]
-        for stored, new in ((stored_keys, key), (stored_values, value)):
-            slot = stored[:, :, :, self.step]
-            slot.copy_(new.transpose(1, 2).reshape(slot.shape))
-
-        so_far = self.step + 1
-        return stored_keys[:, :, :, :so_far], stored_values[:, :, :, :so_far]
-
 
 def attend_to_cache(
     cache: PrefillCache,
-    layer: int,
+    heads: Heads,
     q: Tensor,
     new_keys: Tensor,
     new_values: Tensor,
-    softcap: float | None,
     new_mask: Tensor | None = None,
 ) -> Tensor:
     """Attend from new tokens of each row over its prompt and over new tokens, (N, K, n, q, d).
@@ -102,7 +95,7 @@ def attend_to_cache(
     Scaled queries are (N, K, n, q, d), of q query heads and tokens of a row, new keys and values
     (N, K, n, t, d); the mask (N, 1, n, q, t) is added to the scores of new tokens.
     """
-    prompt_keys, prompt_values = cache.keys[layer], cache.values[layer]
+    prompt_keys, prompt_values = cache.keys[heads.layer], cache.values[heads.layer]
     length = prompt_keys.shape[2]
 
     # All samples of a prompt meet its keys in one product, (N, K, n q, P).
@@ -110,7 +103,7 @@ def attend_to_cache(
     prompt_scores = prompt_scores.reshape(*q.shape[:-1], length)
     new_scores = q @ new_keys.transpose(-1, -2)
 
-    scores = apply_softcap(torch.cat([prompt_scores, new_scores], -1), softcap)
+    scores = apply_softcap(torch.cat([prompt_scores, new_scores], -1), heads.softcap)
     scores[..., :length] += cache.padding_mask
     if new_mask is not None:
         scores[..., length:] += new_mask
@@ -205,17 +198,11 @@ class RaggedTokens:
         return position_AL
 
 
-class RaggedDecodeAttention:
+class RaggedDecodeAttention(_NewTokens):
     """Attention of runs of new tokens, over their rows' prompts and their rows' tokens so far."""
 
-    def __init__(self, cache: PrefillCache, samples: int, max_new_tokens: int) -> None:
-        self.max_distance = cache.mask_NP.shape[1] + max_new_tokens
-        self._cache = cache
-        self._samples = samples
-        self._max_new_tokens = max_new_tokens
-        self._new_keys_values: dict[int, tuple[Tensor, Tensor]] = {}
-        self._tokens: RaggedTokens
-        self._mask: Tensor
+    _tokens: RaggedTokens
+    _mask: Tensor
 
     def begin_pass(self, tokens: RaggedTokens) -> None:
         """Take the tokens of the next forward pass."""
@@ -232,53 +219,33 @@ class RaggedDecodeAttention:
         self._mask = mask_AMct.reshape(agents * per_agent, 1, n, tokens.width, so_far)
         self._tokens = tokens
 
-    def attend(
-        self,
-        layer: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        scale: float,
-        softcap: float | None,
-    ) -> Tensor:
+    def attend(self, heads: Heads) -> Tensor:
         """See :class:`compevo_core.lm.attention.AttentionBackend`."""
-        tokens, n, width = self._tokens, self._samples, query.shape[-1]
-        prompts, heads = self._cache.keys[layer].shape[:2]
-        agents, per_agent, groups = len(query), prompts // len(query), query.shape[1] // heads
+        tokens, n, query = self._tokens, self._samples, heads.query
+        prompts, kv_heads, _, width = self._cache.keys[heads.layer].shape
+        per_agent, groups = prompts // len(query), query.shape[1] // kv_heads
 
         # Row by row, (A, M, c, K g, d), and to (N, K, n, c g, d): prompts first, to meet the cache.
-        rows = query.new_zeros(agents, per_agent * n, tokens.width, *query.shape[1:4:2])
+        rows = query.new_zeros(len(query), per_agent * n, tokens.width, *query.shape[1:4:2])
         where_F = (tokens.agent_F, tokens.row_F, tokens.offset_F)
         rows[where_F] = query[tokens.agent_F, :, tokens.column_F]
-        q = rows.reshape(prompts, n, tokens.width, heads, groups, width).permute(0, 3, 1, 2, 4, 5)
-        q = q.reshape(prompts, heads, n, tokens.width * groups, width) * scale
+        q = rows.reshape(prompts, n, tokens.width, kv_heads, groups, width)
+        q = q.permute(0, 3, 1, 2, 4, 5)
+        q = q.reshape(prompts, kv_heads, n, tokens.width * groups, width) * heads.scale
 
-        new_keys, new_values = self._append_tokens(layer, key, value)
+        prompt_F = tokens.agent_F * per_agent + tokens.row_F // n
+        so_far = []
+        for stored, new in zip(self._store(heads), (heads.key, heads.value), strict=True):
+            in_row_F = new[tokens.agent_F, :, tokens.column_F]
+            stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = in_row_F
+            so_far.append(stored[:, :, :, : self._mask.shape[-1]])
         mask = self._mask.repeat_interleave(groups, 3)
-        out = attend_to_cache(self._cache, layer, q, new_keys, new_values, softcap, mask)
+        new_keys, new_values = so_far
+        out = attend_to_cache(self._cache, heads, q, new_keys, new_values, mask)
 
         # Back to (A, M, c, K g, d), and token by token to (A, L, K g, d).
-        out = out.reshape(prompts, heads, n, tokens.width, groups, width).permute(0, 2, 3, 1, 4, 5)
+        out = out.reshape(prompts, kv_heads, n, tokens.width, groups, width)
+        out = out.permute(0, 2, 3, 1, 4, 5)
         packed = query.new_zeros(query.transpose(1, 2).shape)
         packed[tokens.agent_F, tokens.column_F] = out.reshape(rows.shape)[where_F]
         return packed
-
-    def _append_tokens(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new tokens' keys and values (A, K, L, d); return all so far (N, K, n, t, d)."""
-        agents, heads, _, width = key.shape
-        per_agent, n = len(self._cache.mask_NP) // agents, self._samples
-        if layer not in self._new_keys_values:
-            # Zeros: a row's unread places are hidden, and a hidden infinity would still be one.
-            shape = (agents * per_agent, heads, n, self._max_new_tokens, width)
-            self._new_keys_values[layer] = (key.new_zeros(shape), key.new_zeros(shape))
-
-        tokens = self._tokens
-        prompt_F = tokens.agent_F * per_agent + tokens.row_F // n
-        stored_keys, stored_values = self._new_keys_values[layer]
-        for stored, new in ((stored_keys, key), (stored_values, value)):
-            stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = new[
-                tokens.agent_F, :, tokens.column_F
-            ]
-
-        so_far = self._mask.shape[-1]
-        return stored_keys[:, :, :, :so_far], stored_values[:, :, :, :so_far]

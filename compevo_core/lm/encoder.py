@@ -105,18 +105,13 @@ def use_all_cores() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(_count_usable_cores())
+    # macOS binds no process to cores, and its Python cannot ask.
+    can_ask = hasattr(os, "sched_getaffinity")
+    torch.set_num_threads(len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _count_usable_cores() -> int:
-    # macOS binds no process to cores, and its Python cannot ask.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def load_encoder(name: str, *, cache: Path = DEFAULT_CACHE) -> Encoder:

@@ -61,25 +61,9 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
         CheckpointMismatch: the folder's rank, scaling, layers or kind of update are not this
             population's.
     """
-    _check_config(population, folder)
-
-    tensors = load_file(folder / _TENSOR_FILE)
-    targets = dict(_named_tensors(population, agent, kind))
-    # In either direction: a tensor too many would be ignored in silence.
-    if differing := sorted(targets.keys() ^ tensors.keys()):
-        raise CheckpointMismatch(
-            f"{folder} and the backbone differ in {len(differing)} tensor(s), first {differing[0]}"
-        )
-
-    for name, target in targets.items():
-        target.copy_(tensors[name])
-
-
-def _check_config(population: Population, folder: Path) -> None:
-    """Check that the folder holds the plain LoRA update that the population computes."""
+    # The folder must hold the plain LoRA update that the population computes.
     config = LoraConfig.from_pretrained(folder)
     rank, alpha = population.config.rank, population.config.alpha
-
     # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
     if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
         raise CheckpointMismatch(
@@ -91,6 +75,17 @@ def _check_config(population: Population, folder: Path) -> None:
             f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
             "train it without rank_pattern, alpha_pattern and use_dora"
         )
+
+    tensors = load_file(folder / _TENSOR_FILE)
+    targets = dict(_named_tensors(population, agent, kind))
+    # In either direction: a tensor too many would be ignored in silence.
+    if differing := sorted(targets.keys() ^ tensors.keys()):
+        raise CheckpointMismatch(
+            f"{folder} and the backbone differ in {len(differing)} tensor(s), first {differing[0]}"
+        )
+
+    for name, target in targets.items():
+        target.copy_(tensors[name])
 
 
 def _named_tensors(population: Population, agent: int, kind: str) -> Iterator[tuple[str, Tensor]]:

@@ -13,6 +13,7 @@ T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an
 import contextlib
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -208,21 +209,15 @@ class Population(nn.Module):
         otherwise over the whole vocabulary.
         """
         head = self.backbone.model.get_output_embeddings()
-        cap = self._logit_softcap
-        if allowed is not None:
-            return restricted_token_logp(
-                states_ND,
-                ids_N,
-                allowed,
-                head.weight,
-                head.bias,
-                temperature=temperature,
-                cap=cap,
-            )
-
         # Not through logits(): those of all tokens at once would not fit in memory.
-        return token_logp(
-            states_ND, ids_N, head.weight, head.bias, temperature=temperature, cap=cap
+        score = token_logp if allowed is None else partial(restricted_token_logp, allowed=allowed)
+        return score(
+            states_ND,
+            ids_N,
+            weight_VD=head.weight,
+            bias_V=head.bias,
+            temperature=temperature,
+            cap=self._logit_softcap,
         )
 
     def sample(

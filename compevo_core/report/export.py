@@ -16,8 +16,13 @@ from compevo_core.data.datasets import DATASETS
 from compevo_core.data.view import HORIZON, count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.report.paper.scores import list_test_scopes, select_settings
-from compevo_core.report.rows import drop_agents, drop_sweeps, select_scope
+from compevo_core.report.rows import (
+    drop_agents,
+    drop_sweeps,
+    list_test_scopes,
+    select_scope,
+    select_settings,
+)
 from compevo_core.report.wording import NAIVE
 from compevo_core.runtime.files import write_atomically
 

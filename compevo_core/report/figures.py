@@ -1,7 +1,7 @@
 """The one look of all plots, and plots as images inside the page.
 
 What belongs here: colours, fonts and line styles, an axis with its lines, title and legend,
-encoding a plot as SVG. What does not: what is plotted (``report.plots``, ``report.day_charts``,
+encoding a plot as SVG. What does not: what is plotted (``report.plots``, ``report.tomorrow``,
 ``report.mechanism``), the markup of an image (``templates/macros.html``).
 """
 
@@ -109,6 +109,12 @@ THEME: Any = {
     "svg.fonttype": "path",
     "axes.formatter.useoffset": False,
 }
+
+CHART_LAYOUT = {
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "font": {"color": MUTED, "size": 12.5, "family": "system-ui, sans-serif"},
+}
+"""What every plotly figure of the page has in common."""
 
 # Inches: a plot in two columns of the page, and one in three.
 HALF = (5.0, 3.1)

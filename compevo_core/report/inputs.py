@@ -5,7 +5,6 @@ what has become known of their days, as plain objects. What does not: plotting a
 any of those files (``training.run_folder``, ``evaluation``, ``compevo_core.forecast.issued``).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,21 +17,21 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast.issued import (
-    FACTS_FILE,
     IssuedForecast,
     find_issued,
     find_newest,
+    is_issued,
     read_issued,
 )
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
+from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
@@ -101,24 +100,17 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         truth = {
             (view.entity, view.origin_utc): y for view, y in views if view.origin_utc >= earliest
         }
-        before, scores = _read_before(root, newest), _read_scores(scored, newest)
+        # Of the day before and of all days only forecasts that knew as much as this one.
+        lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
+        origin = newest.origin - measure_day(newest)
+        folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
+        before = read_issued(folder) if is_issued(folder) else None
+        path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
+        no_rows = pl.DataFrame(schema=SCORED_SCHEMA)
+        rows = pl.read_parquet(path) if path and path.exists() else no_rows
+        scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
         days.append(ForecastDay(issued=newest, before=before, truth=truth, scores=scores))
     return days
-
-
-def _read_before(root: Path, newest: IssuedForecast) -> IssuedForecast | None:
-    """Return the forecast of the day before that knew as much before its day."""
-    lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
-    origin = newest.origin - measure_day(newest)
-    folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
-    return read_issued(folder) if (folder / FACTS_FILE).exists() else None
-
-
-def _read_scores(folder: Path | None, newest: IssuedForecast) -> pl.DataFrame:
-    """Return the scores of a data set's forecasts that knew as much; empty where there are none."""
-    path = folder / f"{newest.facts['dataset']}.parquet" if folder else None
-    rows = pl.read_parquet(path) if path and path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
-    return rows.filter(pl.col("known_to") == name_known_to(newest.facts))
 
 
 CHECK_COLUMNS = ("check", "passed", "detail")
@@ -135,6 +127,8 @@ _KINDS = {
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
+
+TRAIN_AGAIN = "restore the file or train again"
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -330,11 +324,11 @@ def read_run(path: Path) -> TrainingRun:
 
     return TrainingRun(
         name=folder.name,
-        config=_read_json(folder.model_config_file),
-        summary=_read_json(folder.metrics_file) if folder.metrics_file.exists() else {},
+        config=read_json(folder.model_config_file, TRAIN_AGAIN),
+        summary=read_json(folder.metrics_file, TRAIN_AGAIN) if folder.metrics_file.exists() else {},
         rounds=rounds,
         panels=read_panels(folder.panels_file) if folder.panels_file.exists() else (),
-        lud=_read_json(folder.lud_summary_file) if has_lud else {},
+        lud=read_json(folder.lud_summary_file, TRAIN_AGAIN) if has_lud else {},
         lud_rows=_read_table(folder.lud_rows_file) if has_lud else (),
     )
 
@@ -343,19 +337,3 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
     # A column can begin with empty cells only, so types are inferred from all rows.
     rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise DataError(
-            f"{path}: cannot be read as JSON ({error}); restore the file or train again"
-        ) from error
-
-    if not isinstance(value, dict):
-        raise DataError(
-            f"{path}: holds a {type(value).__name__}, not an object; restore the file or train "
-            "again"
-        )
-    return value

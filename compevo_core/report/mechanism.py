@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
-from compevo_core.report.day_charts import CHART_LAYOUT
 from compevo_core.report.figures import (
+    CHART_LAYOUT,
     GRID,
     HALF,
     MUTED,

@@ -13,7 +13,6 @@ from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
@@ -35,7 +34,6 @@ from compevo_core.report.figures import (
     Picture,
     Plot,
     Style,
-    add_legend,
     agent_style,
     get_figure,
     make_axis,
@@ -157,33 +155,6 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
     plot.figure.axes[0].set(xlim=(0, 1), ylim=(0, 1))
     caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
     return Picture([plot], caption=caption)
-
-
-def plot_errors(
-    values: Mapping[str, tuple[float, float]], printed: Mapping[str, float], *, label: str, x: str
-) -> Axes:
-    """Plot errors with their spread in equal steps, and the paper's beside them.
-
-    Args:
-        values: error and spread by the value of a setting.
-        printed: the paper's error for some of them.
-        label: what own errors are called.
-        x: the setting.
-    """
-    axis = make_axis(6.4, 2.8)
-    # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
-    places = {name: place for place, name in enumerate(values)}
-    errors, spreads = zip(*values.values(), strict=True)
-    marks: Style = {"marker": "o", "markersize": 4, "capsize": 3}
-    axis.errorbar(list(places.values()), errors, yerr=spreads, color=ACCENT, label=label, **marks)
-    if printed:
-        known = [places[name] for name in printed]
-        paper: Style = {"color": OTHER_BARS, "marker": "s", "label": "paper"}
-        axis.plot(known, list(printed.values()), **paper)
-    axis.set_xticks(list(places.values()), list(places))
-    axis.set_xlabel(x)
-    add_legend(axis)
-    return axis
 
 
 def show_panel(panel: ForecastPanel) -> Picture:

@@ -6,6 +6,7 @@ layout.
 """
 
 import csv
+import re
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 
 #: Two rows with equal values here are the same measurement; the later one replaces the earlier.
@@ -37,6 +39,7 @@ _TAKEN_FROM_FIRST = (
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
+_THINNED = re.compile(r"-every-\d+$")
 
 
 def empty_rows() -> pl.DataFrame:
@@ -146,6 +149,38 @@ def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
     """List each (dataset, subset) with rows, in the order of first appearance."""
     scopes = rows.select("dataset", "subset").unique(maintain_order=True)
     return [(str(dataset), str(subset)) for dataset, subset in scopes.iter_rows()]
+
+
+def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = False) -> list[str]:
+    """Return the subsets of a data set's test windows that have rows, the first beside the paper's.
+
+    Windows after training and thinned sets are left out; the latter stay where there is no other.
+    With ``is_thinned`` the subsets that hold some of the origins alone are returned.
+    """
+    scopes = list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
+    subsets = sorted(subset for name, subset in scopes if name == dataset)
+    thinned = [subset for subset in subsets if _THINNED.search(subset)]
+    if is_thinned:
+        return thinned
+    order = TEST_SUBSETS.get(dataset, ())
+    whole = [subset for subset in subsets if subset not in thinned] or subsets
+    return sorted(whole, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of one configuration: not refitted, of most seeds; never by its error."""
+    # A choice by error would be a choice on the test split.
+    plain = rows.filter(~pl.col("refit").fill_null(value=False))
+    rows = plain if plain.height else rows
+    # Rows of a smaller budget stand in only where there are no others.
+    rows = rows.filter(rank_budgets() == rank_budgets().min())
+
+    settings = pl.coalesce("seedless_hash", "config_hash", pl.lit(""))
+    seeds = rows.group_by(settings.alias("settings"), maintain_order=True).agg(
+        pl.col("seed").n_unique()
+    )
+    chosen = seeds.sort("seed", descending=True, maintain_order=True)["settings"][0]
+    return rows.filter(settings == chosen)
 
 
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:

@@ -305,7 +305,13 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         # One judge has nobody to agree with.
         "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
         "gains": _gain_table(scored) if scored else None,
-        "correlations": join_items([_describe_correlation(judge) for judge in scored]),
+        "correlations": join_items(
+            [
+                f"{format_number(gains['pearson_r'])} by {name} "
+                f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
+                for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
+            ]
+        ),
         "missing": MISSING,
     }
 
@@ -377,9 +383,3 @@ def _gain_table(judges: Sequence[Row]) -> Table:
         caption="Error saved by an update, by its LUD",
         text_columns=(0, 1, 2),
     )
-
-
-def _describe_correlation(judge: Row) -> str:
-    gains = judge["gains"]
-    r, p = format_number(gains["pearson_r"]), format_number(gains["pearson_p"])
-    return f"{r} by {judge['name']} (p {p}, {gains['n']} updates)"

@@ -80,23 +80,22 @@ class Column(NamedTuple):
     values: Sequence[float | None] = ()  # numbers, where the cell of the lowest is set in bold
     ranked: Sequence[str] = ()  # texts by which numbers are alike, where the cells hold more
 
-    def find_lowest(self) -> list[int]:
-        """Return the rows that print the lowest value; none where fewer than two have one."""
-        known = [row for row, value in enumerate(self.values) if value is not None]
-        if len(known) < 2:
-            return []
-        # What prints alike is marked alike: digits that nobody sees are no difference.
-        texts = self.ranked or self.cells
-        lowest = texts[min(known, key=lambda row: self.values[row] or 0.0)]
-        return [row for row in known if texts[row] == lowest]
-
 
 def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN401
     """Return the table of some columns, all of one length; ``layout`` is as in :class:`Table`."""
+    best_cells = set()
+    for place, column in enumerate(columns):
+        known = [(value, row) for row, value in enumerate(column.values) if value is not None]
+        if len(known) < 2:
+            continue
+        # What prints alike is marked alike: digits that nobody sees are no difference.
+        texts = column.ranked or column.cells
+        lowest = texts[min(known)[1]]
+        best_cells |= {(row, place) for _, row in known if texts[row] == lowest}
     return Table(
         header=[column.title for column in columns],
         rows=[list(row) for row in zip(*(column.cells for column in columns), strict=True)],
-        best_cells={(row, i) for i, column in enumerate(columns) for row in column.find_lowest()},
+        best_cells=best_cells,
         **layout,
     )
 

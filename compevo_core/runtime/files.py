@@ -142,6 +142,17 @@ def write_json(path: Path, value: object) -> Path:
     return write_text(path, json.dumps(value, indent=1, sort_keys=True))
 
 
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the JSON object of a file; DataError with a remedy where it holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error}); {remedy}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: holds a {type(value).__name__}, not an object; {remedy}")
+    return value
+
+
 def append_line(path: Path, line: str) -> None:
     """Append one line of UTF-8 text, and flush it to disk."""
     with path.open("a", encoding="utf-8") as stream:
@@ -177,14 +188,19 @@ def replace_together(
     """
     with file_lock(folder / _LOCK_FILE, exclusive=True):
         before = _read_hashes(folder, is_needed=keeps_others)
-        written = {name: _write_by_hash(folder / name, write) for name, write in files.items()}
+        written: dict[str, str] = {}
+        for name, write in files.items():
+            with _filled_part(folder / name, write, is_durable=True) as part:
+                written[name] = hash_file(part)
+                part.replace(_path_by_hash(folder / name, written[name]))
         hashes = before | written if keeps_others else written
         write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
 
         # Whoever follows the manifest before this one has its files open, or looks again.
         kept = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
-        for name in before | written:
-            for old in set(_find_versions(folder / name)) - kept:
+        hexes = "[0-9a-f]" * _NAME_DIGITS
+        for path in (folder / name for name in before | written):
+            for old in set(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}")) - kept:
                 old.unlink(missing_ok=True)
 
 
@@ -250,21 +266,8 @@ def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> Fil
     return FileSet(facts=facts, paths=paths)
 
 
-def _write_by_hash(path: Path, write: Callable[[Path], object]) -> str:
-    """Write a file under a name with its hash; return the hash."""
-    with _filled_part(path, write, is_durable=True) as part:
-        digest = hash_file(part)
-        part.replace(_path_by_hash(path, digest))
-    return digest
-
-
 def _path_by_hash(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.stem}-{digest[:_NAME_DIGITS]}{path.suffix}")
-
-
-def _find_versions(path: Path) -> list[Path]:
-    hexes = "[0-9a-f]" * _NAME_DIGITS
-    return list(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}"))
 
 
 def hash_file(path: Path) -> str:
@@ -291,15 +294,11 @@ def _filled_part(
     try:
         write(part)
         if is_durable:
-            _flush_to_disk(part)
+            # Without this, a power cut after the rename can leave an empty file under its name.
+            with part.open("rb") as stream:
+                os.fsync(stream.fileno())
         part.chmod(_PUBLIC_MODE)
         yield part
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-def _flush_to_disk(path: Path) -> None:
-    # Without this, a power cut after the rename can leave an empty file under the final name.
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())

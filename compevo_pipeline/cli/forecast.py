@@ -20,8 +20,7 @@ from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.day_summary import DaySummary
-    from compevo_core.forecast.explain import AgentPart, Explanation
+    from compevo_core.forecast.explain import AgentPart, DaySummary, Explanation
     from compevo_core.forecast.issued import IssuedForecast
 
 LONGEST_NAME = 16
@@ -43,7 +42,7 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         issued: the record.
         data: what it was made of, as ``describe_data`` says it.
     """
-    from compevo_core.forecast.day_summary import choose_decimals, summarise_day
+    from compevo_core.forecast.explain import choose_decimals, summarise_day
 
     days = summarise_day(issued)
     decimals = choose_decimals([day.peak for day in days])
@@ -287,7 +286,7 @@ def render_explanation(
     issued: "IssuedForecast", why: "Explanation", step: str | None, data: str
 ) -> str:
     """Return the parts of a series' forecast as lines of at most 80 columns."""
-    from compevo_core.forecast.day_summary import choose_decimals
+    from compevo_core.forecast.explain import choose_decimals
 
     read, what = _choose_step(issued, why, step)
     decimals = choose_decimals([read(why.forecast)])
@@ -311,7 +310,7 @@ def _choose_step(
     issued: "IssuedForecast", why: "Explanation", step: str | None
 ) -> tuple["Read", str]:
     """Return what reads a number out of 48, and what that number is."""
-    from compevo_core.forecast.day_summary import format_start
+    from compevo_core.forecast.explain import format_start
 
     if step is None:
         return lambda values: float(values.mean()), "mean of the day"

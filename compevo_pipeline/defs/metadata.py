@@ -19,8 +19,8 @@ import polars as pl
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.issued import IssuedForecast
-from compevo_core.report.day_charts import MOST_SERIES, plot_day
 from compevo_core.report.inputs import ForecastDay
+from compevo_core.report.tomorrow import MOST_SERIES, plot_day
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:

@@ -1,53 +1,50 @@
 """The paper's tables again: this project's committed rows beside the published figures.
 
 What belongs here: every table that ``compevo table`` knows, its cells and notes, and the curves of
-the experiments. What does not: figures and statistics (``report.paper.scores``), computing
-comparisons by window (``evaluation.comparison``), what is changed (``paper.changes``), measuring
-costs and logic updates (the benchmark, ``paper.lud``).
+the experiments; what ``published.csv`` holds and what can be checked of it without the paper's
+data; own mean and spread over seeds, win rate, skill, reductions. What does not: selecting rows
+(``report.rows``), computing comparisons by window (``evaluation.comparison``), what is changed
+(``paper.changes``), measuring costs and logic updates (the benchmark, ``paper.lud``).
+
+A figure is kept as printed, with the power of ten that its table prints beside the metric.
 """
 
+import csv
+import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.comparison import FEWEST_BLOCKS
+from compevo_core.evaluation.comparison import BUDGET_ORDER, FEWEST_BLOCKS
+from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
 from compevo_core.paper.lud import GAINS, JUDGES
-from compevo_core.report.figures import Picture, Plot, get_figure
-from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.paper.scores import (
-    AGENTS,
-    BACKBONES,
-    DATASETS,
-    EFFICIENCY,
-    GAIN_FIGURES,
-    JUDGE_FIGURES,
-    LAMBDA_PG,
-    MAIN,
-    METRICS,
-    PARAMETERS,
-    TAU,
-    VARIANTS,
-    Published,
-    Score,
-    collect_scores,
-    find_published,
-    implied_level,
-    list_contradictions,
-    list_subjects,
-    list_tasks,
-    list_test_scopes,
-    macro_reduction,
-    share_budget,
-    skill_score,
-    win_rate,
+from compevo_core.report.figures import (
+    ACCENT,
+    OTHER_BARS,
+    Picture,
+    Plot,
+    Style,
+    add_legend,
+    get_figure,
+    make_axis,
 )
-from compevo_core.report.plots import plot_errors
-from compevo_core.report.rows import drop_sweeps, is_synthetic, select_pooled, select_scope
+from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.rows import (
+    drop_agents,
+    drop_sweeps,
+    is_synthetic,
+    list_test_scopes,
+    select_pooled,
+    select_scope,
+    select_settings,
+)
 from compevo_core.report.tables import (
     METRIC_TITLES,
     Column,
@@ -72,6 +69,33 @@ from compevo_core.report.wording import (
     scope_name,
 )
 
+#: Labels of the paper's tables.
+MAIN = "tab:comparison_results"
+AGENTS = "tab:simple_avg_results"
+PARAMETERS = "tab:baseline_configuration_main"
+BACKBONES = "tab:model_generalization_summary"
+VARIANTS = "tab:ablation"
+EFFICIENCY = "tab:efficiency_comparison_main"
+LAMBDA_PG = "tab:lambda_sensitivity"
+TAU = "tab:tau_impact_data"
+JUDGE_FIGURES = "tab:judge_robustness"
+GAIN_FIGURES = "tab:lud_error_correlation"
+
+DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
+"""The paper's data sets, in the order of its tables."""
+
+METRICS = ("mae", "mse", "rmse", "mape_pct")
+"""The paper's metrics."""
+
+MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
+"""Columns of cost; empty for methods whose cost was not measured."""
+
+ROUNDING = 0.05
+"""Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
+
+RATIO_BOUNDS = (0.01, 100.0)
+"""Error ratios are clipped to these, as fev's leaderboard does."""
+
 NO_ROW = "no row"
 NOT_PRINTED = "-"
 READING = (
@@ -86,6 +110,204 @@ READING = (
     "reference."
 )
 """What holds for every table, said once beside them."""
+
+
+class Published(NamedTuple):
+    """One printed figure."""
+
+    printed: str  # its digits, as in the table
+    spread: str  # printed deviation over runs; empty where there is none
+    scale: float  # power of ten that the table prints beside the metric
+
+    @property
+    def value(self) -> float:
+        """The figure without its power of ten."""
+        return float(self.printed) * self.scale
+
+    @property
+    def text(self) -> str:
+        """The figure in the unit of the series, with its spread."""
+        # 35.0e-6 with its one digit is 0.000035: more digits would claim what was not printed.
+        shift = round(math.log10(self.scale))
+        decimals = max(len(self.printed.partition(".")[2]) - shift, 0)
+        figures = (self.printed, self.spread)
+        return " ± ".join(f"{float(x) * 10.0**shift:,.{decimals}f}" for x in figures if x)
+
+
+@functools.cache
+def read_published() -> dict[tuple[str, str, str, str], Published]:
+    """Return every figure by (label of the table, data set, subject, metric)."""
+    file = resources.files("compevo_core.report.paper") / "published.csv"
+    return {
+        (row["label"], row["dataset"], row["subject"], row["metric"]): Published(
+            row["value"], row["spread"], float(row["scale"])
+        )
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    }
+
+
+def find_published(label: str, dataset: str, subject: str, metric: str) -> Published | None:
+    """Return one figure; None where the paper prints none."""
+    return read_published().get((label, dataset, subject, metric))
+
+
+def list_subjects(label: str) -> list[str]:
+    """Return the subjects of a table (methods, variants, settings) in its order."""
+    return list(dict.fromkeys(key[2] for key in read_published() if key[0] == label))
+
+
+def implied_level(dataset: str) -> float:
+    """Return the mean size of the series that CompEvo's MAE and MAPE imply together.
+
+    MAPE weighs small values more, so the level is rough; it tells megawatts from scaled values.
+    """
+    mae, mape = (read_published()[MAIN, dataset, "compevo", key] for key in ("mae", "mape_pct"))
+    return mae.value / (mape.value / 100)
+
+
+def list_contradictions(label: str, dataset: str) -> list[str]:
+    """Return sentences on figures of a data set in one table that cannot all be right."""
+    sentences = []
+    for subject in list_subjects(label):
+        mse, rmse = (find_published(label, dataset, subject, key) for key in ("mse", "rmse"))
+        # Digits agree to their last; what is further off is no rounding.
+        if mse and rmse and abs((ratio := mse.value / rmse.value**2) - 1) > ROUNDING:
+            sentences.append(
+                f"{dataset}, {subject}: the printed MSE is {ratio:.2g} times the square of the "
+                "printed RMSE."
+            )
+    return sentences
+
+
+class Score(NamedTuple):
+    """One method on one set of windows."""
+
+    mean: Mapping[str, float]  # mean over seeds by column
+    spread: Mapping[str, float]  # standard deviation over seeds by column; absent with one seed
+    seeds: int  # number of seeds
+    n_windows: int  # windows scored
+    unit: str  # unit of MAE and RMSE
+    by_entity: Mapping[str, float]  # MAE by series, mean over seeds
+    budget: str = ""  # what a fit could spend; empty where that changes nothing
+
+
+def share_budget(
+    rows: pl.DataFrame, dataset: str, subset: str, methods: Sequence[str]
+) -> tuple[pl.DataFrame, str]:
+    """Return rows in which methods have one budget, and its name.
+
+    It is the largest that every one of them with a budget has rows of; the rows as they are and an
+    empty name where there is none. Rows of other methods stay.
+    """
+    is_shared = pl.col("method").is_in(list(methods))
+    has_budget = pl.col("budget").fill_null("") != ""
+    own = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
+    needed = own["method"].n_unique()
+    for budget in BUDGET_ORDER:
+        # One method alone shares its budget with nobody.
+        if needed > 1 and own.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
+            return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
+    return rows, ""
+
+
+def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
+    """Return the scores of every method but single agents, least MAE first."""
+    chosen = drop_agents(select_scope(rows, dataset, subset))
+    scores = {
+        str(method): _make_score(select_settings(part))
+        for (method,), part in chosen.group_by("method", maintain_order=True)
+        # Without a row over all series there is nothing to compare with the paper's.
+        if method != "compevo-prior" and (part["entity"] == POOLED).any()
+    }
+    return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
+
+
+def _make_score(rows: pl.DataFrame) -> Score:
+    """Return the score of rows that differ by seed and series alone."""
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    # Some rows have the seconds of all windows alone.
+    if not pooled["seconds_per_window"].count():
+        share = pl.col("seconds") / pl.col("n_windows")
+        pooled = pooled.with_columns(share.alias("seconds_per_window"))
+
+    # What was not measured has no mean, and a single seed has no spread.
+    columns = pl.col(*METRICS, *MEASURES)
+    mean, spread = (
+        {name: value for name, value in frame.row(0, named=True).items() if value is not None}
+        for frame in (pooled.select(columns.mean()), pooled.select(columns.std()))
+    )
+    by_entity = rows.filter(pl.col("entity") != POOLED).group_by("entity", maintain_order=True)
+    return Score(
+        mean=mean,
+        spread=spread,
+        seeds=pooled["seed"].n_unique(),
+        n_windows=int(pooled["n_windows"][0]),
+        unit=str(pooled["unit"][0] or ""),
+        by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
+        budget=str(pooled["budget"][0] or ""),
+    )
+
+
+def list_tasks(scores: Mapping[str, Score]) -> dict[str, dict[str, float]]:
+    """Return MAE by task and method: a task is a series, or all windows where there is one."""
+    errors: dict[str, Mapping[str, float | None]]
+    errors = {name: score.by_entity for name, score in scores.items()}
+    # fev counts tasks, and so would one series with its own pooled row twice.
+    if len({entity for values in errors.values() for entity in values}) < 2:
+        errors = {name: {POOLED: score.mean.get("mae")} for name, score in scores.items()}
+    return {
+        task: {
+            name: mae for name, values in errors.items() if (mae := values.get(task)) is not None
+        }
+        for task in dict.fromkeys(task for values in errors.values() for task in values)
+    }
+
+
+def win_rate(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return the share of (task, other method) in which a method has the smaller MAE.
+
+    A tie counts half, as in fev's leaderboard. None where it has nobody to meet.
+    """
+    points = [
+        0.5 + 0.5 * (error > errors[method]) - 0.5 * (error < errors[method])
+        for errors in tasks.values()
+        if method in errors
+        for other, error in errors.items()
+        if other != method
+    ]
+    return sum(points) / len(points) if points else None
+
+
+def skill_score(
+    method: str, tasks: Mapping[str, Mapping[str, float]], baseline: str = NAIVE
+) -> float | None:
+    """Return one minus the geometric mean of a method's MAE over the baseline's, by task.
+
+    None where a task that has the method lacks the baseline, or there is no such task.
+    """
+    shared = [errors for errors in tasks.values() if method in errors]
+    if not shared or any(not errors.get(baseline) for errors in shared):
+        return None
+    # One task with hardly any error would decide the mean of all.
+    low, high = RATIO_BOUNDS
+    ratios = [min(max(errors[method] / errors[baseline], low), high) for errors in shared]
+    return 1 - math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None:
+    """Return the mean over data sets of the relative reduction of an error (paper 5.2).
+
+    Args:
+        pairs: for each data set, the method's error and the rival's; None where one is missing.
+
+    Returns:
+        a share; None where a data set is missing, since a mean over others is another figure.
+    """
+    known = [pair for pair in pairs if pair is not None]
+    # The paper averages four data sets; of three it would be another figure under the same name.
+    if not known or len(known) < len(pairs):
+        return None
+    return sum(1 - own / rival for own, rival in known) / len(known)
 
 
 class TableLine(NamedTuple):
@@ -113,11 +335,21 @@ def error_table(
 
     Columns of published figures are left out where no line has any.
     """
-    units = {line.score.unit for line in lines if line.score}
+    scores = [line.score for line in lines]
+    units = {score.unit for score in scores if score}
     unit = units.pop() if len(units) == 1 else ""
     columns = [Column(first, [line.name for line in lines])]
     for metric in METRICS:
-        columns.append(_own_column(lines, metric, title_metric(metric, unit)))
+        means = [score.mean.get(metric) if score else None for score in scores]
+        spreads = [score.spread.get(metric) if score else None for score in scores]
+        # Formatted together: a spread with other decimals than its mean cannot be read beside it.
+        texts = format_column(metric, [*means, *spreads])
+        cells = [
+            NO_ROW if score is None else mean if spread == MISSING else f"{mean} ± {spread}"
+            for score, mean, spread in zip(scores, texts, texts[len(lines) :], strict=False)
+        ]
+        ranked = format_column(metric, means)
+        columns.append(Column(title_metric(metric, unit), cells, means, ranked))
         # Own and published figures are ranked apart: they are of other windows.
         if any(line.published for line in lines):
             figures = [line.published.get(metric) for line in lines]
@@ -125,29 +357,17 @@ def error_table(
             values = [figure.value if figure else None for figure in figures]
             title = f"{METRIC_TITLES[metric]}, paper"
             columns.append(Column(title, cells, values, ranked=[str(value) for value in values]))
-    seeds = Column("Seeds", [_describe_seeds(line.score) for line in lines])
-    wraps = range(1, len(columns))
-    return build_table([*columns, seeds], caption=caption, wrap_columns=wraps, **layout)
-
-
-def _own_column(lines: Sequence[TableLine], metric: str, title: str) -> Column:
-    means = [line.score.mean.get(metric) if line.score else None for line in lines]
-    spreads = [line.score.spread.get(metric) if line.score else None for line in lines]
-    # Formatted together: a spread with other decimals than its mean cannot be read beside it.
-    texts = format_column(metric, [*means, *spreads])
-    cells = [
-        NO_ROW if line.score is None else mean if spread == MISSING else f"{mean} ± {spread}"
-        for line, mean, spread in zip(lines, texts, texts[len(lines) :], strict=False)
-    ]
-    return Column(title, cells, means, ranked=format_column(metric, means))
-
-
-def _describe_seeds(score: Score | None) -> str:
-    if score is None:
-        return ""
     # A row of another budget than the usual one must not pass for one of it.
-    small = score.budget not in ("", "standard")
-    return f"{score.seeds}, {score.budget} budget" if small else str(score.seeds)
+    seeds = [
+        f"{score.seeds}" + f", {score.budget} budget" * (score.budget not in ("", "standard"))
+        if score
+        else ""
+        for score in scores
+    ]
+    wraps = range(1, len(columns))
+    return build_table(
+        [*columns, Column("Seeds", seeds)], caption=caption, wrap_columns=wraps, **layout
+    )
 
 
 def format_share(share: float | None) -> str:
@@ -345,24 +565,35 @@ def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) ->
         if not scored:
             continue
         # Errors on other windows are no column; the naive one says how hard these are.
-        shown = [name for name in (*scored, NAIVE) if name in scores]
-        errors = join_items([_describe_error(name, scores[name]) for name in shown])
+        errors = []
+        for name in (*scored, NAIVE):
+            if score := scores.get(name):
+                budget = f" ({score.budget} budget)" if score.budget else ""
+                error = format_with_unit(score.mean["mae"], score.unit)
+                errors.append(f"{method_name(name)}{budget} {error}")
         count = scores[scored[0]].n_windows
-        notes.append(f"{_title(inputs, dataset, subset)}, {count} of them: MAE of {errors}.")
+        notes.append(
+            f"{_title(inputs, dataset, subset)}, {count} of them: MAE of {join_items(errors)}."
+        )
     return notes
-
-
-def _describe_error(method: str, score: Score) -> str:
-    budget = f" ({score.budget} budget)" if score.budget else ""
-    return f"{method_name(method)}{budget} {format_with_unit(score.mean['mae'], score.unit)}"
 
 
 def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[str]) -> Table:
     """Return the tests of CompEvo against every other method, win rates and skill."""
     scores = windows.scores
     tasks = list_tasks({name: scores[name] for name in names})
-    # Pairs as they were computed: rows alone hold no error by window.
-    tests = _find_tests(inputs, windows)
+    # A CompEvo that had a smaller budget itself is paired at that. Without a budget that both sides
+    # had, CompEvo is the full training.
+    budget = windows.budget or (scores[COMPEVO].budget if COMPEVO in scores else "")
+    # Pairs as they were computed: rows alone hold no error by window. An error of a larger budget
+    # is of another training than the pair at this one.
+    tests = {
+        name: test
+        for name, test in inputs.find_tests(
+            windows.dataset, windows.subset, COMPEVO, budget=budget
+        ).items()
+        if not budget or (name in scores and scores[name].budget in ("", budget))
+    }
     rows = []
     for name in names:
         paired = ["", "", ""] if name == COMPEVO else pair_cells(tests.get(name))
@@ -384,30 +615,18 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
     )
 
 
-def _find_tests(inputs: ReportInputs, windows: MethodScores) -> dict[str, Row]:
-    """Return the comparisons of the trainings whose errors the table shows, by the other method."""
-    scores = windows.scores
-    # A CompEvo that had a smaller budget itself is paired at that. Without a budget that both sides
-    # had, CompEvo is the full training.
-    budget = windows.budget or (scores[COMPEVO].budget if COMPEVO in scores else "")
-    tests = inputs.find_tests(windows.dataset, windows.subset, COMPEVO, budget=budget)
-    # An error of a larger budget is of another training than the pair at this one.
-    shown = {name for name, score in scores.items() if score.budget in ("", budget)}
-    return {name: test for name, test in tests.items() if not budget or name in shown}
-
-
 def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -> Table:
     """Return by how much CompEvo lowers errors, averaged over the four data sets (paper 5.2)."""
     by_dataset = {dataset: score_methods(inputs, label, dataset)[0].scores for dataset in DATASETS}
     rows = []
     for rival in rivals:
-        cells = []
-        for metric in REDUCED:
-            own = [_pair_own(scores, rival, metric) for scores in by_dataset.values()]
-            printed = [_pair_printed(label, dataset, rival, metric) for dataset in DATASETS]
-            cells += [_format_macro(own), _format_macro(printed)]
-            if metric == "rmse":
-                changes = [mine / other - 1 for mine, other in filter(None, own)]
+        own = [[_pair_own(scores, rival, key) for scores in by_dataset.values()] for key in REDUCED]
+        printed = [[_pair_printed(label, it, rival, key) for it in DATASETS] for key in REDUCED]
+        means = [
+            macro_reduction(pairs) for both in zip(own, printed, strict=True) for pairs in both
+        ]
+        cells = [format_share(None if mean is None else -mean) for mean in means]
+        changes = [mine / other - 1 for mine, other in filter(None, own[0])]
         ends = [format_share(end(changes)) for end in (min, max) if changes]
         present = [scores[rival] for scores in by_dataset.values() if rival in scores]
         budgets = dict.fromkeys(score.budget or "none to name" for score in present)
@@ -429,11 +648,6 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
             "seeds differ by data set; the range shows where a mean hides that CompEvo is worse."
         ],
     )
-
-
-def _format_macro(pairs: Sequence[tuple[float, float] | None]) -> str:
-    reduction = macro_reduction(pairs)
-    return format_share(None if reduction is None else -reduction)
 
 
 def _pair_own(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
@@ -458,9 +672,12 @@ def build_unit_table(inputs: ReportInputs) -> Table:
         mape = score.mean.get("mape_pct") if score else None
         ours = 100 * score.mean["mae"] / mape if score and mape else None
         theirs = implied_level(dataset)
-        unit, same = score.unit if score else NO_ROW, _compare_levels(ours, theirs, dataset, scores)
         levels = format_number(ours), format_number(theirs)
-        rows.append([dataset.capitalize(), unit, *levels, same])
+        mae = scores[COMPEVO].mean.get("mae") if COMPEVO in scores else None
+        same = (
+            "unknown without rows" if ours is None else _compare_levels(ours, theirs, mae, dataset)
+        )
+        rows.append([dataset.capitalize(), score.unit if score else NO_ROW, *levels, same])
     return Table(
         header=["Data set", "Unit here", "Level here", "Level in the paper", "Same unit"],
         rows=rows,
@@ -474,17 +691,12 @@ def build_unit_table(inputs: ReportInputs) -> Table:
     )
 
 
-def _compare_levels(
-    ours: float | None, theirs: float, dataset: str, scores: Mapping[str, Score]
-) -> str:
-    if ours is None:
-        return "unknown without rows"
+def _compare_levels(ours: float, theirs: float, mae: float | None, dataset: str) -> str:
     factor = max(ours / theirs, theirs / ours)
     if factor <= LEVELS_AGREE:
         return "yes"
     figure = find_published(MAIN, dataset, COMPEVO, "mae")
-    own = scores[COMPEVO].mean.get("mae") if COMPEVO in scores else None
-    if own and figure and max(own / figure.value, figure.value / own) <= LEVELS_AGREE:
+    if mae and figure and max(mae / figure.value, figure.value / mae) <= LEVELS_AGREE:
         return f"of MAE, it seems; MAPE then differs by a factor of {factor:,.3g}"
     return f"no: they differ by a factor of {factor:,.3g}"
 
@@ -526,12 +738,6 @@ SENSITIVITY = (
 )
 
 
-def build_ablation(inputs: ReportInputs) -> list[Table]:
-    """Return table 3 of the paper by data set, each variant also against the full method."""
-    names = list_changes("variant")
-    return _build_changes(inputs, ABLATION, DATASETS, VARIANTS, names, "architecture")
-
-
 def build_backbones(inputs: ReportInputs) -> list[Table]:
     """Return the paper's backbones, and the layers of the packaged one."""
     printed = error_table(
@@ -548,11 +754,6 @@ def build_backbones(inputs: ReportInputs) -> list[Table]:
         ],
     )
     return [printed, *build_sweep(inputs, "layers")]
-
-
-def build_sensitivity(inputs: ReportInputs) -> list[Table]:
-    """Return one table a setting that the paper varies."""
-    return [table for name in SENSITIVITY for table in build_sweep(inputs, name)]
 
 
 def build_sweep(inputs: ReportInputs, name: str) -> list[Table]:
@@ -600,24 +801,21 @@ def _build_changes(
                 if not place or name in scores
             }
             caption = f"{scope_name(dataset, subset)}: {title}"
-            tables.append(_change_table(lines, caption, command))
+            missing = [line.name for line in lines.values() if line.score is None]
+            notes = [f"No row of {join_items(missing)}: `{command}`."] if missing else []
+            errors = [line.score.mean.get("mse") for line in lines.values() if line.score]
+            # Equal to every digit, and not only as printed.
+            if len(errors) > 1 and len(set(errors)) == 1:
+                notes.append(ONE_FORECAST)
+            # Without any row and any published figure the note says it all.
+            is_known = any(line.score or line.published for line in lines.values())
+            shown = [*lines.values()] if is_known else []
+            tables.append(error_table(shown, caption, first="Change", notes=notes))
             # Without the reference's row there is no difference from it.
             if reference in scores and len(scores) > 1:
                 tests = inputs.find_tests(dataset, subset, reference, side="b")
                 tables.append(_difference_table(caption, reference, lines, scores, tests))
     return tables
-
-
-def _change_table(lines: Mapping[str, TableLine], caption: str, command: str) -> Table:
-    missing = [line.name for line in lines.values() if line.score is None]
-    notes = [f"No row of {join_items(missing)}: `{command}`."] if missing else []
-    errors = [line.score.mean.get("mse") for line in lines.values() if line.score]
-    # Equal to every digit, and not only as printed.
-    if len(errors) > 1 and len(set(errors)) == 1:
-        notes.append(ONE_FORECAST)
-    # Without any row and any published figure the note says it all.
-    is_empty = not any(line.score or line.published for line in lines.values())
-    return error_table([] if is_empty else [*lines.values()], caption, first="Change", notes=notes)
 
 
 def _difference_table(
@@ -689,7 +887,19 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
             printed[value] = figure.value
     has_seeds = any(score.seeds > 1 for score in scores.values())
     label = "here, with deviation over seeds" if has_seeds else "here, one seed"
-    axis = plot_errors(errors, printed, label=label, x=setting)
+    axis = make_axis(6.4, 2.8)
+    # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
+    places = {value: place for place, value in enumerate(errors)}
+    means, spreads = zip(*errors.values(), strict=True)
+    marks: Style = {"marker": "o", "markersize": 4, "capsize": 3}
+    axis.errorbar(list(places.values()), means, yerr=spreads, color=ACCENT, label=label, **marks)
+    if printed:
+        known = [places[value] for value in printed]
+        paper: Style = {"color": OTHER_BARS, "marker": "s", "label": "paper"}
+        axis.plot(known, list(printed.values()), **paper)
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlabel(setting)
+    add_legend(axis)
     units = {score.unit for score in scores.values()}
     axis.set_ylabel(f"RMSE {units.pop()}" if len(units) == 1 else "RMSE")
 
@@ -746,15 +956,22 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
         if missing:
             command = f"compevo benchmark {dataset} --methods {','.join(SYSTEMS)}"
             notes.append(f"`{command}` makes the rows.")
-        tables.append(
-            Table(
-                header=["System", *(title for cost in COSTS for title in cost[2:])],
-                rows=[[method_name(name), *_cost_cells(name, dataset, costs)] for name in SYSTEMS],
-                caption=f"{dataset.capitalize()}: what agent systems cost",
-                wrap_columns=range(1, 7),
-                notes=notes,
-            )
-        )
+        columns = [Column("System", [method_name(name) for name in SYSTEMS])]
+        # Seconds on another device say nothing; their ratio to plain averaging does.
+        for column, metric, title, printed_title in COSTS:
+            own = {name: cost[column] for name, cost in costs.items() if column in cost}
+            figures = {name: find_published(EFFICIENCY, dataset, name, metric) for name in SYSTEMS}
+            printed = {name: figure.value for name, figure in figures.items() if figure}
+            # A method without a row is not one whose row says nothing of its costs.
+            empty = {name: MISSING if name in costs else NO_ROW for name in SYSTEMS}
+            columns += [
+                Column(title, [_with_ratio(own, name, empty[name]) for name in SYSTEMS]),
+                Column(
+                    printed_title, [_with_ratio(printed, name, NOT_PRINTED) for name in SYSTEMS]
+                ),
+            ]
+        caption = f"{dataset.capitalize()}: what agent systems cost"
+        tables.append(build_table(columns, caption=caption, wrap_columns=range(1, 7), notes=notes))
     return tables
 
 
@@ -782,19 +999,8 @@ def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, fl
     return costs
 
 
-def _cost_cells(name: str, dataset: str, costs: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    # Seconds on another device say nothing; their ratio to plain averaging does.
-    for column, metric, _, _ in COSTS:
-        systems = (name, SYSTEMS[0])
-        own, base = (costs.get(system, {}).get(column) for system in systems)
-        figures = [find_published(EFFICIENCY, dataset, system, metric) for system in systems]
-        printed, printed_base = (figure.value if figure else None for figure in figures)
-        # A method without a row is not one whose row says nothing of its costs.
-        yield _with_ratio(own, base, NO_ROW if name not in costs else MISSING)
-        yield _with_ratio(printed, printed_base, NOT_PRINTED)
-
-
-def _with_ratio(value: float | None, base: float | None, empty: str) -> str:
+def _with_ratio(values: Mapping[str, float], system: str, empty: str) -> str:
+    value, base = values.get(system), values.get(SYSTEMS[0])
     if value is None:
         return empty
     return f"{format_number(value)} ({value / base:.2f} x)" if base else format_number(value)
@@ -852,10 +1058,18 @@ def _printed_rows(
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
     "main": ("Methods", build_main),
     "agents": ("Agent systems", build_agents),
-    "ablation": ("Ablation", build_ablation),
+    "ablation": (
+        "Ablation",
+        lambda inputs: _build_changes(
+            inputs, ABLATION, DATASETS, VARIANTS, list_changes("variant"), "architecture"
+        ),
+    ),
     "backbones": ("Backbones", build_backbones),
     "efficiency": ("Efficiency", build_efficiency),
-    "sensitivity": ("Sensitivity", build_sensitivity),
+    "sensitivity": (
+        "Sensitivity",
+        lambda inputs: [table for name in SENSITIVITY for table in build_sweep(inputs, name)],
+    ),
     "perturbation": ("Perturbed news", lambda inputs: build_sweep(inputs, "news")),
     "lud": ("Logic updates", build_lud),
 }

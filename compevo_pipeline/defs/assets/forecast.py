@@ -21,7 +21,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.view import HORIZON
 from compevo_core.evaluation.issued_scores import PERSISTENCE, ScoredRows, measure_skill
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.day_summary import choose_decimals
+from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast, list_issued, read_issued
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (

@@ -10,8 +10,7 @@ from compevo_core.paper.changes import (
     find_experiment,
     find_variant,
 )
-from compevo_core.report.paper.scores import list_subjects
-from compevo_core.report.paper.tables import PRINTED
+from compevo_core.report.paper.tables import PRINTED, list_subjects
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows
 

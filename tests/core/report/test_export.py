@@ -5,7 +5,7 @@ import pytest
 
 from compevo_core.errors import DataError
 from compevo_core.report.export import FEV, GIFT_EVAL, export_rows
-from compevo_core.report.paper.scores import collect_scores, list_tasks, skill_score, win_rate
+from compevo_core.report.paper.tables import collect_scores, list_tasks, skill_score, win_rate
 from tests.support.report_samples import make_frame, make_row, make_rows
 
 GIFT_EVAL_METRICS = (

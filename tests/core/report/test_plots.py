@@ -6,8 +6,7 @@ import pytest
 from matplotlib.text import Text
 
 from compevo_core.report.figures import add_legend, get_figure, make_axis
-from compevo_core.report.paper.scores import collect_scores
-from compevo_core.report.paper.tables import plot_sweep, show_curves
+from compevo_core.report.paper.tables import collect_scores, plot_sweep, show_curves
 from compevo_core.report.plots import (
     HEALTH,
     POLICY,

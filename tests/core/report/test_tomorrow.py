@@ -13,12 +13,18 @@ import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.report.day_charts import chart_series, plot_day
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ForecastDay, read_days
 from compevo_core.report.page import render_page
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.tomorrow import before_table, part_table, skill_table, view_day
+from compevo_core.report.tomorrow import (
+    before_table,
+    chart_series,
+    part_table,
+    plot_day,
+    skill_table,
+    view_day,
+)
 from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
 from tests.support.report_samples import make_inputs

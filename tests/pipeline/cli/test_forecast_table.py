@@ -6,7 +6,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 
-from compevo_core.forecast.day_summary import choose_decimals, format_start, summarise_day
+from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast
 from compevo_pipeline.cli.forecast import clean_text, describe_data, render_forecast
 from compevo_pipeline.sources.common.base import Mode

@@ -8,25 +8,26 @@ import pytest
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.method import BUDGETS
-from compevo_core.report.paper.scores import (
+from compevo_core.report.paper.tables import (
     AGENTS,
     DATASETS,
     MAIN,
     PARAMETERS,
+    TableLine,
     collect_scores,
+    error_table,
     find_published,
     implied_level,
     list_contradictions,
     list_subjects,
     list_tasks,
-    list_test_scopes,
     macro_reduction,
     read_published,
     share_budget,
     skill_score,
     win_rate,
 )
-from compevo_core.report.paper.tables import TableLine, error_table
+from compevo_core.report.rows import list_test_scopes
 from tests.support.report_samples import make_frame, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")

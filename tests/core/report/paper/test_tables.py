@@ -4,10 +4,11 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
-from compevo_core.report.paper.scores import DATASETS, Score
 from compevo_core.report.paper.tables import (
+    DATASETS,
     ONE_FORECAST,
     PAPER_TABLES,
+    Score,
     build_paper_tables,
     describe_tests,
     format_all_paper_tables,
