@@ -130,20 +130,26 @@ class TrainSpace(ABC):
         """The routes that have a model."""
 
     @abstractmethod
-    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
-        """Return the positions of the views by route; DataError for a view of no route."""
+    def find_route(self, view: WindowView) -> int:
+        """Return the route of a view; DataError if it has none."""
 
     @abstractmethod
+    def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the forecasts (N, H) whose error a model learns, in each view's unit."""
+
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows that the model of a route is fitted on."""
+        """Return the train windows that the model of a route is fitted on: here all of them."""
+        return train
 
-    @abstractmethod
     def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
         """Return what a model is fitted to (N, H) in scaled units, NaN where masked."""
+        views = [window.view for window in windows]
+        truth_NH = stack_rows([window.y for window in windows])
+        return (truth_NH - self.stack_references(views)) / self.scaler.stack_spreads(views)
 
-    @abstractmethod
     def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
         """Return forecasts (N, H) in each view's unit from the outputs of models."""
+        return self.stack_references(views) + self.scaler.stack_spreads(views) * output_NH
 
     def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
@@ -192,7 +198,9 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, 48); DataError if a view lacks what train has."""
         output_NH = np.zeros((len(views), HORIZON))
-        for route, positions in self._space.route(views).items():
+        route_N = np.array([self._space.find_route(view) for view in views])
+        for route in self._space.routes:
+            positions = np.flatnonzero(route_N == route).tolist()
             if positions:
                 output_NH[positions] = self._apply([views[i] for i in positions], route)
         return self._space.unscale(views, output_NH)
@@ -206,15 +214,6 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
     @abstractmethod
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the outputs (N, H) of the model of a route."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the models and, last, ``baseline.json``."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:
