@@ -9,8 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from types import NoneType
-from typing import Any, Self, get_args, get_origin
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -34,12 +33,8 @@ from compevo_core.config.systems import list_differing
 from compevo_core.errors import ConfigError
 
 _PRESETS = resources.files("compevo_core.config") / "presets"
-_BOUNDS = {
-    "greater_than_equal": ("ge", "below"),
-    "greater_than": ("gt", "not above"),
-    "less_than_equal": ("le", "above"),
-}
-"""By pydantic's kind of error: the name of the bound, and the word for a value outside it."""
+_TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}
+"""What a reader of TOML calls the types of Python that pydantic names."""
 
 
 class RunConfig(SettingsSection):
@@ -196,21 +191,9 @@ def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
     if error["type"] == "value_error":  # from a model's own check, which says what to do
         return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
 
-    value = error["input"]
+    fault = _TYPES.get(error["type"], error["msg"].removeprefix("Input "))
     meaning = (field.description or "").replace("\n", " ")
-    if error["type"] in _BOUNDS:
-        bound, words = _BOUNDS[error["type"]]
-        return f"{name} = {value} is {words} {error['ctx'][bound]}: {meaning}"
-    if error["type"] == "literal_error":
-        choices = ", ".join(map(str, get_args(field.annotation)))
-        return f"{name} = {value!r} is not one of {choices}"
-
-    # An entry of a list, such as a member, is a table where the list itself is a list.
-    expected = _name_type(field.annotation)
-    if name.endswith("]"):
-        entry = _section_of(field.annotation)
-        expected = "a table of settings" if entry else _name_type(get_args(field.annotation)[0])
-    return f"{name} must be {expected}, got {value!r}: correct the preset or override"
+    return f"{name} = {error['input']!r} {fault}: {meaning}"
 
 
 def _find_setting(
@@ -245,14 +228,3 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a 
             return kind
     return None
 
-
-def _name_type(annotation: Any) -> str:  # noqa: ANN401 - a type hint
-    """Name the kind of value that a setting takes, as a reader of TOML calls it."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "a table of settings"
-    if get_origin(annotation) is tuple:
-        return "a list"
-
-    # A setting that may be left out is a number or nothing.
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
-    return " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
