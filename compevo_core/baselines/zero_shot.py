@@ -7,11 +7,9 @@ has read before is not published, so its rows are marked as possibly memorised.
 Shapes: N windows, L lookback, H horizon, V variables (one), Q quantiles.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -29,7 +27,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError
-from compevo_core.runtime.files import hash_file
+from compevo_core.runtime.files import hash_file, hash_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,17 +46,12 @@ MedianForecast = Callable[["Tensor"], "Tensor"]
 """From scaled inputs (N, L), float32, to medians (N, H)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainedModel:
-    """A loaded model."""
+@lru_cache(maxsize=2)
+def _load_once(name_or_path: str) -> tuple[MedianForecast, str]:
+    """Load a model of time series; return it with the SHA-256 over its weights.
 
-    name: str  # its short name, the last part of its path or hub id
-    forecast: MedianForecast  # from scaled inputs to medians
-    weights_hash: str  # SHA-256 over its weights
-
-
-def load_pretrained(name_or_path: str) -> PretrainedModel:
-    """Load a model of time series from a folder, or by a hub id; ConfigError if it is none."""
+    Every fold of a prior and every seed asks for the same weights.
+    """
     folder = _find_folder(name_or_path)
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
@@ -68,11 +61,8 @@ def load_pretrained(name_or_path: str) -> PretrainedModel:
         )
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return PretrainedModel(
-        name=short_name(name_or_path),
-        forecast=_choose_loader(config, name_or_path)(folder),
-        weights_hash=hashlib.sha256("".join(map(hash_file, weights)).encode()).hexdigest(),
-    )
+    weights_hash = hash_text("".join(map(hash_file, weights)))
+    return _choose_loader(config, name_or_path)(folder), weights_hash
 
 
 def short_name(name_or_path: str) -> str:
@@ -100,8 +90,8 @@ def _find_folder(name_or_path: str) -> Path:
 def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], MedianForecast]:
     architectures = config.get("architectures") or [""]
     by_architecture = {
-        "Chronos2Model": _load_chronos_2,
-        "ChronosBoltModelForForecasting": _load_chronos_bolt,
+        "Chronos2Model": _load_chronos,
+        "ChronosBoltModelForForecasting": _load_chronos,
         "TimesFm2_5ModelForPrediction": _load_timesfm,
     }
     if architectures[0] in by_architecture:
@@ -115,47 +105,28 @@ def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], Median
     )
 
 
-def _load_chronos_2(folder: Path) -> MedianForecast:
-    pipeline = _load_chronos(folder)
+def _load_chronos(folder: Path) -> MedianForecast:
+    try:
+        from chronos import BaseChronosPipeline, Chronos2Pipeline
+    except ImportError as error:
+        raise ConfigError(f"{folder} needs chronos-forecasting: {_CHRONOS}") from error
+
+    pipeline = BaseChronosPipeline.from_pretrained(
+        folder, device_map="cpu", dtype="float32", use_safetensors=True
+    )
+    # One series a window: windows of a batch must not read each other. Bolt never does.
+    alone = {"cross_learning": False} if isinstance(pipeline, Chronos2Pipeline) else {}
 
     def forecast(x_NL: "Tensor") -> "Tensor":
         import torch
 
-        # One series a window: windows of a batch must not read each other.
-        quantiles, _ = pipeline.predict_quantiles(
-            x_NL[:, None],
-            prediction_length=HORIZON,
-            quantile_levels=[_MEDIAN],
-            cross_learning=False,
-        )
-        return torch.stack([series_VHQ[0, :, 0] for series_VHQ in quantiles])
-
-    return forecast
-
-
-def _load_chronos_bolt(folder: Path) -> MedianForecast:
-    pipeline = _load_chronos(folder)
-
-    def forecast(x_NL: "Tensor") -> "Tensor":
         # The median is the forecast that the mean absolute error asks for.
-        quantiles_NHQ, _ = pipeline.predict_quantiles(
-            x_NL, prediction_length=HORIZON, quantile_levels=[_MEDIAN]
+        quantiles, _ = pipeline.predict_quantiles(
+            list(x_NL), prediction_length=HORIZON, quantile_levels=[_MEDIAN], **alone
         )
-        median_NH: Tensor = quantiles_NHQ[..., 0]
-        return median_NH
+        return torch.stack([window.reshape(HORIZON) for window in quantiles])
 
     return forecast
-
-
-def _load_chronos(folder: Path) -> Any:  # noqa: ANN401 - a pipeline of chronos
-    try:
-        from chronos import BaseChronosPipeline
-    except ImportError as error:
-        raise ConfigError(f"{folder} needs chronos-forecasting: {_CHRONOS}") from error
-
-    return BaseChronosPipeline.from_pretrained(
-        folder, device_map="cpu", dtype="float32", use_safetensors=True
-    )
 
 
 def _load_timesfm(folder: Path) -> MedianForecast:
@@ -234,23 +205,23 @@ def make_folder_name(name: str) -> str:
 class ZeroShot:
     """A pretrained model behind the contract of a baseline."""
 
-    def __init__(self, path: str, model: PretrainedModel) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._model = model
+        self._forecast, self._weights_hash = _load_once(path)
 
     @property
     def name(self) -> str:
         """The method name in result rows: a machine's path is none of a reader's business."""
-        return f"zero-shot-{self._model.name}"
+        return f"zero-shot-{short_name(self._path)}"
 
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
         return MethodFacts(
             trainable_parameters=0,
-            backbone=self._model.name,
+            backbone=short_name(self._path),
             knowledge_cutoff=UNKNOWN_CUTOFF,
-            artifact_hash=self._model.weights_hash,
+            artifact_hash=self._weights_hash,
         )
 
     @classmethod
@@ -264,7 +235,7 @@ class ZeroShot:
             )
         # Nothing is learnt from them, but a method that took any split would hide a mistake.
         raise_if_held_out(train, name)
-        return cls(path, _load_once(path))
+        return cls(path)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, 48) in each view's unit."""
@@ -281,29 +252,22 @@ class ZeroShot:
 
         scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
         with torch.inference_mode():
-            median_NH = self._model.forecast(scaled).double().numpy()
+            median_NH = self._forecast(scaled).double().numpy()
         return np.asarray(median_NH * spread_N1 + mean_N1, dtype=np.float64)
 
     def save(self, folder: Path) -> None:
         """Write which model it is; its weights stay where they are."""
-        write_baseline_file(folder, PREFIX + self._path, weights=self._model.weights_hash)
+        write_baseline_file(folder, PREFIX + self._path, weights=self._weights_hash)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Load the model again; CheckpointMismatch if it has other weights by now."""
         facts = read_baseline_file(folder)
-        path = facts["baseline"].removeprefix(PREFIX)
-        model = _load_once(path)
+        loaded = cls(facts["baseline"].removeprefix(PREFIX))
         # A folder or a hub id may hold other weights by now, and rows would not say so.
-        if model.weights_hash != facts["weights"]:
+        if loaded._weights_hash != facts["weights"]:
             raise CheckpointMismatch(
-                f"{short_name(path)} has other weights than when {folder} was written; restore "
-                "them, or fit again"
+                f"{short_name(loaded._path)} has other weights than when {folder} was written; "
+                "restore them, or fit again"
             )
-        return cls(path, model)
-
-
-@lru_cache(maxsize=2)
-def _load_once(path: str) -> PretrainedModel:
-    # Every fold of a prior and every seed asks for the same weights.
-    return load_pretrained(path)
+        return loaded
