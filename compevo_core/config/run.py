@@ -227,4 +227,3 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a 
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
     return None
-
