@@ -164,7 +164,7 @@ class TrainSpace(ABC):
         """Read what :meth:`to_dict` wrote."""
         # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
         lists = {name: tuple(value) for name, value in raw.items() if name != "scaler"}
-        return cls(scaler=Scaler.from_json(json.dumps(raw["scaler"])), **lists)
+        return cls(scaler=Scaler(**raw["scaler"]), **lists)
 
 
 SpaceT = TypeVar("SpaceT", bound=TrainSpace)

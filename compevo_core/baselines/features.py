@@ -11,6 +11,7 @@ each model says what it does with it.
 Shapes: N windows, H horizon (48), C covariates, F features.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -67,11 +68,7 @@ class FeatureSpace(TrainSpace):
     @classmethod
     def fit(cls, train: Sequence[Window]) -> Self:
         """Fix names and scales on train windows."""
-        counts: dict[str, int] = {}
-        for window in train:
-            for name in window.view.covariates:
-                counts[name] = counts.get(name, 0) + 1
-
+        counts = Counter(name for window in train for name in window.view.covariates)
         fewest = MIN_COVERAGE * len(train)
         return cls(
             scaler=Scaler.fit(train),

@@ -13,7 +13,7 @@ or too wide for a while: the level at which a quantile is read follows the misse
 Shapes: N windows, H horizon (48), Q levels, W past windows of a series, S errors of a sample.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -79,12 +79,13 @@ class PastErrors:
         The forecaster was fitted on none of the windows; its forecasts are in their unit.
 
         Raises:
-            DataError: there is not one forecast for each window.
+            DataError: there is not one forecast for each window, or a window is given twice.
         """
-        if forecast_NH.shape != (len(windows), HORIZON):
+        keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
+        if forecast_NH.shape != (len(windows), HORIZON) or len(keys) < len(windows):
             raise DataError(
-                f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows; "
-                "give the forecast of every window once"
+                f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows, {len(keys)} "
+                "of them different; give the forecast of every window once"
             )
 
         known = [i for i, window in enumerate(windows) if np.isfinite(window.y).any()]
@@ -103,33 +104,6 @@ class PastErrors:
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self.entities)
-
-    def join(self, later: "PastErrors") -> "PastErrors":
-        """Return these errors and others of the same forecaster.
-
-        Raises:
-            DataError: both hold an error of one window.
-        """
-        both = {*self._keys()} & {*later._keys()}
-        if both:
-            entity, end, unknown = min(both)
-            raise DataError(
-                f"errors of {entity} with {unknown} unknown inputs, ending at minute {end} since "
-                "1970, are given twice; add the errors of a window once"
-            )
-        return PastErrors(
-            entities=self.entities + later.entities,
-            **{
-                name: np.concatenate([getattr(self, name), getattr(later, name)])
-                for name in _ARRAYS
-            },
-        )
-
-    def _keys(self) -> Iterator[tuple[str, int, int]]:
-        return zip(self.entities, self.end_N.tolist(), self.unknown_N.tolist(), strict=True)
-
-
-_ARRAYS = ("until_N", "end_N", "unknown_N", "error_NH", "scale_NH", "spread_N")
 
 
 def estimate_quantiles(

@@ -6,7 +6,7 @@ features (``baselines.features``), priors, metrics. Scores are computed in physi
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import numpy as np
@@ -66,13 +66,12 @@ class Scaler:
 
     def to_json(self) -> str:
         """Return text that :meth:`from_json` reads back exactly."""
-        return json.dumps({"mean": self.mean, "std": self.std}, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote."""
-        raw = json.loads(text)
-        return cls(mean=dict(raw["mean"]), std=dict(raw["std"]))
+        return cls(**json.loads(text))
 
     def _raise_if_unknown(self, entity: str) -> None:
         if entity not in self.std:

@@ -250,12 +250,11 @@ def choose_learning_rate(
     *,
     rates: Sequence[float],
     budget: FitBudget,
-    seed: int = 0,
     kind: NetworkKind | None = None,
 ) -> float:
     """Return the learning rate with the least validation loss after the same short fit.
 
-    Each rate is tried under the same seed; errors as for :meth:`NetworkBaseline.fit`.
+    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`.
 
     Raises:
         NonFiniteLoss: a fit diverged with every rate.
@@ -265,9 +264,9 @@ def choose_learning_rate(
 
     losses: dict[float, float] = {}
     for rate in rates:
-        network = sample_network(kind, seed)
+        network = sample_network(kind, seed=0)
         try:
-            report = fit_network(network, *prepared, learning_rate=rate, seed=seed, budget=budget)
+            report = fit_network(network, *prepared, learning_rate=rate, seed=0, budget=budget)
         except NonFiniteLoss:
             # A rate that diverges is a rate that is not chosen.
             losses[rate] = math.inf
