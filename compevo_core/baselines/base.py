@@ -221,13 +221,7 @@ def repeat_last_season(view: WindowView) -> FloatArray:
 
     The season is a day, or one value on daily grids.
     """
-    return repeat_last_values(view.x, view.season_steps)
-
-
-def repeat_last_values(x: FloatArray, steps: int) -> FloatArray:
-    """Return the last ``steps`` values of ``x``, repeated to 48."""
-    repeats = -(-HORIZON // steps)  # rounded up
-    return np.tile(x[-steps:], repeats)[:HORIZON]
+    return np.resize(view.x[-view.season_steps :], HORIZON)
 
 
 def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:

@@ -8,6 +8,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -29,7 +30,7 @@ from compevo_core.config.sections import (
     SelectionConfig,
     SettingsSection,
 )
-from compevo_core.config.systems import list_differing
+from compevo_core.config.systems import SYSTEM_SETTINGS
 from compevo_core.errors import ConfigError
 
 _PRESETS = resources.files("compevo_core.config") / "presets"
@@ -68,7 +69,12 @@ class RunConfig(SettingsSection):
     @model_validator(mode="after")
     def _check_system(self) -> Self:
         system = self.population.system
-        if differing := list_differing(system, self):
+        differing = [
+            f"{dotted} = {value!r}"
+            for dotted, value in SYSTEM_SETTINGS[system].items()
+            if attrgetter(dotted)(self) != value
+        ]
+        if differing:
             raise ValueError(
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
                 f"compevo train --variant {system}, which sets all of them"
@@ -133,15 +139,13 @@ class RunConfig(SettingsSection):
         """Load ``compevo_core/config/presets/<name>.toml``, or a path that ends in .toml."""
         if name.endswith(".toml"):
             text = Path(name).read_text(encoding="utf-8")
-            return cls.from_mapping(tomllib.loads(text))
-
-        known = list_presets()
-        if name not in known:
+        elif name in (known := list_presets()):
+            text = (_PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+        else:
             raise ConfigError(
                 f"no preset {name!r}; known: {', '.join(known)}, or give a path to a .toml file"
             )
-        entry = _PRESETS / f"{name}.toml"
-        return cls.from_mapping(tomllib.loads(entry.read_text(encoding="utf-8")))
+        return cls.from_mapping(tomllib.loads(text))
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with dotted settings replaced, e.g. ``{"population.agents": 3}``."""
