@@ -227,7 +227,7 @@ def repeat_last_season(view: WindowView) -> FloatArray:
 def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
     """Return rows of 48 as (N, 48), also for N = 0."""
     # np.stack rejects an empty list, and a split may have no window.
-    return np.stack(rows) if rows else np.empty((0, HORIZON))
+    return np.array(rows).reshape(-1, HORIZON)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

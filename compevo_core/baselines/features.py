@@ -28,7 +28,7 @@ from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PUBLISHED
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import Window, WindowView, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -217,22 +217,22 @@ class PublishedErrorSpace(TrainSpace):
         published_NH = stack_published(views)
         columns = {
             PUBLISHED: published_NH,
-            **{name: abs(_stack_column(views, name) - published_NH) for name in self.quantiles},
-            **{name: _stack_column(views, name) for name in self.covariates},
-            f"{PUBLISHED}_change": published_NH - _stack_column(views, f"{PUBLISHED}{_LAG}"),
+            **{name: abs(stack_by_step(views, name) - published_NH) for name in self.quantiles},
+            **{name: stack_by_step(views, name) for name in self.covariates},
+            f"{PUBLISHED}_change": published_NH - stack_by_step(views, f"{PUBLISHED}{_LAG}"),
             **{f"{name}_change": _stack_change(views, name) for name in self.covariates},
-            **{name: _stack_column(views, name) for name in ERRORS},
+            **{name: stack_by_step(views, name) for name in ERRORS},
         }
         spread_N1 = self.scaler.stack_spreads(views)
         return {name: column_NH / spread_N1 for name, column_NH in columns.items()}
 
     def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
         """Return the columns (N, 1) that all steps of a window share, by name."""
-        changes_NH = stack_published(views) - _stack_column(views, f"{PUBLISHED}{_LAG}")
+        changes_NH = stack_published(views) - stack_by_step(views, f"{PUBLISHED}{_LAG}")
         columns = {
-            **{f"{name}_mean": mean_known(_stack_column(views, name), axis=1) for name in ERRORS},
+            **{f"{name}_mean": mean_known(stack_by_step(views, name), axis=1) for name in ERRORS},
             f"{PUBLISHED}_change_mean": mean_known(changes_NH, axis=1),
-            "error_last_known": _mean_last_known(_stack_column(views, LAST_ERROR)),
+            "error_last_known": _mean_last_known(stack_by_step(views, LAST_ERROR)),
             **{
                 f"{name}_change_max": np.max(_stack_change(views, name), axis=1)
                 for name in self.covariates
@@ -286,13 +286,8 @@ def _is_usual(views: Sequence[WindowView], name: str) -> bool:
     return bool(np.isfinite(_stack_change(views, name)).all(axis=1).mean() >= MIN_COVERAGE)
 
 
-def _stack_column(views: Sequence[WindowView], name: str) -> FloatArray:
-    unknown_H = np.full(HORIZON, np.nan)
-    return stack_rows([view.step_covariates.get(name, unknown_H) for view in views])
-
-
 def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
-    return _stack_column(views, name) - _stack_column(views, f"{name}{_LAG}")
+    return stack_by_step(views, name) - stack_by_step(views, f"{name}{_LAG}")
 
 
 def _mean_last_known(values_NH: FloatArray) -> FloatArray:

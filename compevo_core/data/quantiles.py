@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView, stack_by_step
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
@@ -158,14 +158,11 @@ def estimate_quantiles(
 
 def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
     """Return what a publisher gave (N, Q, H) at ``LEVELS``: median and band; NaN where nothing."""
-    quantiles_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    levels = [stack_by_step(views, f"{PUBLISHED_QUANTILE}{level}") for level in LEVELS]
     for row, view in enumerate(views):
-        by_name = view.step_covariates
-        for place, level in enumerate(LEVELS):
-            values = view.published if level == 0.5 else by_name.get(f"{PUBLISHED_QUANTILE}{level}")
-            if values is not None:
-                quantiles_NQH[row, place] = values
-    return quantiles_NQH
+        if view.published is not None:
+            levels[_MEDIAN][row] = view.published
+    return np.stack(levels, axis=1)
 
 
 def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
@@ -262,12 +259,10 @@ def find_scale(views: Sequence[WindowView]) -> FloatArray:
 
     The root: where a publisher is twice as unsure, errors are larger, and less than twice.
     """
-    scale_NH = np.full((len(views), HORIZON), np.nan)
-    for row, view in enumerate(views):
-        low, high = (view.step_covariates.get(name) for name in PUBLISHED_BAND)
-        if low is not None and high is not None and np.isfinite(high - low).all():
-            scale_NH[row] = np.sqrt(np.maximum(high - low, 1.0))
-    return scale_NH
+    low_NH, high_NH = (stack_by_step(views, name) for name in PUBLISHED_BAND)
+    width_NH = high_NH - low_NH
+    is_whole_N1 = np.isfinite(width_NH).all(axis=1, keepdims=True)
+    return np.where(is_whole_N1, np.sqrt(np.maximum(width_NH, 1.0)), np.nan)
 
 
 def measure_spread(views: Sequence[WindowView]) -> FloatArray:

@@ -233,9 +233,7 @@ class WindowSet(Sequence[Window]):
 
     def truth(self) -> FloatArray:
         """Return the truth (N, 48), NaN where masked."""
-        if not self._windows:
-            return np.empty((0, HORIZON))
-        return np.stack([window.y for window in self._windows])
+        return np.array([window.y for window in self._windows]).reshape(-1, HORIZON)
 
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """Return the same views with another truth, for tests that poison it.
