@@ -130,20 +130,26 @@ class TrainSpace(ABC):
         """The routes that have a model."""
 
     @abstractmethod
-    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
-        """Return the positions of the views by route; DataError for a view of no route."""
+    def find_route(self, view: WindowView) -> int:
+        """Return the route of a view; DataError if it has none."""
 
     @abstractmethod
+    def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the forecasts (N, H) whose error a model learns, in each view's unit."""
+
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return the train windows that the model of a route is fitted on."""
+        """Return the train windows that the model of a route is fitted on: here all of them."""
+        return train
 
-    @abstractmethod
     def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
         """Return what a model is fitted to (N, H) in scaled units, NaN where masked."""
+        views = [window.view for window in windows]
+        truth_NH = stack_rows([window.y for window in windows])
+        return (truth_NH - self.stack_references(views)) / self.scaler.stack_spreads(views)
 
-    @abstractmethod
     def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
         """Return forecasts (N, H) in each view's unit from the outputs of models."""
+        return self.stack_references(views) + self.scaler.stack_spreads(views) * output_NH
 
     def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
@@ -158,7 +164,7 @@ class TrainSpace(ABC):
         """Read what :meth:`to_dict` wrote."""
         # JSON has no tuples, and a frozen dataclass with lists could not be hashed.
         lists = {name: tuple(value) for name, value in raw.items() if name != "scaler"}
-        return cls(scaler=Scaler.from_json(json.dumps(raw["scaler"])), **lists)
+        return cls(scaler=Scaler(**raw["scaler"]), **lists)
 
 
 SpaceT = TypeVar("SpaceT", bound=TrainSpace)
@@ -192,7 +198,9 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, 48); DataError if a view lacks what train has."""
         output_NH = np.zeros((len(views), HORIZON))
-        for route, positions in self._space.route(views).items():
+        route_N = np.array([self._space.find_route(view) for view in views])
+        for route in self._space.routes:
+            positions = np.flatnonzero(route_N == route).tolist()
             if positions:
                 output_NH[positions] = self._apply([views[i] for i in positions], route)
         return self._space.unscale(views, output_NH)
@@ -207,34 +215,19 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         """Return the outputs (N, H) of the model of a route."""
 
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the models and, last, ``baseline.json``."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-
 
 def repeat_last_season(view: WindowView) -> FloatArray:
     """Return the last season of the input, repeated over the horizon (48,).
 
     The season is a day, or one value on daily grids.
     """
-    return repeat_last_values(view.x, view.season_steps)
-
-
-def repeat_last_values(x: FloatArray, steps: int) -> FloatArray:
-    """Return the last ``steps`` values of ``x``, repeated to 48."""
-    repeats = -(-HORIZON // steps)  # rounded up
-    return np.tile(x[-steps:], repeats)[:HORIZON]
+    return np.resize(view.x[-view.season_steps :], HORIZON)
 
 
 def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
     """Return rows of 48 as (N, 48), also for N = 0."""
     # np.stack rejects an empty list, and a split may have no window.
-    return np.stack(rows) if rows else np.empty((0, HORIZON))
+    return np.array(rows).reshape(-1, HORIZON)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

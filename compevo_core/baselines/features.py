@@ -11,6 +11,7 @@ each model says what it does with it.
 Shapes: N windows, H horizon (48), C covariates, F features.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -27,7 +28,7 @@ from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PUBLISHED
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import Window, WindowView, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -67,11 +68,7 @@ class FeatureSpace(TrainSpace):
     @classmethod
     def fit(cls, train: Sequence[Window]) -> Self:
         """Fix names and scales on train windows."""
-        counts: dict[str, int] = {}
-        for window in train:
-            for name in window.view.covariates:
-                counts[name] = counts.get(name, 0) + 1
-
+        counts = Counter(name for window in train for name in window.view.covariates)
         fewest = MIN_COVERAGE * len(train)
         return cls(
             scaler=Scaler.fit(train),
@@ -94,16 +91,13 @@ class FeatureSpace(TrainSpace):
         """With weather and without; without alone where no covariate is usual."""
         return (True, False) if self.covariates else (False,)
 
-    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
-        """Return the positions of the views with weather (True) and without any (False)."""
-        has_weather = [self.has_weather(view) for view in views]
-        return {
-            kind: [i for i, has in enumerate(has_weather) if has is kind] for kind in (True, False)
-        }
+    def find_route(self, view: WindowView) -> int:
+        """Return whether a view has weather."""
+        return self.has_weather(view)
 
-    def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
-        """Return all train windows."""
-        return train
+    def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the last season of each input, repeated over the horizon, (N, 48)."""
+        return stack_rows([repeat_last_season(view) for view in views])
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
@@ -133,48 +127,11 @@ class FeatureSpace(TrainSpace):
         """Return the inputs (N, 48), centred and in units of each entity's train deviation."""
         return stack_rows([self.scaler.scale(view.x, view.entity) for view in views])
 
-    def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
-        """Return the scaled change of the truth from the last season (N, 48), NaN where masked."""
-        return stack_rows(
-            [
-                (window.y - repeat_last_season(window.view)) / self.scaler.std[window.view.entity]
-                for window in windows
-            ]
-        )
-
-    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit from scaled changes."""
-        return stack_rows(
-            [
-                repeat_last_season(view) + self.scaler.std[view.entity] * row
-                for view, row in zip(views, output_NH, strict=True)
-            ]
-        )
-
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
     """Return calendar features (N, len(CALENDAR_NAMES))."""
     rows = [_encode_calendar(view.calendar) for view in views]
     return np.array(rows).reshape(len(views), len(CALENDAR_NAMES))
-
-
-def summarize_inputs(z_NH: FloatArray) -> FloatArray:
-    """Return the shape of each input day (N, 8).
-
-    The columns are mean, extremes, last value, change over the day, and the means of three parts.
-    """
-    # On a half-hourly day the thirds are night, midday and evening.
-    third = HORIZON // 3
-    parts = [z_NH[:, i * third : (i + 1) * third].mean(axis=1) for i in range(3)]
-
-    summary = [
-        z_NH.mean(axis=1),
-        z_NH.min(axis=1),
-        z_NH.max(axis=1),
-        z_NH[:, -1],
-        z_NH[:, -1] - z_NH[:, 0],
-    ]
-    return np.stack([*summary, *parts], axis=1)
 
 
 def _encode_calendar(calendar: Calendar) -> list[float]:
@@ -255,72 +212,63 @@ class PublishedErrorSpace(TrainSpace):
             leads=leads,
         )
 
-    @property
-    def step_names(self) -> tuple[str, ...]:
-        """Names of the columns of :meth:`encode_steps`."""
-        changes = (f"{name}_change" for name in (PUBLISHED, *self.covariates))
-        return (PUBLISHED, *self.quantiles, *self.covariates, *changes, *ERRORS)
-
-    @property
-    def day_names(self) -> tuple[str, ...]:
-        """Names of the columns of :meth:`encode_days`."""
-        means = (f"{name}_mean" for name in (*ERRORS, f"{PUBLISHED}_change"))
-        largest = (f"{name}_change_max" for name in self.covariates)
-        return (*means, "error_last_known", *largest, *_FLAGS)
-
-    def encode_steps(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the columns that differ between the steps of a window, (N, H, F)."""
+    def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+        """Return the columns (N, H) that differ between the steps of a window, by name."""
         published_NH = stack_published(views)
-        columns = [published_NH]
-        columns += [abs(_stack_column(views, name) - published_NH) for name in self.quantiles]
-        columns += [_stack_column(views, name) for name in self.covariates]
-        columns += [published_NH - _stack_column(views, f"{PUBLISHED}{_LAG}")]
-        columns += [_stack_change(views, name) for name in self.covariates]
-        columns += [_stack_column(views, name) for name in ERRORS]
-        return np.stack(columns, axis=2) / self._spread(views)[:, :, None]
+        columns = {
+            PUBLISHED: published_NH,
+            **{name: abs(stack_by_step(views, name) - published_NH) for name in self.quantiles},
+            **{name: stack_by_step(views, name) for name in self.covariates},
+            f"{PUBLISHED}_change": published_NH - stack_by_step(views, f"{PUBLISHED}{_LAG}"),
+            **{f"{name}_change": _stack_change(views, name) for name in self.covariates},
+            **{name: stack_by_step(views, name) for name in ERRORS},
+        }
+        spread_N1 = self.scaler.stack_spreads(views)
+        return {name: column_NH / spread_N1 for name, column_NH in columns.items()}
 
-    def encode_days(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the columns that all steps of a window share, (N, F)."""
-        changes_NH = stack_published(views) - _stack_column(views, f"{PUBLISHED}{_LAG}")
-        columns = [mean_known(_stack_column(views, name), axis=1) for name in ERRORS]
-        columns += [
-            mean_known(changes_NH, axis=1),
-            _mean_last_known(_stack_column(views, LAST_ERROR)),
-        ]
-        columns += [np.max(_stack_change(views, name), axis=1) for name in self.covariates]
-        scaled = np.stack(columns, axis=1) / self._spread(views)
-        return np.concatenate([scaled, encode_calendars(views)[:, : len(_FLAGS)]], axis=1)
+    def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+        """Return the columns (N, 1) that all steps of a window share, by name."""
+        changes_NH = stack_published(views) - stack_by_step(views, f"{PUBLISHED}{_LAG}")
+        columns = {
+            **{f"{name}_mean": mean_known(stack_by_step(views, name), axis=1) for name in ERRORS},
+            f"{PUBLISHED}_change_mean": mean_known(changes_NH, axis=1),
+            "error_last_known": _mean_last_known(stack_by_step(views, LAST_ERROR)),
+            **{
+                f"{name}_change_max": np.max(_stack_change(views, name), axis=1)
+                for name in self.covariates
+            },
+        }
+        spread_N1 = self.scaler.stack_spreads(views)
+        scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
+        flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
+        return scaled | {name: flags[name] for name in _FLAGS}
 
     @property
     def routes(self) -> tuple[int, ...]:
         """The leads of train."""
         return self.leads
 
-    def route(self, views: Sequence[WindowView]) -> dict[int, list[int]]:
-        """Return the positions of the views by their number of unknown steps."""
-        _raise_if_unknown("unknown_steps", {view.unknown_steps for view in views}, self.leads)
-        return {
-            lead: [i for i, view in enumerate(views) if view.unknown_steps == lead]
-            for lead in self.leads
-        }
+    def find_route(self, view: WindowView) -> int:
+        """Return the number of unknown steps; DataError if no train window has as many."""
+        if view.unknown_steps not in self.leads:
+            raise DataError(
+                f"unknown_steps {view.unknown_steps} is not in the train split, which has "
+                f"{list(self.leads)}; forecast windows of the data set that the model was fitted on"
+            )
+        return view.unknown_steps
 
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return the train windows of a lead whose errors are known."""
         return [w for w in _select_published(train) if w.view.unknown_steps == route]
 
-    def scale_targets(self, windows: Sequence[Window]) -> FloatArray:
-        """Return the scaled error of the published forecast (N, H), NaN where masked."""
-        views = [window.view for window in windows]
-        truth_NH = stack_rows([window.y for window in windows])
-        return np.asarray((truth_NH - stack_published(views)) / self._spread(views))
+    def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the published medians (N, H)."""
+        return stack_published(views)
 
-    def unscale(self, views: Sequence[WindowView], output_NH: FloatArray) -> FloatArray:
-        """Return forecasts (N, H) in each view's unit from scaled errors."""
-        return np.asarray(stack_published(views) + self._spread(views) * output_NH)
 
-    def _spread(self, views: Sequence[WindowView]) -> FloatArray:
-        _raise_if_unknown("entity", {view.entity for view in views}, self.entities)
-        return np.array([[self.scaler.std[view.entity]] for view in views]).reshape(len(views), 1)
+def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:
+    """Return the columns of an array, (N, 1) each, by name."""
+    return {name: column_N[:, None] for name, column_N in zip(names, values_NF.T, strict=True)}
 
 
 def knows_published_errors(view: WindowView) -> bool:
@@ -338,13 +286,8 @@ def _is_usual(views: Sequence[WindowView], name: str) -> bool:
     return bool(np.isfinite(_stack_change(views, name)).all(axis=1).mean() >= MIN_COVERAGE)
 
 
-def _stack_column(views: Sequence[WindowView], name: str) -> FloatArray:
-    unknown_H = np.full(HORIZON, np.nan)
-    return stack_rows([view.step_covariates.get(name, unknown_H) for view in views])
-
-
 def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
-    return _stack_column(views, name) - _stack_column(views, f"{name}{_LAG}")
+    return stack_by_step(views, name) - stack_by_step(views, f"{name}{_LAG}")
 
 
 def _mean_last_known(values_NH: FloatArray) -> FloatArray:
@@ -353,12 +296,3 @@ def _mean_last_known(values_NH: FloatArray) -> FloatArray:
     is_known = np.isfinite(values_NH)
     from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
     return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)
-
-
-def _raise_if_unknown(what: str, given: Iterable[object], known: Sequence[object]) -> None:
-    unknown = [each for each in given if each not in known]
-    if unknown:
-        raise DataError(
-            f"{what} {unknown[0]!r} is not in the train split, which has {list(known)}; forecast "
-            "windows of the data set that the model was fitted on"
-        )

@@ -25,7 +25,7 @@ from compevo_core.baselines.features import (
     FeatureSpace,
     PublishedErrorSpace,
     encode_calendars,
-    summarize_inputs,
+    name_columns,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
@@ -60,17 +60,6 @@ NEIGHBOURS = (-4, -2, 0, 2, 4)
 # LightGBM's text format: readable, and loading it runs no code.
 MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 
-_INPUT_NAMES = (
-    "day_mean",
-    "day_min",
-    "day_max",
-    "day_last",
-    "day_change",
-    "night",
-    "midday",
-    "evening",
-)
-
 
 class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     """Trees for every route; the seed samples rows and columns."""
@@ -84,12 +73,10 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
 
     @staticmethod
     @abstractmethod
-    def _name_columns(space: SpaceT, route: int) -> list[str]: ...
-
-    @staticmethod
-    @abstractmethod
-    def _build_rows(space: SpaceT, views: Sequence[WindowView], route: int) -> FloatArray:
-        """Return one row per window and step, (N x 48, features)."""
+    def _build_columns(
+        space: SpaceT, views: Sequence[WindowView], route: int
+    ) -> dict[str, FloatArray]:
+        """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
 
     @classmethod
     def _fit_model(
@@ -99,13 +86,13 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
         target = space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
 
-        rows = cls._build_rows(space, [window.view for window in windows], route)
-        names = cls._name_columns(space, route)
-        data = lgb.Dataset(rows[is_known], target[is_known], feature_name=names)
+        columns = cls._build_columns(space, [window.view for window in windows], route)
+        names = ["step", *columns]
+        data = lgb.Dataset(_build_rows(columns)[is_known], target[is_known], feature_name=names)
         return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = self._build_rows(self._space, views, route)
+        rows = _build_rows(self._build_columns(self._space, views, route))
         output = np.asarray(self._models[route].predict(rows), dtype=np.float64)
         return output.reshape(len(views), HORIZON)
 
@@ -154,31 +141,25 @@ class BoostedTrees(_Trees[FeatureSpace]):
         return {"models": [self._name_file(route) for route in self._models]}
 
     @staticmethod
-    def _name_columns(space: FeatureSpace, route: int) -> list[str]:
-        neighbours = [f"input_{offset:+d}" for offset in NEIGHBOURS]
-        changes = [f"{stem}_change" for stem in space.change_names]
-        weather = [*space.covariates, *changes] if route else []
-        return ["step", *neighbours, "entity", *_INPUT_NAMES, *CALENDAR_NAMES, *weather]
-
-    @staticmethod
-    def _build_rows(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+    def _build_columns(
+        space: FeatureSpace, views: Sequence[WindowView], route: int
+    ) -> dict[str, FloatArray]:
         z_NH = space.scale_inputs(views)
 
-        # Columns that differ between the steps of a window. At either end of the day the outermost
-        # input stands in for neighbours that do not exist.
-        columns = np.clip(np.arange(HORIZON)[:, None] + np.array(NEIGHBOURS), 0, LOOKBACK - 1)
-        neighbours = z_NH[:, columns].reshape(-1, len(NEIGHBOURS))
-
-        # Columns that all steps of a window share.
-        shared = [
-            space.encode_entities(views)[:, None].astype(np.float64),
-            summarize_inputs(z_NH),
-            encode_calendars(views),
-        ]
+        # At either end of the day the outermost input stands in for neighbours that do not exist.
+        places = {at: np.clip(np.arange(HORIZON) + at, 0, LOOKBACK - 1) for at in NEIGHBOURS}
+        columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
+        columns |= {
+            "entity": space.encode_entities(views)[:, None].astype(np.float64),
+            **_summarize_inputs(z_NH),
+            **name_columns(CALENDAR_NAMES, encode_calendars(views)),
+        }
         if route:
             weather_NC = space.extract_weather(views)
-            shared += [weather_NC, space.compute_changes(weather_NC)]
-        return _append_shared(neighbours, np.concatenate(shared, axis=1))
+            changes = [f"{stem}_change" for stem in space.change_names]
+            columns |= name_columns(space.covariates, weather_NC)
+            columns |= name_columns(changes, space.compute_changes(weather_NC))
+        return columns
 
 
 class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
@@ -198,21 +179,31 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
         return f"trees_{route}_unknown.txt"
 
     @staticmethod
-    def _name_columns(space: PublishedErrorSpace, route: int) -> list[str]:
-        return ["step", *space.step_names, "entity", *space.day_names]
-
-    @staticmethod
-    def _build_rows(
+    def _build_columns(
         space: PublishedErrorSpace, views: Sequence[WindowView], route: int
-    ) -> FloatArray:
-        steps_NHF = space.encode_steps(views)
+    ) -> dict[str, FloatArray]:
+        steps = space.encode_steps(views)
         entity_N1 = space.encode_entities(views)[:, None].astype(np.float64)
-        shared_NF = np.concatenate([entity_N1, space.encode_days(views)], axis=1)
-        return _append_shared(steps_NHF.reshape(-1, steps_NHF.shape[2]), shared_NF)
+        return {**steps, "entity": entity_N1, **space.encode_days(views)}
 
 
-def _append_shared(by_step: FloatArray, shared_NF: FloatArray) -> FloatArray:
-    """Return the step, its own columns (N x 48, F) and those its window shares, a row a step."""
-    step = np.tile(np.arange(HORIZON, dtype=np.float64), len(shared_NF))[:, None]
-    repeated = np.repeat(shared_NF, HORIZON, axis=0)
-    return np.concatenate([step, by_step, repeated], axis=1)
+def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
+    """Return the shape of each input day, (N, 1) by name."""
+    # On a half-hourly day the thirds are night, midday and evening.
+    thirds = zip(("night", "midday", "evening"), np.split(z_NH, 3, axis=1), strict=True)
+    return {
+        "day_mean": z_NH.mean(axis=1, keepdims=True),
+        "day_min": z_NH.min(axis=1, keepdims=True),
+        "day_max": z_NH.max(axis=1, keepdims=True),
+        "day_last": z_NH[:, -1:],
+        "day_change": z_NH[:, -1:] - z_NH[:, :1],
+        **{name: part.mean(axis=1, keepdims=True) for name, part in thirds},
+    }
+
+
+def _build_rows(columns: dict[str, FloatArray]) -> FloatArray:
+    """Return one row per window and step (N x 48, F): the step, then the columns."""
+    shape = (len(next(iter(columns.values()))), HORIZON)
+    step_H = np.arange(HORIZON, dtype=np.float64)
+    table = [np.broadcast_to(column, shape) for column in (step_H, *columns.values())]
+    return np.stack(table, axis=2).reshape(-1, len(table))

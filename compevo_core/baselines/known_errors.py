@@ -200,7 +200,7 @@ class ErrorLevels:
         views = [window.view for window in windows]
         rows = self._rows(views)  # first, as it raises for a series that train did not have
         truth_N1H = np.stack([window.y for window in windows])[:, None]
-        error_NPH = (truth_N1H - forecast_NPH) / self._spread(views)
+        error_NPH = (truth_N1H - forecast_NPH) / self.scaler.stack_spreads(views)[:, None]
         self.evidence.add(self.rule, count_minutes(views), rows, error_NPH.swapaxes(0, 1))
 
     def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
@@ -208,7 +208,7 @@ class ErrorLevels:
         if self.rule.form == "none" or not views:
             return forecast_NPH
         level_NPH = self.evidence.level()[:, self._rows(views)].swapaxes(0, 1)
-        return np.asarray(forecast_NPH + level_NPH * self._spread(views))
+        return forecast_NPH + level_NPH * self.scaler.stack_spreads(views)[:, None]
 
     def save(self, file: Path) -> None:
         """Write the evidence; rule and scaler are the run's."""
@@ -226,9 +226,6 @@ class ErrorLevels:
 
     def _rows(self, views: Sequence[WindowView]) -> list[int]:
         return find_rows(self._entities, [view.entity for view in views])
-
-    def _spread(self, views: Sequence[WindowView]) -> FloatArray:
-        return np.array([self.scaler.std[view.entity] for view in views])[:, None, None]
 
 
 def follow_levels(

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
+
 from compevo_core.baselines.base import (
     raise_if_held_out,
     read_baseline_file,
     repeat_last_season,
-    repeat_last_values,
     stack_published,
     stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -78,9 +79,8 @@ class WeeklyPersistence(NaiveForecast):
                 f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
                 f"{short[0].step_minutes} min: leave this baseline out of its table"
             )
-        return stack_rows(
-            [repeat_last_values(view.x, WEEK_MINUTES // view.step_minutes) for view in views]
-        )
+        weeks = [view.x[-(WEEK_MINUTES // view.step_minutes) :] for view in views]
+        return stack_rows([np.resize(week, HORIZON) for week in weeks])
 
 
 class PublishedForecast(NaiveForecast):

@@ -225,13 +225,12 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     def _build_features(
         space: PublishedErrorSpace, views: Sequence[WindowView], route: int
     ) -> FloatArray:
-        steps_NHF = space.encode_steps(views)
-        column = dict(zip(space.step_names, np.moveaxis(steps_NHF, 2, 0), strict=True))
-
-        known_NH = np.where(np.isnan(column[LAST_ERROR]), column[_WEEK_MEAN], column[LAST_ERROR])
+        steps = space.encode_steps(views)
+        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
         # Covariates enter by day alone: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
-        parts = [np.nan_to_num(known_NH), column[f"{PUBLISHED}_change"], space.encode_days(views)]
+        days = space.encode_days(views).values()
+        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
         return np.concatenate(parts, axis=1)
 
 

@@ -8,9 +8,9 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from operator import attrgetter
 from pathlib import Path
-from types import NoneType
-from typing import Any, Self, get_args, get_origin
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -30,16 +30,12 @@ from compevo_core.config.sections import (
     SelectionConfig,
     SettingsSection,
 )
-from compevo_core.config.systems import list_differing
+from compevo_core.config.systems import SYSTEM_SETTINGS
 from compevo_core.errors import ConfigError
 
 _PRESETS = resources.files("compevo_core.config") / "presets"
-_BOUNDS = {
-    "greater_than_equal": ("ge", "below"),
-    "greater_than": ("gt", "not above"),
-    "less_than_equal": ("le", "above"),
-}
-"""By pydantic's kind of error: the name of the bound, and the word for a value outside it."""
+_TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}
+"""What a reader of TOML calls the types of Python that pydantic names."""
 
 
 class RunConfig(SettingsSection):
@@ -73,7 +69,12 @@ class RunConfig(SettingsSection):
     @model_validator(mode="after")
     def _check_system(self) -> Self:
         system = self.population.system
-        if differing := list_differing(system, self):
+        differing = [
+            f"{dotted} = {value!r}"
+            for dotted, value in SYSTEM_SETTINGS[system].items()
+            if attrgetter(dotted)(self) != value
+        ]
+        if differing:
             raise ValueError(
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
                 f"compevo train --variant {system}, which sets all of them"
@@ -143,15 +144,13 @@ class RunConfig(SettingsSection):
         """Load ``compevo_core/config/presets/<name>.toml``, or a path that ends in .toml."""
         if name.endswith(".toml"):
             text = Path(name).read_text(encoding="utf-8")
-            return cls.from_mapping(tomllib.loads(text))
-
-        known = list_presets()
-        if name not in known:
+        elif name in (known := list_presets()):
+            text = (_PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+        else:
             raise ConfigError(
                 f"no preset {name!r}; known: {', '.join(known)}, or give a path to a .toml file"
             )
-        entry = _PRESETS / f"{name}.toml"
-        return cls.from_mapping(tomllib.loads(entry.read_text(encoding="utf-8")))
+        return cls.from_mapping(tomllib.loads(text))
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with dotted settings replaced, e.g. ``{"population.agents": 3}``."""
@@ -201,21 +200,9 @@ def describe_error(error: Mapping[str, Any], root: type[BaseModel]) -> str:
     if error["type"] == "value_error":  # from a model's own check, which says what to do
         return f"{name}: {error['ctx']['error']}" if name else str(error["ctx"]["error"])
 
-    value = error["input"]
+    fault = _TYPES.get(error["type"], error["msg"].removeprefix("Input "))
     meaning = (field.description or "").replace("\n", " ")
-    if error["type"] in _BOUNDS:
-        bound, words = _BOUNDS[error["type"]]
-        return f"{name} = {value} is {words} {error['ctx'][bound]}: {meaning}"
-    if error["type"] == "literal_error":
-        choices = ", ".join(map(str, get_args(field.annotation)))
-        return f"{name} = {value!r} is not one of {choices}"
-
-    # An entry of a list, such as a member, is a table where the list itself is a list.
-    expected = _name_type(field.annotation)
-    if name.endswith("]"):
-        entry = _section_of(field.annotation)
-        expected = "a table of settings" if entry else _name_type(get_args(field.annotation)[0])
-    return f"{name} must be {expected}, got {value!r}: correct the preset or override"
+    return f"{name} = {error['input']!r} {fault}: {meaning}"
 
 
 def _find_setting(
@@ -249,15 +236,3 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401 - a 
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
     return None
-
-
-def _name_type(annotation: Any) -> str:  # noqa: ANN401 - a type hint
-    """Name the kind of value that a setting takes, as a reader of TOML calls it."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "a table of settings"
-    if get_origin(annotation) is tuple:
-        return "a list"
-
-    # A setting that may be left out is a number or nothing.
-    kinds = [kind for kind in get_args(annotation) or (annotation,) if kind is not NoneType]
-    return " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)

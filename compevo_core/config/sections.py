@@ -21,6 +21,9 @@ PriorName = Literal[
 ]
 
 
+TextList = Annotated[tuple[str, ...], Field(strict=False)]
+"""Texts, which TOML and JSON give as a list."""
+
 SystemName = Literal["compevo", "sa", "mael", "mae-gpt", "mad-rl"]
 """The paper's method, and the agents it is compared with (paper D.4)."""
 
@@ -61,7 +64,7 @@ class MemberConfig(SettingsSection):
     """last input steps that it sees"""
     window_share: float = Field(default=1.0, gt=0.0, le=1.0)
     """share of the train windows that count in its own error, drawn once from its seed"""
-    entities: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    entities: TextList = ()
     """series that count fully in its own error, the others to a quarter; empty = all"""
     first_step: int = Field(default=0, ge=0, le=47)
     """first target step that counts fully in its own error, the others to a quarter"""
@@ -253,16 +256,12 @@ class EvolutionConfig(SettingsSection):
     cross_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
     """share of the logics drawn by chance that are crossed: one or two topics of the agent's own
     logic, a peer's and the drawn one, and of each other slot the text of one of the three"""
-    topics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), exclude_if=lambda topics: not topics
-    )
+    topics: TextList = Field(default=(), exclude_if=lambda topics: not topics)
     """topics that a logic with slots may name; empty = the ten that the seed logics name"""
     unread: int = Field(default=0, ge=0, le=16, exclude_if=lambda count: count == 0)
     """unread titles that an agent is shown when it rewrites its logic, each with what reading it
     would have changed"""
-    start: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), exclude_if=lambda logics: not logics
-    )
+    start: TextList = Field(default=(), exclude_if=lambda logics: not logics)
     """the logic that each agent starts with; empty = the seed logics"""
 
     @model_validator(mode="after")

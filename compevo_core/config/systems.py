@@ -5,8 +5,6 @@ are here, so that the hash of a run's settings identifies the system.
 """
 
 from collections.abc import Mapping
-from operator import attrgetter
-from typing import Any
 
 #: No agent knows of another: each learns from its own error, and their forecasts are averaged.
 _ALONE: dict[str, object] = {
@@ -34,12 +32,3 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
     "mad-rl": dict(_ALONE),
 }
 """Name of a system to the settings it needs."""
-
-
-def list_differing(system: str, config: Any) -> list[str]:  # noqa: ANN401 - RunConfig imports this
-    """Return what a system needs and a configuration lacks, as ``section.setting = value``."""
-    return [
-        f"{dotted} = {value!r}"
-        for dotted, value in SYSTEM_SETTINGS[system].items()
-        if attrgetter(dotted)(config) != value
-    ]

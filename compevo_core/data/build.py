@@ -14,21 +14,22 @@ carry the second subset name as well, and keep the earlier origin for news and c
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
 from compevo_core.data.context import ContextBuilder, WindowLabels
 from compevo_core.data.coverage import count_coverage, measure_news_choice
 from compevo_core.data.cutting import (
-    DroppedOrigins,
     GriddedSeries,
     InputValues,
     cut_inputs,
@@ -215,15 +216,16 @@ def select_newest(
     chosen: Sequence[tuple[str, pl.DataFrame]], before: datetime | None = None
 ) -> list[tuple[str, pl.DataFrame]]:
     """Return one series for each entity: the one whose values before an instant reach furthest."""
-    newest: dict[str, pl.DataFrame] = {}
-    reach: dict[str, datetime] = {}
-    for entity, frame in chosen:
+
+    def find_reach(frame: pl.DataFrame) -> datetime:
         counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
         # A series that begins later counts where there is no other: its entity has a name.
-        last = _find_last_stamp(counted) if counted.height else _NEVER
-        if entity not in newest or last > reach[entity]:
-            newest[entity], reach[entity] = frame, last
-    return sorted(newest.items())
+        return _find_last_stamp(counted) if counted.height else _NEVER
+
+    by_entity = groupby(sorted(chosen, key=itemgetter(0)), key=itemgetter(0))
+    return [
+        (entity, max((frame for _, frame in pairs), key=find_reach)) for entity, pairs in by_entity
+    ]
 
 
 def _find_last_stamp(frame: pl.DataFrame) -> datetime:
@@ -260,19 +262,17 @@ def build_windows(
     planned = _plan_series(spec, chosen)
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
-    dropped = DroppedOrigins()
-    cuts = [cut for plan in planned for cut in _cut_series(spec, plan, dropped, first_origin)]
-
+    dropped: Counter[str] = Counter()
+    cut = [
+        window
+        for plan in planned
+        for window in _cut_series(spec, plan, context, dropped, first_origin)
+    ]
     # Folds divide the time of all train series together, so they need every origin first.
-    folds = assign_folds([cut.inputs.origin_utc for cut in cuts if cut.labels.split == "train"])
-
-    windows = []
-    for cut in cuts:
-        labels = cut.labels
-        if labels.split == "train":
-            labels = replace(labels, fold=folds[cut.inputs.origin_utc])
-        view = context.build_view(labels, cut.inputs, cut.series)
-        windows.append(Window(view=view, y=cut.targets))
+    folds = assign_folds([w.view.origin_utc for w in cut if w.view.split == "train"])
+    windows = [
+        w.change_view(fold=folds[w.view.origin_utc]) if w.view.split == "train" else w for w in cut
+    ]
 
     if benchmark is not None:
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
@@ -282,7 +282,7 @@ def build_windows(
         **_describe_series([frame for _, frame in chosen], planned),
         **_count_context(windows),
         "unused_series": unused,
-        "dropped_origins": dict(sorted(dropped.counts.items())),
+        "dropped_origins": dict(sorted(dropped.items())),
         "articles": context.count_articles(),
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
@@ -329,22 +329,13 @@ def _plan_by_spans(
     return _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Cut:
-    """The numbers of one window, what they were cut from, and whose they are."""
-
-    labels: WindowLabels
-    inputs: InputValues
-    targets: FloatArray
-    series: GriddedSeries
-
-
 def _cut_series(
     spec: DatasetSpec,
     plan: _PlannedSeries,
-    dropped: DroppedOrigins,
+    context: ContextBuilder,
+    dropped: Counter[str],
     first_origin: datetime | None,
-) -> Iterator[_Cut]:
+) -> Iterator[Window]:
     series = plan.series
     aligned_offset = spec.market_offset if spec.align_to_market_day else None
 
@@ -355,20 +346,20 @@ def _cut_series(
 
         split = plan.boundaries.find_split(origin, origin + HORIZON * series.step)
         if split is None:
-            dropped.add("outside the split plan or in an embargo")
+            dropped["outside the split plan or in an embargo"] += 1
             continue
 
         targets = cut_targets(series, position)
         for unknown_steps in spec.unknown_steps:
-            subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
-            labels = _label(series, plan.entity, split, subsets)
             inputs = cut_inputs(series, position, spec.max_filled_inputs, unknown_steps)
             if isinstance(inputs, str):
-                dropped.add(inputs)
+                dropped[inputs] += 1
             elif np.isnan(targets).all():
-                dropped.add("no observed target")
+                dropped["no observed target"] += 1
             else:
-                yield _Cut(labels=labels, inputs=inputs, targets=targets, series=series)
+                subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
+                labels = _label(series, plan.entity, split, subsets)
+                yield Window(view=context.build_view(labels, inputs, series), y=targets)
 
 
 def _label(
@@ -402,9 +393,8 @@ def _find_subsets(
 
 def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
-    text = json.dumps(asdict(spec), default=str)
-    sorted_text = json.dumps(asdict(spec), default=str, sort_keys=True)
-    return {"spec": json.loads(text), "spec_hash": hash_text(sorted_text)}
+    described = json.loads(json.dumps(asdict(spec), default=str))
+    return {"spec": described, "spec_hash": hash_text(json.dumps(described, sort_keys=True))}
 
 
 def _describe_series(
@@ -417,7 +407,7 @@ def _describe_series(
         "series": {
             plan.series.series_id: {
                 "first_utc": str(plan.series.first_utc),
-                **plan.series.gaps.as_dict(),
+                **plan.series.gaps,
             }
             for plan in planned
         },

@@ -97,8 +97,7 @@ class FrameSource:
 
     def read(self, since: datetime, until: datetime) -> pl.DataFrame:
         """Return the articles of a part of time."""
-        within = (pl.col("available_at") >= since) & (pl.col("available_at") < until)
-        return select_articles(self._frame, self._publisher).filter(within)
+        return select_articles(self._frame, self._publisher).filter(is_within([(since, until)]))
 
     def count(self) -> int:
         """Return the number of articles, whoever published them."""

@@ -63,16 +63,15 @@ class _Issued:
 
     def find(self, start_H: IntArray, before: int) -> FloatArray:
         """Return the newest value (H,) of each interval that was available before an instant."""
-        low_H = np.searchsorted(self.start_V, start_H, side="left")
-        high_H = np.searchsorted(self.start_V, start_H, side="right")
-        values = np.full(len(start_H), np.nan)
+        rows = slice(*np.searchsorted(self.start_V, [start_H[0], start_H[-1] + 1]))
+        in_time = self.available_V[rows] < before
+        start_R, value_R = self.start_V[rows][in_time], self.value_V[rows][in_time]
 
         # Sorted by availability: of the values of an interval, the last one in time is the newest.
-        for issue in range(int((high_H - low_H).max(initial=0))):
-            step = np.flatnonzero(low_H + issue < high_H)
-            row = low_H[step] + issue
-            in_time = self.available_V[row] < before
-            values[step[in_time]] = self.value_V[row[in_time]]
+        last_H = np.searchsorted(start_R, start_H, side="right") - 1
+        values = np.full(len(start_H), np.nan)
+        is_known_H = np.isin(start_H, start_R)
+        values[is_known_H] = value_R[last_H[is_known_H]]
         return values
 
 
@@ -136,38 +135,6 @@ class StepValues:
         return issued.find(start_H, _count_microseconds(before))
 
 
-def find_published_errors(
-    published: StepValues,
-    series: GriddedSeries,
-    entity: str,
-    origin_utc: datetime,
-    information_until: datetime,
-    before: datetime,
-) -> dict[str, FloatArray]:
-    """Return what is known of a published forecast's errors, truth minus forecast, by step (H,).
-
-    An error of an earlier season counts for the step at the same place in its season, as a
-    forecaster of that day would have known it, where its truth was measured by
-    ``information_until``; NaN where no season has one. The forecast of these steps must have been
-    available ``before``, forecasts of earlier seasons as many seasons earlier.
-
-    Returns:
-        ``published_error_lag<k>`` and ``published_error_mean<n>`` by name.
-    """
-    season = count_season_steps(series.step) * series.step
-    errors = np.full((SEASONS_BACK + 1, HORIZON), np.nan)
-
-    for back in range(1, SEASONS_BACK + 1):
-        start = origin_utc - back * season
-        forecast = published.find(entity, MEDIAN, start, before - back * season)
-        errors[back] = _observe(series, start, information_until) - forecast
-
-    by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
-    return by_lag | {
-        f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
-    }
-
-
 def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
     """Return the first interval whose published or covariate values a view of an origin holds."""
     return origin_utc - SEASONS_BACK * count_season_steps(step) * step
@@ -191,7 +158,7 @@ def _count_microseconds(instant: datetime) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLabels:
-    """Which series, split, fold and subsets a window belongs to."""
+    """Which series, split and subsets a window belongs to."""
 
     series_id: str
     entity: str
@@ -199,7 +166,6 @@ class WindowLabels:
     unit: str
     split: str
     subsets: tuple[str, ...] = ()
-    fold: int = -1
 
 
 class CovariateIndex:
@@ -270,6 +236,7 @@ class ContextBuilder:
         until = origin_utc - inputs.unknown_steps * spec.step
         before = find_known_before(origin_utc, until)
         calendar = build_calendar(origin_utc, spec.find_place(labels.entity))
+        median = self._published.find(labels.entity, MEDIAN, origin_utc, before)
 
         window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:
@@ -283,7 +250,8 @@ class ContextBuilder:
             x=inputs.x,
             calendar=calendar,
             covariates=self._covariates.find_before(labels.entity, calendar.target_date, before),
-            published=self._find_published(labels.entity, origin_utc, before),
+            # A part of a forecast cannot be compared with whole ones.
+            published=median if np.isfinite(median).all() else None,
             candidate_ids=self._candidates.find(labels.entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
@@ -292,16 +260,6 @@ class ContextBuilder:
             task=spec.task,
             **asdict(labels),
         )
-
-    def _find_published(
-        self, entity: str, origin_utc: datetime, before: datetime
-    ) -> FloatArray | None:
-        """Return the newest median (H,); None if any step lacks one.
-
-        A part of a forecast cannot be compared with whole ones.
-        """
-        values = self._published.find(entity, MEDIAN, origin_utc, before)
-        return values if np.isfinite(values).all() else None
 
     def _find_step_covariates(
         self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries | None
@@ -329,11 +287,31 @@ class ContextBuilder:
         by_step[f"{PUBLISHED}_lag1"] = self._published.find(
             entity, MEDIAN, origin_utc - season, before - season
         )
-        return by_step | find_published_errors(
-            self._published,
-            series,
-            entity,
-            origin_utc,
-            origin_utc - inputs.unknown_steps * self._spec.step,
-            before,
-        )
+        return by_step | self._find_published_errors(entity, inputs, before, series)
+
+    def _find_published_errors(
+        self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
+    ) -> dict[str, FloatArray]:
+        """Return what is known of a published forecast's errors, truth minus forecast, by step.
+
+        An error of an earlier season counts for the step at the same place in its season, as a
+        forecaster of that day would have known it, where its truth was measured when the view was
+        made; NaN where no season has one. The forecast of these steps must have been available
+        ``before``, forecasts of earlier seasons as many seasons earlier.
+
+        Returns:
+            ``published_error_lag<k>`` and ``published_error_mean<n>`` by name, (H,) each.
+        """
+        until = inputs.origin_utc - inputs.unknown_steps * series.step
+        season = count_season_steps(series.step) * series.step
+        errors = np.full((SEASONS_BACK + 1, HORIZON), np.nan)
+
+        for back in range(1, SEASONS_BACK + 1):
+            start = inputs.origin_utc - back * season
+            forecast = self._published.find(entity, MEDIAN, start, before - back * season)
+            errors[back] = _observe(series, start, until) - forecast
+
+        by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
+        return by_lag | {
+            f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
+        }

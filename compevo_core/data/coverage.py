@@ -8,6 +8,7 @@ Instants are cut off at what the views know. A forecast that is filled in later 
 same newest things as one that was made on time.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -95,12 +96,8 @@ class NewestKnown:
 
     def as_facts(self) -> dict[str, Any]:
         """Return the instants as text, ready for JSON."""
-        values = {entity: _format(instant) for entity, instant in self.values.items()}
-        return asdict(self) | {
-            "values": values,
-            "publication": _format(self.publication),
-            "article": _format(self.article),
-        }
+        facts: dict[str, Any] = json.loads(json.dumps(asdict(self), default=datetime.isoformat))
+        return facts
 
 
 def find_newest_known(
@@ -141,7 +138,3 @@ def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | N
     if frame is None:
         return None
     return cast(datetime | None, frame.filter(condition)["available_at"].max())
-
-
-def _format(instant: datetime | None) -> str | None:
-    return None if instant is None else instant.isoformat()

@@ -9,7 +9,8 @@ in operation would have to do the same; a target that was filled or nulled is Na
 against an invented value means nothing.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -17,12 +18,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.series import (
-    GapReport,
-    fill_forward,
-    regularise_series,
-    resample_to_step,
-)
+from compevo_core.data.series import fill_forward, regularise_series, resample_to_step
 from compevo_core.data.view import HORIZON, LOOKBACK, count_season_steps
 from compevo_core.errors import DataError
 
@@ -132,7 +128,7 @@ class GriddedSeries:
     step: timedelta
     observed: FloatArray
     filled: FloatArray
-    gaps: GapReport
+    gaps: Mapping[str, int]  # counts by flag, for the manifest
 
     def __len__(self) -> int:
         """Return the number of steps."""
@@ -147,17 +143,6 @@ class InputValues:
     x: FloatArray
     n_filled: int
     unknown_steps: int = 0
-
-
-@dataclass(slots=True)
-class DroppedOrigins:
-    """Number of origins that gave no window, by reason."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, reason: str) -> None:
-        """Count one origin."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
 
 
 def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> GriddedSeries:

@@ -133,13 +133,15 @@ def _find_signs(country: str) -> Country:
     return COUNTRIES[country]
 
 
+_TEXT = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" ")
+
+
 def _holds_word(words: Sequence[str]) -> pl.Expr:
-    text = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" ")
     # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
     patterns = [
         re.escape(word) if _is_acronym(word) else f"(?i:{re.escape(word)})" for word in words
     ]
-    return text.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
+    return _TEXT.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
 
 
 def _is_acronym(word: str) -> bool:
@@ -290,11 +292,8 @@ class ArticleIndex:
         frame = frame.filter(is_of_country(country))
 
         if keywords:
-            text = pl.concat_str(
-                pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
-            )
             pattern = "(?i)" + "|".join(rf"\b{re.escape(word)}\b" for word in keywords)
-            frame = frame.filter(text.str.contains(pattern))
+            frame = frame.filter(_TEXT.str.contains(pattern))
 
         # The id breaks ties, so the candidates do not depend on the row order of the frame.
         ordered = frame.sort("available_at", "article_id")

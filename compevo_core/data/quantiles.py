@@ -13,7 +13,7 @@ or too wide for a while: the level at which a quantile is read follows the misse
 Shapes: N windows, H horizon (48), Q levels, W past windows of a series, S errors of a sample.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import HORIZON, Window, WindowView, stack_by_step
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
@@ -79,12 +79,13 @@ class PastErrors:
         The forecaster was fitted on none of the windows; its forecasts are in their unit.
 
         Raises:
-            DataError: there is not one forecast for each window.
+            DataError: there is not one forecast for each window, or a window is given twice.
         """
-        if forecast_NH.shape != (len(windows), HORIZON):
+        keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
+        if forecast_NH.shape != (len(windows), HORIZON) or len(keys) < len(windows):
             raise DataError(
-                f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows; "
-                "give the forecast of every window once"
+                f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows, {len(keys)} "
+                "of them different; give the forecast of every window once"
             )
 
         known = [i for i, window in enumerate(windows) if np.isfinite(window.y).any()]
@@ -103,33 +104,6 @@ class PastErrors:
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self.entities)
-
-    def join(self, later: "PastErrors") -> "PastErrors":
-        """Return these errors and others of the same forecaster.
-
-        Raises:
-            DataError: both hold an error of one window.
-        """
-        both = {*self._keys()} & {*later._keys()}
-        if both:
-            entity, end, unknown = min(both)
-            raise DataError(
-                f"errors of {entity} with {unknown} unknown inputs, ending at minute {end} since "
-                "1970, are given twice; add the errors of a window once"
-            )
-        return PastErrors(
-            entities=self.entities + later.entities,
-            **{
-                name: np.concatenate([getattr(self, name), getattr(later, name)])
-                for name in _ARRAYS
-            },
-        )
-
-    def _keys(self) -> Iterator[tuple[str, int, int]]:
-        return zip(self.entities, self.end_N.tolist(), self.unknown_N.tolist(), strict=True)
-
-
-_ARRAYS = ("until_N", "end_N", "unknown_N", "error_NH", "scale_NH", "spread_N")
 
 
 def estimate_quantiles(
@@ -184,14 +158,11 @@ def estimate_quantiles(
 
 def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
     """Return what a publisher gave (N, Q, H) at ``LEVELS``: median and band; NaN where nothing."""
-    quantiles_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    levels = [stack_by_step(views, f"{PUBLISHED_QUANTILE}{level}") for level in LEVELS]
     for row, view in enumerate(views):
-        by_name = view.step_covariates
-        for place, level in enumerate(LEVELS):
-            values = view.published if level == 0.5 else by_name.get(f"{PUBLISHED_QUANTILE}{level}")
-            if values is not None:
-                quantiles_NQH[row, place] = values
-    return quantiles_NQH
+        if view.published is not None:
+            levels[_MEDIAN][row] = view.published
+    return np.stack(levels, axis=1)
 
 
 def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
@@ -288,12 +259,10 @@ def find_scale(views: Sequence[WindowView]) -> FloatArray:
 
     The root: where a publisher is twice as unsure, errors are larger, and less than twice.
     """
-    scale_NH = np.full((len(views), HORIZON), np.nan)
-    for row, view in enumerate(views):
-        low, high = (view.step_covariates.get(name) for name in PUBLISHED_BAND)
-        if low is not None and high is not None and np.isfinite(high - low).all():
-            scale_NH[row] = np.sqrt(np.maximum(high - low, 1.0))
-    return scale_NH
+    low_NH, high_NH = (stack_by_step(views, name) for name in PUBLISHED_BAND)
+    width_NH = high_NH - low_NH
+    is_whole_N1 = np.isfinite(width_NH).all(axis=1, keepdims=True)
+    return np.where(is_whole_N1, np.sqrt(np.maximum(width_NH, 1.0)), np.nan)
 
 
 def measure_spread(views: Sequence[WindowView]) -> FloatArray:

@@ -5,14 +5,14 @@ features (``baselines.features``), priors, metrics. Scores are computed in physi
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import Window
+from compevo_core.data.view import Window, WindowView
 from compevo_core.errors import DataError
 
 
@@ -58,15 +58,20 @@ class Scaler:
         self._raise_if_unknown(entity)
         return np.asarray(z, dtype=np.float64) * self.std[entity] + self.mean[entity]
 
+    def stack_spreads(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the train standard deviation of each view's entity, (N, 1)."""
+        for view in views:
+            self._raise_if_unknown(view.entity)
+        return np.array([self.std[view.entity] for view in views]).reshape(-1, 1)
+
     def to_json(self) -> str:
         """Return text that :meth:`from_json` reads back exactly."""
-        return json.dumps({"mean": self.mean, "std": self.std}, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote."""
-        raw = json.loads(text)
-        return cls(mean=dict(raw["mean"]), std=dict(raw["std"]))
+        return cls(**json.loads(text))
 
     def _raise_if_unknown(self, entity: str) -> None:
         if entity not in self.std:

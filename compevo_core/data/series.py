@@ -8,7 +8,6 @@ Two rules hold throughout: nothing is filled from the future, and nothing is fil
 without a flag.
 """
 
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -20,21 +19,6 @@ from compevo_core.errors import DataError
 _SYNTHETIC_PREFIX = "sample:"
 _KEY = ("series_id", "variable", "start_utc")
 _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GapReport:
-    """Counts by flag of one series on its full grid, and its longest run without a value."""
-
-    rows: int
-    missing: int
-    nulled: int
-    filled: int
-    longest_gap_steps: int
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts for a manifest or for metadata."""
-        return asdict(self)
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
@@ -135,11 +119,12 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
     )
 
 
-def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFrame, GapReport]:
+def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFrame, dict[str, int]]:
     """Put one series on the full grid from its first to its last row.
 
     Returns:
-        The series with absent rows added, null and flagged ``missing``, and what was counted.
+        The series with absent rows added, null and flagged ``missing``; its counts by flag and its
+        longest run without a value, for a manifest.
 
     Raises:
         DataError: more than one series, no row, or a stamp off the grid.
@@ -177,17 +162,7 @@ def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
 
     Filled rows are flagged ``filled:forward``. A longer gap keeps its nulls after ``max_steps``
     rows. Interpolation would use a later row, which is not known at the origin.
-
-    Raises:
-        DataError: a negative ``max_steps``, or more than one series.
     """
-    if max_steps < 0:
-        raise DataError(f"max_steps is {max_steps}; it must be 0 or more")
-    if frame.select("series_id", "variable").n_unique() > 1:
-        raise DataError("fill_forward takes one series at a time; filter by series_id and variable")
-    if max_steps == 0:
-        return frame
-
     carried = pl.col("value").fill_null(strategy="forward", limit=max_steps)
     is_filled = pl.col("value").is_null() & carried.is_not_null()
     return frame.with_columns(
@@ -206,15 +181,15 @@ def _raise_if_any(frame: pl.DataFrame, is_wrong: pl.Expr, fault: str) -> None:
         )
 
 
-def _count_gaps(full: pl.DataFrame) -> GapReport:
+def _count_gaps(full: pl.DataFrame) -> dict[str, int]:
     # rle() turns the column of "is empty" into runs of equal values with their lengths.
     runs = full["value"].is_null().rle().struct.unnest()
     longest = runs.filter(pl.col("value"))["len"].max()
 
-    return GapReport(
-        rows=full.height,
-        missing=int((full["flag"] == "missing").sum()),
-        nulled=int(full["flag"].str.starts_with("nulled:").sum()),
-        filled=int(full["flag"].str.starts_with("filled:").sum()),
-        longest_gap_steps=longest if isinstance(longest, int) else 0,
-    )
+    return {
+        "rows": full.height,
+        "missing": int((full["flag"] == "missing").sum()),
+        "nulled": int(full["flag"].str.starts_with("nulled:").sum()),
+        "filled": int(full["flag"].str.starts_with("filled:").sum()),
+        "longest_gap_steps": longest if isinstance(longest, int) else 0,
+    }

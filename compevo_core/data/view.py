@@ -160,6 +160,13 @@ def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
     return copied
 
 
+def stack_by_step(views: Sequence[WindowView], name: str) -> FloatArray:
+    """Return a covariate by step (N, H), NaN where a view lacks it."""
+    unknown_H = np.full(HORIZON, np.nan)
+    rows = [view.step_covariates.get(name, unknown_H) for view in views]
+    return np.array(rows).reshape(-1, HORIZON)
+
+
 Positions = list[int]
 
 

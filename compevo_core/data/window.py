@@ -14,6 +14,7 @@ Shapes: N windows, H horizon.
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -154,7 +155,7 @@ class WindowSet(Sequence[Window]):
 
         ids = [window.view.window_id for window in self._windows]
         if len(set(ids)) != len(ids):
-            duplicate = next(name for name in ids if ids.count(name) > 1)
+            ((duplicate, _),) = Counter(ids).most_common(1)
             raise DataError(
                 f"window id {duplicate} comes twice in {dataset}; cut each origin of a series once"
             )
@@ -232,9 +233,7 @@ class WindowSet(Sequence[Window]):
 
     def truth(self) -> FloatArray:
         """Return the truth (N, 48), NaN where masked."""
-        if not self._windows:
-            return np.empty((0, HORIZON))
-        return np.stack([window.y for window in self._windows])
+        return np.array([window.y for window in self._windows]).reshape(-1, HORIZON)
 
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """Return the same views with another truth, for tests that poison it.
@@ -286,26 +285,19 @@ class WindowSet(Sequence[Window]):
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest)
 
     def _describe(self) -> dict[str, Any]:
+        views = self.views()
         digest = hashlib.sha256()
-        splits: dict[str, int] = {}
-        subsets: dict[str, int] = {}
-        masked = 0
-
         for window in self._windows:
             digest.update(serialize_for_hash(window))
-            masked += int(np.isnan(window.y).sum())
-            splits[window.view.split] = splits.get(window.view.split, 0) + 1
-            for name in window.view.subsets:
-                subsets[name] = subsets.get(name, 0) + 1
 
         return {
             "dataset": self.dataset,
             "hash": digest.hexdigest(),
-            "n_windows": len(self._windows),
-            "n_by_split": splits,
-            "n_by_subset": subsets,
-            "n_masked_targets": masked,
-            "n_filled_inputs": sum(window.view.n_filled for window in self._windows),
+            "n_windows": len(views),
+            "n_by_split": dict(Counter(view.split for view in views)),
+            "n_by_subset": dict(Counter(name for view in views for name in view.subsets)),
+            "n_masked_targets": int(np.isnan(self.truth()).sum()),
+            "n_filled_inputs": sum(view.n_filled for view in views),
         }
 
 
@@ -330,20 +322,17 @@ def find_holiday_changes(folder: Path, views: Iterable[WindowView]) -> pl.DataFr
         # Nothing was written yet: there is nothing to compare with.
         return pl.DataFrame(schema=CHANGE_SCHEMA)
 
-    changes = set()
-    for view in views:
-        day = view.calendar.target_date.isoformat()
-        before, after = stored.get((view.entity, day)), view.calendar.target_holiday
-        if before is not None and before != after:
-            changes.add((view.entity, day, before, after))
-    return pl.DataFrame(sorted(changes), schema=CHANGE_SCHEMA, orient="row")
+    named = [(v.entity, str(v.calendar.target_date), v.calendar.target_holiday) for v in views]
+    now = pl.DataFrame(named, schema=["entity", "date", "after"], orient="row")
+    changed = stored.join(now, on=["entity", "date"]).filter(pl.col("before") != pl.col("after"))
+    return changed.unique().sort("entity", "date").select(*CHANGE_SCHEMA)
 
 
-def _read_holidays(files: FileSet) -> dict[tuple[str, str], str]:
-    """Return the holiday of each entity and target day, "" where there is none."""
-    rows = pl.read_parquet(files.paths[WINDOWS_FILE], columns=["entity", "calendar"]).iter_rows()
-    calendars = [(entity, json.loads(text)) for entity, text in rows]
-    return {
-        (entity, calendar["target_date"]): calendar["target_holiday"]
-        for entity, calendar in calendars
-    }
+def _read_holidays(files: FileSet) -> pl.DataFrame:
+    """Return entity, target day and holiday of the stored windows, "" where there is none."""
+    calendar = pl.col("calendar").str
+    return pl.read_parquet(files.paths[WINDOWS_FILE], columns=["entity", "calendar"]).select(
+        "entity",
+        calendar.json_path_match("$.target_date").alias("date"),
+        calendar.json_path_match("$.target_holiday").alias("before"),
+    )

@@ -157,15 +157,14 @@ class ValidationForecasts:
         if method == PublishedForecast.name:
             return drop_crossing(stack_published_quantiles(views))
 
-        past = PastErrors.from_windows(windows, forecast_NH)
+        known, known_NH = list(windows), forecast_NH
         if method in self.by_method:
             # Validation itself may be what is scored: an error counts once.
             scored = {view.window_id for view in views}
             earlier = [i for i, v in enumerate(self.windows.views()) if v.window_id not in scored]
-            past = PastErrors.from_windows(
-                [self.windows[i] for i in earlier], self.by_method[method][earlier]
-            ).join(past)
-        return estimate_quantiles(past, views, forecast_NH)
+            known = [*(self.windows[i] for i in earlier), *known]
+            known_NH = np.concatenate([self.by_method[method][earlier], known_NH])
+        return estimate_quantiles(PastErrors.from_windows(known, known_NH), views, forecast_NH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,11 +99,8 @@ def build_memory(transition: FloatArray, drive: FloatArray, steps: int) -> Float
     for _ in range(steps - 1):
         powers.append(transition @ powers[-1])
 
-    memory = np.zeros((steps, steps, len(drive)))
-    for t in range(steps):
-        for position in range(t + 1):
-            memory[t, position] = powers[t - position]
-    return memory
+    lag_TL = np.arange(steps)[:, None] - np.arange(steps)
+    return np.where((lag_TL >= 0)[..., None], np.array(powers)[lag_TL], 0.0)
 
 
 def evaluate_legendre(coefficients: int, span: int) -> FloatArray:

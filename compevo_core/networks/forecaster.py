@@ -134,8 +134,14 @@ class NetworkBaseline:
             NonFiniteLoss: the fit diverged.
         """
         kind = kind or find_network(name)
-        scaler, *prepared = _prepare_splits(name, train, val, kind)
-        network = sample_network(kind, seed)
+        raise_if_held_out(train, name)
+        raise_if_held_out(val, name)
+        scaler = Scaler.fit(train)
+        prepared = [_prepare_windows(split, scaler, kind.encode) for split in (train, val)]
+
+        # The caller's generator stays as it was; equal seeds give equal weights.
+        with use_seed(seed):
+            network = kind.make()
         report = fit_network(
             network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
         )
@@ -200,27 +206,6 @@ def find_network(name: str) -> NetworkKind:
     return NETWORKS[name]
 
 
-def sample_network(kind: NetworkKind, seed: int) -> Network:
-    """Return a network with weights sampled under a seed."""
-    # The caller's generator stays as it was; equal seeds give equal weights.
-    with use_seed(seed):
-        return kind.make()
-
-
-def _prepare_splits(
-    name: str, train: WindowSet, val: WindowSet, kind: NetworkKind
-) -> tuple[Scaler, tuple[NetworkInputs, Tensor], tuple[NetworkInputs, Tensor]]:
-    """Return the scaler, and inputs and targets of train and validation."""
-    raise_if_held_out(train, name)
-    raise_if_held_out(val, name)
-    scaler = Scaler.fit(train)
-    return (
-        scaler,
-        _prepare_windows(train, scaler, kind.encode),
-        _prepare_windows(val, scaler, kind.encode),
-    )
-
-
 def _prepare_windows(
     windows: WindowSet, scaler: Scaler, encode: Encode
 ) -> tuple[NetworkInputs, Tensor]:
@@ -250,29 +235,26 @@ def choose_learning_rate(
     *,
     rates: Sequence[float],
     budget: FitBudget,
-    seed: int = 0,
     kind: NetworkKind | None = None,
 ) -> float:
     """Return the learning rate with the least validation loss after the same short fit.
 
-    Each rate is tried under the same seed; errors as for :meth:`NetworkBaseline.fit`.
+    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`.
 
     Raises:
         NonFiniteLoss: a fit diverged with every rate.
     """
-    kind = kind or find_network(name)
-    _, *prepared = _prepare_splits(name, train, val, kind)
-
     losses: dict[float, float] = {}
     for rate in rates:
-        network = sample_network(kind, seed)
         try:
-            report = fit_network(network, *prepared, learning_rate=rate, seed=seed, budget=budget)
+            fitted = NetworkBaseline.fit(
+                name, train, val, learning_rate=rate, budget=budget, kind=kind
+            )
         except NonFiniteLoss:
             # A rate that diverges is a rate that is not chosen.
             losses[rate] = math.inf
         else:
-            losses[rate] = report.validation_loss
+            losses[rate] = fitted.report.validation_loss if fitted.report else math.inf
         log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
 
     best = min(losses, key=losses.__getitem__)

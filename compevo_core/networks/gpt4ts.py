@@ -14,6 +14,7 @@ Shapes: B windows, L input steps, P patches, D width of the backbone.
 """
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,27 +94,11 @@ def copy_first_layers(
     # Patches take the place of embedded words.
     del copied.embed_tokens
     if matmul_dtype is not None:
-        _convert_products(copied, matmul_dtype)
+        # Linear layers never learn; embeddings, norms and attention stay as they are. The copy's
+        # layers keep their names, and so does what is saved of them.
+        for layer in copied.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight.requires_grad_(False).data = layer.weight.data.to(matmul_dtype)
+                product = partial(frozen_linear, weight=layer.weight, bias=layer.bias)
+                layer.forward = product  # type: ignore[method-assign] # of this one layer
     return copied
-
-
-class _FrozenLinear(nn.Module):
-    """A linear layer that never learns, whose products run in a type of their own."""
-
-    def __init__(self, layer: nn.Linear, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(layer.weight.detach().to(dtype), requires_grad=False)
-        self.bias = layer.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        return frozen_linear(x, self.weight, self.bias)
-
-
-def _convert_products(decoder: nn.Module, dtype: torch.dtype) -> None:
-    """Replace every linear layer; embeddings, norms and attention stay as they are."""
-    linear = [
-        (name, layer) for name, layer in decoder.named_modules() if isinstance(layer, nn.Linear)
-    ]
-    for name, layer in linear:
-        parent, _, last = name.rpartition(".")
-        setattr(decoder.get_submodule(parent), last, _FrozenLinear(layer, dtype))

@@ -288,7 +288,7 @@ def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed diction
     if fault["type"] == "missing":
         key = ".".join(map(str, fault["loc"]))
         return f"{key} is missing; `compevo init` writes every key with its meaning"
-    return describe_error(fault, Declaration).removesuffix(": correct the preset or override")
+    return describe_error(fault, Declaration)
 
 
 def read_step(text: str) -> timedelta:

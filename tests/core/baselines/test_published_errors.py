@@ -108,7 +108,7 @@ def test_what_the_train_split_did_not_have_is_refused(name: str, windows: Window
     (view,) = windows[0:1].views()
     with pytest.raises(DataError, match="unknown_steps 3 is not in the train split"):
         fitted.predict([replace(view, unknown_steps=3)])
-    with pytest.raises(DataError, match="entity 'QLD1' is not in the train split"):
+    with pytest.raises(DataError, match="entity 'QLD1' was not in the train split"):
         fitted.predict([replace(view, entity="QLD1")])
     with pytest.raises(DataError, match="have no published forecast, first"):
         fitted.predict([replace(view, published=None)])
@@ -171,13 +171,13 @@ def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSe
 
     spread = space.scaler.std["NSW1"]
     view = by_lead(windows, UNKNOWN)[40].view
-    steps = dict(zip(space.step_names, space.encode_steps([view])[0].T * spread, strict=True))
+    steps = {name: column[0] * spread for name, column in space.encode_steps([view]).items()}
     assert np.allclose(steps["published_q0.1"], 30.0) and np.allclose(steps["published_q0.9"], 30.0)
     assert np.allclose(steps["solar_mw_change"], 0.0)
     yesterday = view.step_covariates["published_lag1"]
     assert np.allclose(steps["published_change"], view.published - yesterday)
 
-    days = dict(zip(space.day_names, space.encode_days([view])[0], strict=True))
+    days = {name: column.item() for name, column in space.encode_days([view]).items()}
     last = view.step_covariates["published_error_lag1"]
     known = 48 - UNKNOWN
     assert days["error_last_known"] * spread == pytest.approx(last[known - 6 : known].mean())

@@ -120,9 +120,8 @@ def test_no_error_counts_whose_window_had_not_ended_when_the_view_was_made(unkno
 
 def test_views_that_know_less_of_yesterday_have_errors_of_their_own() -> None:
     midnight, afternoon = days(30), days(30, unknown_steps=14)
-    past = errors_of(midnight, RNG.normal(0, 1, (30, 48))).join(
-        errors_of(afternoon, RNG.normal(0, 100, (30, 48)))
-    )
+    errors = [RNG.normal(0, spread, (30, 48)) for spread in (1, 100)]
+    past = errors_of(midnight + afternoon, np.concatenate(errors))
     (later,) = days(1, first=30)
     (later_afternoon,) = days(1, first=31, unknown_steps=14)
     width = {
@@ -173,14 +172,15 @@ def test_published_quantiles_that_cross_are_none() -> None:
 
 def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_spread() -> None:
     windows = days(MEMORY) + days(FEWEST - 1, first=MEMORY - FEWEST + 1, entity="SA1")
-    past = errors_of(windows, RNG.normal(0, 10, (len(windows), 48)))
+    error_NH = RNG.normal(0, 10, (len(windows), 48))
+    past = errors_of(windows, error_NH)
     own = last_quantiles(past, make_window(MEMORY, x=X, entity="NSW1"))
     calm = last_quantiles(past, make_window(MEMORY, x=1000 + (X - 1000) / 5, entity="SA1"))
     assert np.ptp(calm) == pytest.approx(np.ptp(own) / 5, rel=0.2)
 
     # With one window more it has quantiles of its own.
     (more,) = days(1, first=MEMORY, entity="SA1")
-    past = past.join(errors_of([more], RNG.normal(0, 10, (1, 48))))
+    past = errors_of([*windows, more], np.concatenate([error_NH, RNG.normal(0, 10, (1, 48))]))
     calm = last_quantiles(past, make_window(MEMORY + 1, x=1000 + (X - 1000) / 5, entity="SA1"))
     assert np.ptp(calm) > np.ptp(own) / 2
 
@@ -209,9 +209,8 @@ def test_missing_truths_are_no_errors() -> None:
 
 def test_the_error_of_a_window_is_given_once() -> None:
     windows = days(20) + days(20, entity="SA1")
-    past = errors_of(windows, RNG.normal(0, 10, (40, 48)))
-    with pytest.raises(DataError, match="are given twice"):
-        past.join(errors_of(windows[-1:], np.zeros((1, 48))))
+    with pytest.raises(DataError, match="41 windows, 40 of them different"):
+        errors_of([*windows, windows[-1]], np.zeros((41, 48)))
 
 
 def test_forecasts_of_other_windows_are_refused() -> None:

@@ -52,7 +52,7 @@ def test_absent_rows_come_back_flagged_missing_and_are_counted():
     full, report = regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
     assert read_flags(full) == ["observed", "missing", "missing", "observed", "observed"]
-    assert (report.rows, report.missing, report.longest_gap_steps) == (5, 2, 2)
+    assert (report["rows"], report["missing"], report["longest_gap_steps"]) == (5, 2, 2)
     assert full.schema == SERIES_SCHEMA
 
 

@@ -70,14 +70,14 @@ def test_a_typo_is_refused_by_the_schema(job, config, named):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"settings": {"run": {"rounds": -5}}}, r"settings.run.rounds = -5 is below 0"),
-        ({"settings": {"run": {"seed": -7}}}, r"settings.run.seed = -7 is below 0"),
-        ({"settings": {"population": {"agents": 65}}}, "is above 64: number of agents"),
+        ({"settings": {"run": {"rounds": -5}}}, r"settings.run.rounds = -5 should be"),
+        ({"settings": {"run": {"seed": -7}}}, r"settings.run.seed = -7 should be"),
+        ({"settings": {"population": {"agents": 65}}}, "equal to 64: number of agents"),
         (
             {"settings": {"population": {"members": [{"lookback_steps": 0}]}}},
-            r"members\[0\].lookback_steps = 0 is below 1",
+            r"members\[0\].lookback_steps = 0 should be",
         ),
-        ({"launcher": "torchrun", "processes": -2}, "processes = -2 is below 1"),
+        ({"launcher": "torchrun", "processes": -2}, "processes = -2 should be"),
         ({"processes": 2}, "for the launcher torchrun, and this one is process"),
         ({"shard_backbone": True}, "shard_backbone needs several processes"),
         ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone needs several"),
