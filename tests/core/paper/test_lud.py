@@ -52,9 +52,7 @@ def test_the_gate_passes_an_update_with_at_least_one_indicator() -> None:
     assert logic_update_degree([0.3, 0.3, 0.4, 0.5], rius).tolist() == [0.0, 0.3, 0.4, 0.5]
 
 
-def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_unchanged_texts() -> (
-    None
-):
+def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_unchanged_texts():
     vectors = {"north": [1.0, 0.0], "east": [0.0, 1.0], "south": [-1.0, 0.0]}
     asked: list[tuple[str, str]] = []
 
@@ -139,9 +137,7 @@ def test_a_gain_is_the_reward_of_the_new_logic_less_that_of_the_old_on_the_same_
     assert measure_gains(rounds).rows() == [(1, 0, 0.5), (1, 1, -0.5)]
 
 
-def test_a_played_logic_that_stays_saved_nothing_and_a_round_without_rewriting_is_no_update() -> (
-    None
-):
+def test_a_played_logic_that_stays_saved_nothing_and_a_round_without_rewriting_is_no_update():
     samples = {"group_logics": [["b"]], "group_rewards": [[-1.0]], "played_rewards": [-0.5]}
     nothing = {"group_logics": [], "group_rewards": [], "played_rewards": [], "evolved": False}
     rounds = [
