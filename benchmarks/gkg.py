@@ -17,7 +17,6 @@ import random
 import resource
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from benchmarks.rows import (
     Row,
     describe_surroundings,
     measure_in_process,
+    measure_seconds,
     print_row,
     write_rows,
 )
@@ -73,21 +73,16 @@ def make_files(folder: Path, count: int) -> list[Path]:
 
 def _make_row(generator: random.Random, words: list[str], stamp: int, number: int) -> str:
     cells = [""] * GKG_COLUMNS
-    cells[0:5] = [
-        f"{stamp}-{number}",
-        str(stamp),
-        "1",
-        "news.example",
-        f"https://news.example/{stamp}/{generator.getrandbits(48):x}",
-    ]
+    address = f"https://news.example/{stamp}/{generator.getrandbits(48):x}"
+    cells[0:5] = [f"{stamp}-{number}", str(stamp), "1", "news.example", address]
+
     # Themes, places and the counts of word lists (GCAM) make up most of a row.
     for column, share in ((7, 0.1), (8, 0.15), (9, 0.05), (10, 0.1), (11, 0.05), (23, 0.05)):
-        size = int(_ROW_BYTES * share / 8)
-        cells[column] = ";".join(
-            f"{w},{i * 37}" for i, w in enumerate(generator.choices(words, k=size))
-        )
+        chosen = generator.choices(words, k=int(_ROW_BYTES * share / 8))
+        cells[column] = ";".join(f"{word},{i * 37}" for i, word in enumerate(chosen))
     counts = sorted(generator.choices(range(1, 1_500), k=_ROW_BYTES // 20))
     cells[17] = ",".join(f"c{code % 30}.{code}:{code % 9}" for code in counts)
+
     title = " ".join(generator.choices(words, k=9)).capitalize()
     cells[26] = (
         f"<PAGE_LINKS>https://news.example/{number}</PAGE_LINKS>"
@@ -170,9 +165,7 @@ def measure(way: str, folder: Path) -> Row:
     paths = sorted(folder.glob("*/*.zip"))
     WAYS[way](paths[:1])  # libraries are imported, and not timed
 
-    began, cpu_began = time.perf_counter(), time.process_time()
-    rows, version = WAYS[way](paths)
-    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+    seconds, cpu_seconds, (rows, version) = measure_seconds(lambda: WAYS[way](paths))
     return {
         "way": way,
         "version": version,

@@ -1,4 +1,4 @@
-"""Rows of ``benchmarks/results``: reading and writing them, and measuring one in its own process.
+"""Rows of ``benchmarks/results``, and processes that measure one or talk to each other.
 
 What belongs here: what all benchmarks share. What does not: what they measure, and torch: a process
 inherits the memory high-water mark of the one that started it.
@@ -8,9 +8,11 @@ import csv
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -68,10 +70,67 @@ def measure_in_process(
     return rows
 
 
+def run_processes(
+    module: str, count: int, *arguments: str, timeout: float | None = None
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run ``python -m module arguments`` in processes that talk over Gloo, as torchrun would.
+
+    Each has one thread, and no GPU.
+
+    Args:
+        module: name of the module; it reads rank and number of processes from its environment.
+        count: how many processes.
+        arguments: the same ones for each.
+        timeout: longest wait in seconds; none unless given.
+
+    Returns:
+        Exit code, output and standard error of each, in order of rank.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": str(REPO),
+    }
+    command = [sys.executable, "-m", module, *arguments]
+    started = [
+        subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            text=True,
+            env=os.environ | environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(count)
+    ]
+    try:
+        texts = [process.communicate(timeout=timeout) for process in started]
+    finally:
+        for process in started:
+            # Nothing where it has ended.
+            process.kill()
+    return [
+        subprocess.CompletedProcess(command, process.returncode, output, error)
+        for process, (output, error) in zip(started, texts, strict=True)
+    ]
+
+
 def print_row(row: Row) -> None:
     """Print a row as :func:`measure_in_process` reads it."""
     sys.stdout.write(json.dumps(row) + "\n")
     sys.stdout.flush()
+
+
+def measure_seconds(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return the seconds that a call took, those of the processor, and what it returned."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    out = call()
+    return time.perf_counter() - began, time.process_time() - cpu_began, out
 
 
 def describe_surroundings(libraries: Sequence[str] = LIBRARIES) -> Row:

@@ -21,8 +21,14 @@ import typer
 from torch.distributed.tensor import DTensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.gloo_processes import run_processes
-from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
+from benchmarks.rows import (
+    RESULTS,
+    Row,
+    describe_surroundings,
+    print_row,
+    run_processes,
+    write_rows,
+)
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.backbone import TINY, load_backbone

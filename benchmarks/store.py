@@ -15,9 +15,7 @@ Shapes: R articles, D numbers of an embedding.
 import math
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,6 +30,7 @@ from benchmarks.rows import (
     Row,
     describe_surroundings,
     measure_in_process,
+    measure_seconds,
     print_row,
     write_rows,
 )
@@ -67,34 +66,19 @@ _YEARS = timedelta(days=3652)
 _SEED = 0
 
 
-class Stopwatch:
-    """Adds up what blocks take: seconds on the wall, and of the processor."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.cpu_seconds = 0.0
-        self.blocks = 0
-
-    @contextmanager
-    def run(self) -> Iterator[None]:
-        """Time a block."""
-        began, cpu_began = time.perf_counter(), time.process_time()
-        yield
-        self.seconds += time.perf_counter() - began
-        self.cpu_seconds += time.process_time() - cpu_began
-        self.blocks += 1
+Blocks = Iterator[Callable[[], object]]
+"""What is timed of a step, block by block; what a block needs is made before it is taken."""
 
 
-def upsert(folder: Path, rows: int, watch: Stopwatch) -> None:
+def upsert(folder: Path, rows: int) -> Blocks:
     """Store R articles that came over ten years."""
     store = NewsStore(folder / "news.duckdb")
     for first in range(0, rows, ROWS_PER_UPSERT):
         frame = make_articles(first, min(first + ROWS_PER_UPSERT, rows), rows)
-        with watch.run():
-            store.upsert_articles(frame)
+        yield partial(store.upsert_articles, frame)
 
 
-def append(batch: int, folder: Path, rows: int, watch: Stopwatch) -> None:
+def append(batch: int, folder: Path, rows: int) -> Blocks:
     """Store R embeddings in batches, each on disk before the next; titles differ, vectors repeat.
 
     The pipeline's batches are of 512; larger ones fill archives where those take too long.
@@ -105,45 +89,47 @@ def append(batch: int, folder: Path, rows: int, watch: Stopwatch) -> None:
     store = EmbeddingStore(folder, "benchmark")
     for first in range(0, rows, len(vectors)):
         titles = [make_title(row) for row in range(first, min(first + len(vectors), rows))]
-        with watch.run():
-            store.append(titles, vectors[: len(titles)])
+        yield partial(store.append, titles, vectors[: len(titles)])
 
 
-def pool(folder: Path, rows: int, watch: Stopwatch) -> None:
+def pool(folder: Path, rows: int) -> Blocks:
     """Gather the articles and embeddings that the windows of a run name."""
     ids = [make_id(row) for row in _choose(rows, NAMED_BY_A_RUN)]
-    with watch.run():
+
+    def gather() -> NewsPool:
         articles = NewsStore(folder / "news.duckdb").read_named(ids)
-        titles = articles["title"].to_list()
-        NewsPool(articles, EmbeddingStore(folder, "benchmark").read(titles), "benchmark")
+        embeddings = EmbeddingStore(folder, "benchmark").read(articles["title"].to_list())
+        return NewsPool(articles, embeddings, "benchmark")
+
+    yield gather
 
 
-def look_up(folder: Path, rows: int, watch: Stopwatch) -> None:
+def look_up(folder: Path, rows: int) -> Blocks:
     """Read the embeddings of one window's candidates, of many windows in turn."""
     titles = [make_title(row) for row in _choose(rows, WINDOWS * NAMED_BY_A_WINDOW)]
     for first in range(0, len(titles), NAMED_BY_A_WINDOW):
-        with watch.run():
-            EmbeddingStore(folder, "benchmark").read(titles[first : first + NAMED_BY_A_WINDOW])
+        chosen = titles[first : first + NAMED_BY_A_WINDOW]
+        yield lambda chosen=chosen: EmbeddingStore(folder, "benchmark").read(chosen)
 
 
-def candidates(folder: Path, rows: int, watch: Stopwatch) -> None:
+def candidates(folder: Path, rows: int) -> Blocks:
     """Read the articles of the week before an origin, of many origins in turn."""
     for day in np.random.default_rng(_SEED).integers(30, _YEARS.days, WINDOWS):
-        origin = _FIRST + timedelta(days=int(day))
-        with watch.run():
-            NewsStore(folder / "news.duckdb").read_articles(origin - LOOKBACK, origin)
+        end = _FIRST + timedelta(days=int(day))
+        yield lambda end=end: NewsStore(folder / "news.duckdb").read_articles(end - LOOKBACK, end)
 
 
-def block(folder: Path, rows: int, watch: Stopwatch) -> None:
+def block(folder: Path, rows: int) -> Blocks:
     """Read what windows of a month are cut with: its articles and those of the look-back before."""
     for month in np.random.default_rng(_SEED).integers(2, 120, BLOCKS):
         until = _FIRST + timedelta(days=int(30.4 * month))
         since = until - LONGEST_LOOKBACK - timedelta(days=31)
-        with watch.run():
-            NewsStore(folder / "news.duckdb").read_first_printed(since, until, "")
+        span = (since, until)
+        yield lambda span=span: NewsStore(folder / "news.duckdb").read_first_printed(*span, "")
 
 
-STEPS: dict[str, Callable[[Path, int, Stopwatch], None]] = {
+STEPS: dict[str, Callable[[Path, int], Blocks]] = {
+    "none": lambda folder, rows: iter(()),
     "upsert": upsert,
     "append": partial(append, ROWS_PER_APPEND),
     "fill": partial(append, ROWS_PER_FILL),
@@ -234,17 +220,17 @@ def main(
 @app.command()
 def measure(step: str, archive: Path, articles: int) -> None:
     """Run one step in this process, and print what it took."""
-    watch = Stopwatch()
-    if step != "none":
-        STEPS[step](archive, articles, watch)
-    blocks = watch.blocks if step in REPEATED else 1
+    times = [measure_seconds(run)[:2] for run in STEPS[step](archive, articles)]
+    seconds, cpu_seconds = np.sum(times, axis=0).tolist() if times else (0.0, 0.0)
+
+    blocks = len(times) if step in REPEATED else 1
     disk_bytes = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
     print_row(
         {
             "step": step,
             "articles": articles,
-            "seconds": watch.seconds / blocks,
-            "cpu_seconds": watch.cpu_seconds / blocks,
+            "seconds": seconds / blocks,
+            "cpu_seconds": cpu_seconds / blocks,
             "peak_memory_mb": round(1000 * peak_memory_gigabytes()),
             "disk_mb": round(disk_bytes / 1e6),
         }

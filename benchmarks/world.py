@@ -1,7 +1,8 @@
-"""What a benchmark runs on: synthetic windows and news, a population off its start, our round.
+"""What a benchmark runs on: a population off its start, the windows of its days, our round.
 
-What belongs here: configuration, seeded data of the size of real ones, and our round with its
-samples kept. What does not: timing (``cases``), other ways of doing a round (``peft``).
+What belongs here: configuration, and our round with its samples kept. What does not: timing
+(``cases``), other ways of doing a round (``peft``), the synthetic windows and news themselves
+(``tests.support.population``).
 
 Nothing is read but the packaged models.
 
@@ -10,13 +11,10 @@ T sampled tokens, D hidden.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -33,55 +31,24 @@ from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
-from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.view import HORIZON, Window, WindowView
-from compevo_core.data.window import WindowSet
 from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lm.encoder import Encoder, load_encoder
+from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import make_examples, mix_priors
+from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.schedule import RunGenerators, RunSchedule
+from tests.support.models import make_priors
+from tests.support.population import TITLES, news_pool, windows
 
-_START = datetime(2019, 1, 1, 14, tzinfo=UTC)
-_PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
-_LEVELS_MW = {"NSW1": 8000.0, "QLD1": 6200.0, "SA1": 1400.0, "TAS1": 1100.0, "VIC1": 5200.0}
-_COVARIATES = {
-    "afternoon_humidity_lag1": 41.0,
-    "afternoon_temp_lag1": 28.4,
-    "max_temp_lag2": 31.2,
-    "min_temp_lag2": 17.9,
-    "morning_temp_lag1": 21.3,
-}
-TITLES = (
-    "Heatwave to push electricity demand to a record across the eastern states this week",
-    "Central bank holds interest rates as inflation slows for a third straight quarter",
-    "Smelter restarts its second potline after months of closure and repair work",
-    "Storm damage leaves thousands without power as crews work through the night",
-    "Rooftop solar sets a midday record and drives wholesale prices below zero",
-    "Travel surges before the long weekend with airports expecting a million passengers",
-    "Coal unit trips without warning, operator calls on reserves in the evening peak",
-    "Schools return on Tuesday after the longest summer break in a decade",
-    "Desalination plant ordered to full output as dams fall below half",
-    "Steel maker cuts shifts as export orders weaken and freight costs rise",
-    "Cool change arrives early, ending four days above thirty-five degrees",
-    "Grand final crowds expected to lift evening use in the inner suburbs",
-)
-_DAILY_SWING = 0.2  # of the level
-_NOISE = 0.03  # of the level, standard deviation
-_LOWEST_STEP = 14  # of the daily wave, in half hours
+_REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 # Standard deviations of adapters and read-out. At their start both ways would forecast the base.
 _ADAPTER_SPREAD = 0.02
 _READOUT_SPREAD = 0.01
 _SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which few rounds are run
 _FEWEST_DAYS = 4  # statistics of the numeric inputs are fitted on all days
-_PRIOR_STEP = 0.02  # by which one made-up prior differs from the next
 
 #: What is compared with other ways: free texts of a fixed length, one reading of each window.
 _COMPARED = {
@@ -195,16 +162,16 @@ class World:
         self.config = config
 
         batch = config.run.batch_size
-        regions = len(_LEVELS_MW)
-        windows = _build_windows(max(_FEWEST_DAYS, -(-rounds * batch // regions)), regions)
+        days = max(_FEWEST_DAYS, -(-rounds * batch // len(_REGIONS)))
+        train = windows("train", days, entities=_REGIONS)
         encoder = load_encoder(config.news.encoder)
-        pool = _build_news_pool(encoder)
+        pool = news_pool(encoder)
         self.news_retriever = NewsRetriever(pool, encoder, config.news.top_k)
 
         # Made-up priors: fitting real ones would cost the same both ways.
-        priors_NPH = _make_priors(config, windows)
-        inputs = NumericInputs.fit(windows, priors_NPH, pool.embeddings.shape[1])
-        examples = make_examples(windows, priors_NPH, inputs.scaler)
+        priors_NPH = make_priors(train, config)
+        inputs = NumericInputs.fit(train, priors_NPH, pool.embeddings.shape[1])
+        examples = make_examples(train, priors_NPH, inputs.scaler)
         self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
 
         backbone = load_backbone(config.backbone, device="cpu")
@@ -318,67 +285,3 @@ class World:
             every=1,
             warmup_ratio=self.config.optim.warmup_ratio,
         )
-
-
-def _make_priors(config: RunConfig, windows: WindowSet) -> FloatArray:
-    """Return a forecast of every prior, (N, P, H): the day before, a little more for each."""
-    keys, _ = mix_priors(config)
-    factors_P1 = 1.0 + _PRIOR_STEP * np.arange(len(keys))[:, None]
-    return np.stack([factors_P1 * view.x for view in windows.views()])
-
-
-def _build_news_pool(encoder: Encoder) -> NewsPool:
-    """Build a pool of the headlines above, one an hour, all before the first origin."""
-    count = len(TITLES)
-    times = [_START - timedelta(days=2) + timedelta(hours=i) for i in range(count)]
-
-    rows = {
-        "article_id": _article_ids(),
-        "url": [f"https://example.org/{i}" for i in range(count)],
-        "title": list(TITLES),
-        "body": [""] * count,
-        "domain": ["example.org"] * count,
-        "language": ["English"] * count,
-        "country": [None] * count,
-        "published_at": times,
-        "seen_at": times,
-        "available_at": times,
-        "source": ["sample:benchmark"] * count,
-        "fetched_at": times,
-    }
-    return NewsPool(pl.DataFrame(rows, schema=ARTICLE_SCHEMA), encoder.encode(TITLES), encoder.name)
-
-
-def _build_windows(days: int, entities: int) -> WindowSet:
-    """Build train windows of the first ``entities`` regions on consecutive days."""
-    rng = np.random.default_rng(0)
-    wave_H = np.sin(2 * np.pi * (np.arange(HORIZON) - _LOWEST_STEP) / HORIZON)
-    shape_H = 1.0 + _DAILY_SWING * wave_H
-
-    windows: list[Window] = []
-    for day in range(days):
-        for entity, level_mw in list(_LEVELS_MW.items())[:entities]:
-            # x is drawn first, then y.
-            x, y = (level_mw * shape_H * (1 + _NOISE * rng.normal(size=HORIZON)) for _ in range(2))
-            origin = _START + timedelta(days=day)
-            view = WindowView(
-                window_id=f"benchmark-{entity}-{day}",
-                dataset="electricity",
-                series_id=f"BENCHMARK/{entity}",
-                entity=entity,
-                variable="demand_mw",
-                unit="MW",
-                step_minutes=30,
-                origin_utc=origin,
-                x=x,
-                calendar=build_calendar(origin, _PLACE),
-                covariates=_COVARIATES,
-                split="train",
-                candidate_ids=tuple(_article_ids()),
-            )
-            windows.append(Window(y=y, view=view))
-    return WindowSet(windows, dataset="electricity")
-
-
-def _article_ids() -> list[str]:
-    return [hashlib.sha256(title.encode()).hexdigest()[:32] for title in TITLES]

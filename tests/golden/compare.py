@@ -1,14 +1,13 @@
 """Compares two trees of plain values: text and whole numbers exactly, floats closely.
 
-What belongs here: the rules.
-What does not: what had to change (``changed``), how the values are made (``compute``).
+What belongs here: the rules. What does not: how the values are made (``compute``).
 """
 
 import dataclasses
 import difflib
 import fnmatch
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -29,36 +28,6 @@ ABSENT = "(absent)"
 FLOAT_BITS = "float_bits"
 
 
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """A value that had to change: what it was, what it is, and why."""
-
-    old: Any
-    new: Any
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Edits:
-    """Numbers of a printed list that are gone or new, and why.
-
-    Attributes:
-        edits: place in the old list, the numbers that stood there and are gone, the new ones.
-        reason: why.
-    """
-
-    edits: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
-    reason: str
-
-    def apply(self, old: list[str]) -> list[str]:
-        """The list as it is meant to be now."""
-        new = list(old)
-        for place, gone, added in reversed(self.edits):
-            assert tuple(old[place : place + len(gone)]) == gone, f"{place}: not {gone}"
-            new[place : place + len(gone)] = added
-        return new
-
-
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every single value of a tree and every list without a tree in it, by path."""
     if isinstance(value, dict) and value and set(value) != {FLOAT_BITS}:
@@ -72,28 +41,8 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def renamed(value: Any, names: Mapping[str, str], path: str = "") -> Any:
-    """A tree with some keys renamed."""
-    if isinstance(value, list):
-        return [renamed(one, names, f"{path}/{index}") for index, one in enumerate(value)]
-    if not isinstance(value, dict):
-        return value
-    found = {}
-    for key, inner in value.items():
-        here = f"{path}/{key}" if path else str(key)
-        new = [
-            name
-            for old, name in names.items()
-            if old == key or ("/" in old and fnmatch.fnmatchcase(here, old))
-        ]
-        found[new[0] if new else key] = renamed(inner, names, here)
-    return found
-
-
-def differences(
-    old: Any, new: Any, changed: Mapping[str, Change | Edits], *, same_machine: bool
-) -> list[str]:
-    """One line for every value that differs and is not said to.
+def differences(old: Any, new: Any, *, same_machine: bool) -> list[str]:
+    """One line for every value that differs.
 
     With ``same_machine`` hashes over floats and printed numbers must be equal; without, such hashes
     are passed over, a printed number may be off by one in its last digit, and what was trained may
@@ -103,40 +52,18 @@ def differences(
     found = []
     for path in [*before, *(path for path in after if path not in before)]:
         was, now = before.get(path, ABSENT), after.get(path, ABSENT)
-        over_floats = any(is_hash(one) for one in (was, now))
-        listed_changes = [
-            change for pattern, change in changed.items() if fnmatch.fnmatchcase(path, pattern)
-        ]
-        if listed_changes and isinstance(listed_changes[0], Edits):
-            was = listed_changes[0].apply(was)
-        elif listed_changes:
-            change = listed_changes[0]
-            if not equal(change.old, unwrap_hash(was), exact=True):
-                old_value = short(unwrap_hash(was))
-                found.append(f"{path}: listed as {change.old!r}, was {old_value}")
-            is_hash_now = over_floats and change.new != ABSENT
-            was = {FLOAT_BITS: change.new} if is_hash_now else change.new
-        if over_floats and not same_machine and is_hash(was) and is_hash(now):
+        if not same_machine and is_hash(was) and is_hash(now):
             continue
+
         is_trained = fnmatch.fnmatchcase(path, TRAININGS)
         close = TRAINED_ELSEWHERE if is_trained and not same_machine else CLOSE
-        if not equal(unwrap_hash(was), unwrap_hash(now), exact=same_machine, close=close):
-            found.append(f"{path}: {describe_difference(unwrap_hash(was), unwrap_hash(now))}")
+        if not equal(was, now, exact=same_machine, close=close):
+            found.append(f"{path}: {describe_difference(was, now)}")
     return found
-
-
-def unused(old: Any, new: Any, changed: Mapping[str, Change | Edits]) -> list[str]:
-    """Patterns that match no value."""
-    paths = {path for tree in (old, new) for path, _ in leaves(tree)}
-    return [pattern for pattern in changed if not fnmatch.filter(paths, pattern)]
 
 
 def is_hash(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {FLOAT_BITS}
-
-
-def unwrap_hash(value: Any) -> Any:
-    return value[FLOAT_BITS] if is_hash(value) else value
 
 
 def equal(was: Any, now: Any, *, exact: bool, close: Closeness = CLOSE) -> bool:

@@ -12,7 +12,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.lm.encoder import Encoder, HashingEncoder
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
 PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
@@ -30,7 +30,9 @@ def article_ids() -> list[str]:
     return [hashlib.sha256(t.encode()).hexdigest()[:32] for t in TITLES]
 
 
-def news_pool() -> NewsPool:
+def news_pool(encoder: Encoder | None = None) -> NewsPool:
+    """Return the articles, embedded by hashed words unless an encoder is given."""
+    encoder = encoder or HashingEncoder()
     seen = [START - timedelta(days=2) + timedelta(hours=i) for i in range(len(TITLES))]
     rows = {
         "article_id": article_ids(),
@@ -46,9 +48,8 @@ def news_pool() -> NewsPool:
         "source": ["sample:test"] * len(TITLES),
         "fetched_at": seen,
     }
-    return NewsPool(
-        pl.DataFrame(rows, schema=ARTICLE_SCHEMA), HashingEncoder().encode(TITLES), "hashing"
-    )
+    articles = pl.DataFrame(rows, schema=ARTICLE_SCHEMA)
+    return NewsPool(articles, encoder.encode(TITLES), encoder.name)
 
 
 def windows(

@@ -14,6 +14,7 @@ from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.report.inputs import LeakageCheck, ReportInputs, TrainingRun
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
+from tests.support.round_records import round_record
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
@@ -114,10 +115,11 @@ def make_rounds(count: int = 24, agents: int = 3, **changes: Any) -> list[RoundR
         fitness = 0.9 * fitness + 0.1 * reward
         gap = np.abs(rng.normal(0, 0.02, agents))
         regret = regret + gap
-        made.append(make_round(number, count, reward, fitness, gap, regret) | changes)
+        values = make_round(number, count, reward, fitness, gap, regret)
+        made.append(round_record(number, agents, **(values | changes)))
 
-    made[-1]["logics"][0] = HOSTILE
-    return [RoundRecord.model_validate(record) for record in made]
+    made[-1].logics[0] = HOSTILE
+    return made
 
 
 def make_round(
@@ -128,12 +130,11 @@ def make_round(
     gap: np.ndarray,
     regret: np.ndarray,
 ) -> dict[str, Any]:
-    """Make one line of ``rounds.jsonl``."""
+    """Make what a made-up record of a round does not have, moving as in a training."""
     agents = len(reward)
     weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
     is_validated = number % 6 == 5
     return {
-        "round": number,
         "rounds": count,
         "epoch": number // 12,
         "seconds": 9.0,
@@ -141,7 +142,6 @@ def make_round(
         "train_seconds": 9.0 * (number + 1),
         "loss": float(-reward.mean()),
         "loss_pred": float(-reward.max()),
-        "loss_tokens": 0.0,
         "loss_pg": 0.02 * math.cos(number),
         "loss_div": 1.5 * math.exp(-number / 10),
         "loss_prune": 3.0 - 0.02 * number,
@@ -156,22 +156,13 @@ def make_round(
         "weights": weights.tolist(),
         "gates": [1.0 - 0.01 * number] * agents,
         "logics": [f"{LOGICS[agent % 3]} (round {number})" for agent in range(agents)],
-        "candidates": ["x"] * agents,
         "group_logics": [["y"]] * agents,
-        "group_rewards": [[-0.3]] * agents,
-        "interaction": [[1.0 / agents] * agents] * agents,
         "equal_groups": int(number % 9 == 0),
         "best_response_gap": gap.tolist(),
         "group_regret": regret.tolist(),
         "regret": (0.05 * np.sqrt(number + 1) * np.arange(1, agents + 1)).tolist(),
-        "fixed_rewards": [[-0.2, -0.3]] * agents,
-        "played_rewards": [-0.25] * agents,
         "gradient_conflict": float(np.cos(number / 5) * math.exp(-number / 20)),
         "gradient_margin": 1.0 + 0.1 * math.cos(number),
-        "unique_news": [4] * agents,
-        "empty_logics": 0,
-        "unread_answers": 0,
-        "answers": 4 * agents,
     }
 
 

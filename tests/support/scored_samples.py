@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.issued_scores import ISSUE_TIME, SCORED_SCHEMA
@@ -86,8 +85,3 @@ def write_forecast(
     forecast = IssuedForecast(rows=frame, facts=facts)
     write_issued(root, forecast)
     return forecast
-
-
-def constant(value: float) -> np.ndarray:
-    """Return 48 times a value."""
-    return np.full(48, value)

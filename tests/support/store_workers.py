@@ -1,16 +1,17 @@
 """What the storage tests run in processes of their own; no test lives here."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.news import derive_article_id
-from compevo_core.data.schemas import ARTICLE_SCHEMA, SERIES_SCHEMA
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support.window_samples import HALF_HOUR, make_series
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
 FETCHED = datetime(2020, 2, 1, tzinfo=UTC)
@@ -23,20 +24,9 @@ def series(
     fetched=FETCHED,
     source="archive:test",
 ):
-    rows = [
-        {
-            "series_id": series_id,
-            "variable": "demand_mw",
-            "start_utc": START + timedelta(minutes=30 * (first + k)),
-            "value": value,
-            "unit": "MW",
-            "flag": "observed" if value is not None else "missing",
-            "source": source,
-            "fetched_at": fetched,
-        }
-        for k, value in enumerate(values)
-    ]
-    return pl.DataFrame(rows, schema=SERIES_SCHEMA)
+    begin = START + first * HALF_HOUR
+    frame = make_series(values, first=begin, series_id=series_id, source=source)
+    return frame.with_columns(fetched_at=pl.lit(fetched, pl.Datetime("us", "UTC")))
 
 
 def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):

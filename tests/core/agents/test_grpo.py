@@ -100,9 +100,7 @@ def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return trainer
 
 
-def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_rewards_scale() -> (
-    None
-):
+def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_rewards_scale():
     from trl.trainer.utils import nanstd
 
     rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))

@@ -153,13 +153,6 @@ def test_two_logics_with_other_articles_are_not_folded_into_one() -> None:
     assert not torch.allclose(values_ABH[:, 0], values_ABH[:, 1], atol=1e-6)
 
 
-def test_a_forecast_from_the_first_layer_needs_no_adapters_in_later_ones() -> None:
-    model, executor, examples = build(forecast__layers=1)
-    full, full_executor, _ = build()
-    assert 2 * len(model.adapter_parameters()) == len(full.adapter_parameters())
-    assert not torch.allclose(correct(executor, examples), correct(full_executor, examples))
-
-
 def test_centring_takes_the_common_part_of_the_states_out_once() -> None:
     model, executor, _ = build()
     many = make_batch(model.config, windows("train", 4))

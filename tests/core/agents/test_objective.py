@@ -10,10 +10,8 @@ from compevo_core.agents.objective import (
     own_error_weights,
     prediction_loss,
     pruning_loss,
-    require_finite,
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
-from compevo_core.errors import NonFiniteLoss
 from tests.support.population import windows
 
 
@@ -94,10 +92,3 @@ def test_a_share_of_the_windows_is_a_property_of_window_agent_and_seeds() -> Non
     assert counted(agent=1) != drawn
     assert counted(seed=1) != drawn
     assert counted(member=MemberConfig(window_share=0.3, seed=1)) != drawn
-
-
-def test_a_non_finite_term_names_round_and_agents_or_the_population() -> None:
-    with pytest.raises(NonFiniteLoss, match=r"round 7 .*\[1\]"):
-        require_finite("L_pg", torch.tensor([0.0, float("inf")]), 7)
-    with pytest.raises(NonFiniteLoss, match="population"):
-        require_finite("L_pred", torch.tensor(float("inf")), 7)

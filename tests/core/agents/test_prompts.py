@@ -18,12 +18,10 @@ from compevo_core.agents.prompts import (
     AgentObservation,
     clean_text,
     count_first_line,
-    describe_recent,
     list_stop_tokens,
     render_forecast_prompt,
     render_logic_and_news,
     render_logic_prompt,
-    render_task,
     tokenize_prompt,
 )
 from compevo_core.config.sections import BackboneConfig
@@ -126,23 +124,6 @@ def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> Non
     assert "correction" not in text
     assert "News: none." in _render(None)
     assert "Logic" not in _render(None)
-
-
-def test_task_logic_and_news_in_words_hold_no_number_of_the_series() -> None:
-    assert render_task(VIEW) == "Predict next-day electricity load for NSW1"
-    assert (
-        render_logic_and_news("Watch storms.", None, title_characters=9) == "Logic: Watch storms."
-    )
-    assert render_logic_and_news(None, None, title_characters=9) == ""
-
-
-def test_recent_history_is_told_by_series_in_its_unit_for_five_windows_at_most() -> None:
-    views = windows("train", 4).views()
-    text = describe_recent(views)
-    assert text.count(";") == 4
-
-    x = views[0].x
-    assert text.startswith(f"NSW1 {x.min():.4g} to {x.max():.4g} MW, mean {x.mean():.4g}; SA1 ")
 
 
 SEEN = AgentObservation(

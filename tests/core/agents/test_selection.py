@@ -147,12 +147,6 @@ def test_a_spread_below_the_floor_is_not_blown_up_and_no_spread_gives_equal_weig
         assert equal.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_gates_and_shift_act_on_the_fitness_in_units_of_the_spread() -> None:
-    selection = _selection([-3.0, -1.0], [1.0, 0.5], units="spread", fitness_shift="min")
-    # -1 and 1 in units of the spread, 0 and 2 above the minimum, 0 and 1 behind the gates.
-    assert selection.population_weights()[1].item() == pytest.approx(1 / (1 + math.exp(-2.0)))
-
-
 def _selection_by_series() -> FitnessSelection:
     return FitnessSelection(2, SelectionConfig(scope="series", ema=0.5), ["NSW", "VIC"])
 

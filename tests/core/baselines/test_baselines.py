@@ -10,7 +10,7 @@ from compevo_core.baselines import BASELINES, Baseline, fit_baseline, is_applica
 from compevo_core.baselines.blend import BLEND_WEIGHTS
 from compevo_core.data.build import build_windows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -70,15 +70,6 @@ def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, wind
     assert fitted.predict([]).shape == (0, 48)
 
 
-@pytest.mark.parametrize("name", list(BASELINES))
-@pytest.mark.parametrize("split", ["test", "inference"])
-def test_no_baseline_can_be_fitted_on_a_later_split(name, split):
-    with pytest.raises(LeakageError, match=split):
-        fit_baseline(
-            name, WindowSet([make_window(0), make_window(1, split=split)], dataset="electricity")
-        )
-
-
 @pytest.mark.parametrize("name", FITTED)
 def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
     held_out = windows[50:]
@@ -87,16 +78,6 @@ def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
         for n in (name, "persistence")
     }
     assert error[name] < 0.6 * error["persistence"]
-
-
-@pytest.mark.parametrize("name", FITTED)
-def test_windows_without_weather_are_forecast(name, train):
-    fitted = fit_baseline(name, train)
-    bare = build_windows(
-        make_spec(), make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
-    )
-    forecasts = fitted.predict(bare[50:].views())
-    assert np.abs(forecasts - bare[50:].truth()).mean() < 150
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():

@@ -31,9 +31,7 @@ def _errors(*values: float) -> np.ndarray:
     return np.array(values).reshape(1, len(values), 1)
 
 
-def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_half_of_the_next() -> (
-    None
-):
+def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_half_of_the_next():
     level = estimate_level(MEAN, 1, [0, DAY, 2 * DAY], [0, 0, 0], _errors(4.0, 2.0, 1.0))
     assert level.item() == pytest.approx((1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75)
 

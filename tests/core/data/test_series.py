@@ -72,12 +72,6 @@ def test_filling_goes_forward_only_at_most_so_far_and_says_so():
     assert read_flags(filled) == ["missing", "observed", *gap, "observed"]
 
 
-def test_a_filled_value_does_not_change_when_the_future_does():
-    first, _ = regularise_series(make_series([1.0, None, None, 4.0]), HALF_HOUR)
-    second, _ = regularise_series(make_series([1.0, None, None, 400.0]), HALF_HOUR)
-    assert fill_forward(first, 5)["value"][:3].equals(fill_forward(second, 5)["value"][:3])
-
-
 def test_six_five_minute_rows_make_a_half_hour_and_five_do_not():
     rows = make_series([float(i) for i in range(12)], step=FIVE_MINUTES)
     assert resample_to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data.build import build_windows
-from compevo_core.data.datasets import DATASETS, ELECTRICITY, VALIDATION_START
+from compevo_core.data.datasets import ELECTRICITY, VALIDATION_START
 from compevo_core.data.splits import (
     DaySubset,
     Span,
@@ -177,12 +177,6 @@ def test_two_spans_of_one_split_in_one_series_are_refused():
     )
     with pytest.raises(DataError, match="two spans of one split"):
         build_windows(make_spec(spans=spans), make_series([1.0] * 480))
-
-
-@pytest.mark.parametrize("name", sorted(DATASETS))
-def test_every_declared_data_set_is_consistent(name):
-    assert DATASETS[name].name == name
-    assert DATASETS[name].mape_threshold > 0
 
 
 def test_fractions_that_do_not_add_up_are_refused():

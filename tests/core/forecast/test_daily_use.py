@@ -77,16 +77,6 @@ def test_quantiles_begin_when_enough_errors_of_observed_days_are_known(sealed: P
     assert (np.diff(quantiles_NQH[-1], axis=0) >= 0).all()
 
 
-def test_several_days_observed_at_once_are_observed_in_the_order_of_time(sealed: Path) -> None:
-    at_once, one_by_one = _load(sealed), _load(sealed)
-    at_once.observe(DAYS)
-    for start in range(0, len(DAYS), 2):
-        one_by_one.observe(DAYS[start : start + 2])
-
-    later = windows("test", 2, first_day=90).views()
-    assert np.array_equal(at_once.predict(later), one_by_one.predict(later))
-
-
 def test_following_leaves_the_forecaster_as_it_was(sealed: Path) -> None:
     forecaster = _load(sealed)
     before = forecaster.predict(DAYS.views())

@@ -89,31 +89,6 @@ def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
     assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_levels_are_those_of_each_windows_own_series(sealed: Path) -> None:
-    forecaster = CompEvoForecaster.load(sealed, news_pool())
-    calibration = forecaster._model.calibration
-    # By series, so that micro-batches hold other series than the first one does.
-    views = sorted(TEST.views(), key=lambda view: view.entity)
-    before = forecaster.predict_by_agent(views).agents
-    calibration.level_AEH[:, calibration.entities.index("SA1")] += 1.0
-    added = forecaster.predict_by_agent(views).agents - before
-    is_sa1 = np.array([view.entity == "SA1" for view in views])
-    assert np.allclose(added[:, is_sa1], forecaster._model.scaler.std["SA1"], rtol=1e-3)
-    assert not added[:, ~is_sa1].any()
-
-
-def test_predicting_leaves_the_levels_frozen_at_the_end_of_validation(sealed: Path) -> None:
-    forecaster = CompEvoForecaster.load(sealed, news_pool())
-    calibration = forecaster._model.calibration
-    last = max(view.origin_utc for view in VAL.views())
-    assert calibration.minute.item() == int(last.timestamp()) // 60
-
-    before = {name: value.clone() for name, value in calibration.state_dict().items()}
-    first = forecaster.predict(TEST.views())
-    assert all((before[k] == value).all() for k, value in calibration.state_dict().items())
-    assert np.array_equal(first, forecaster.predict(TEST.views()))
-
-
 def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed: Path) -> None:
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     views = TEST.views()

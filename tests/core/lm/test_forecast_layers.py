@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from peft import PeftModel
 from transformers import AutoModelForCausalLM, Phi3Config, Qwen2Config
 
 from compevo_core.config.sections import PopulationConfig
@@ -12,14 +11,12 @@ from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
-from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
 from tests.support.tiny_backbone import (
     CONFIG,
     build_backbone,
     build_gemma,
     build_population,
-    move_adapters,
 )
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
@@ -120,30 +117,6 @@ def test_more_layers_than_the_backbone_has_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 2"):
         population = build_population()
         population.read_out(_packed(population), layers=3)
-
-
-def test_an_adapter_of_the_first_layers_loads_with_plain_peft_and_back(tmp_path) -> None:
-    population = build_population(forecast_layers=1)
-    with population.use_adapters(FORECAST), torch.no_grad():
-        states = population.read_out(_packed(population), layers=1)
-    save_adapter(population, 1, FORECAST, tmp_path)
-
-    model = PeftModel.from_pretrained(build_backbone().model, tmp_path).eval()
-    adapted = [name for name, _ in model.named_parameters() if "lora_" in name]
-    assert len(adapted) == 14
-    assert all(".layers.0." in name for name in adapted)
-    theirs = model.base_model.model.model(
-        input_ids=torch.tensor([ROWS[1]]), output_hidden_states=True
-    )
-    assert torch.allclose(states[1, 0, 0], theirs.hidden_states[1][0, -1], atol=1e-5)
-
-    again = build_population(forecast_layers=1)
-    move_adapters(again, seed=9)
-    load_adapter(again, 2, FORECAST, tmp_path)
-    pairs = zip(
-        again.adapter_parameters(FORECAST), population.adapter_parameters(FORECAST), strict=True
-    )
-    assert all(torch.equal(ours[2], saved[1]) for ours, saved in pairs)
 
 
 def test_a_backbone_that_has_adapters_already_is_refused() -> None:

@@ -7,18 +7,14 @@ import pytest
 import torch
 
 from compevo_core.errors import ConfigError
-from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.frozen_linear import restricted_token_logp
 from compevo_core.lm.grammar import SlotGrammar
-from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.population import Population
-from tests.support.tiny_backbone import build_backbone, build_population
+from tests.support.tiny_backbone import build_backbone
 
 STOPS = [2, 10]
 # "in", "ind" and "inde": an alternative that begins like another, and like it and the next slot.
 SLOTS = [["in", "ind", "no"], ["", "e"], ["."]]
 SENTENCES = {"".join(parts) for parts in itertools.product(*SLOTS)}
-PROMPTS = [[5, 6, 7], [9, 10], [11, 12, 13, 14]]
 
 
 def _grammar(slots: Sequence[Sequence[str]] = SLOTS) -> SlotGrammar:
@@ -35,17 +31,6 @@ def _paths(grammar: SlotGrammar) -> list[tuple[int, ...]]:
     return done
 
 
-def _logp(population: Population, grammar: SlotGrammar, path: Sequence[int]) -> torch.Tensor:
-    """Log-probability of a path after each agent's prompt, (A, T)."""
-    packed = population.pack([[PromptGroup([*prompt, *path[:-1]])] for prompt in PROMPTS])
-    states_ACD = population.read_out(packed, count=len(path))[:, 0]
-    allowed = [grammar.allowed(tuple(path[:n])) for n in range(len(path))]
-    logp_N = population.token_logp(
-        states_ACD.flatten(0, 1), torch.tensor(path).repeat(3), 0.7, allowed=allowed * 3
-    )
-    return logp_N.reshape(3, -1)
-
-
 def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
     grammar = _grammar()
     decode = build_backbone().tokenizer.decode
@@ -54,33 +39,6 @@ def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
     assert {decode(path[:-1]) for path in paths} == SENTENCES
     assert len(paths) == len(set(paths)) == len(SENTENCES) * len(STOPS)
     assert max(map(len, paths)) == grammar.max_tokens
-
-
-def test_the_chances_of_all_sentences_sum_to_one_and_are_those_of_the_samples() -> None:
-    population, grammar, samples = build_population(), _grammar(), 2_000
-    decode = population.backbone.tokenizer.decode
-    with population.use_adapters(LOGIC), torch.no_grad():
-        chances = {path: _logp(population, grammar, path).sum(1).exp() for path in _paths(grammar)}
-        cache = population.prefill(population.pack([[PromptGroup(row)] for row in PROMPTS]))
-        ids, mask = population.sample(
-            cache,
-            samples=samples,
-            max_new_tokens=grammar.max_tokens,
-            temperature=0.7,
-            stop_tokens=STOPS,
-            generators=[torch.Generator().manual_seed(i) for i in range(3)],
-            grammar=grammar,
-        )
-
-    assert torch.allclose(sum(chances.values()), torch.ones(3), atol=1e-5)
-    for agent in range(3):
-        drawn = [
-            tuple(one[m.bool()].tolist()) for one, m in zip(ids[agent], mask[agent], strict=True)
-        ]
-        for path, chance_A in chances.items():
-            chance = float(chance_A[agent])
-            error = (chance * (1 - chance) / samples) ** 0.5
-            assert abs(drawn.count(path) / samples - chance) < 5 * error, decode(path)
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.gloo_processes import run_processes
+from benchmarks.rows import run_processes
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone

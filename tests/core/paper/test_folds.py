@@ -88,13 +88,6 @@ def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(
             assert (row["n_train"], row["n_validation"]) == (len(train), len(validation))
 
 
-def test_mean_and_deviation_are_over_the_folds(trained: tuple[Path, pl.DataFrame]) -> None:
-    rows = trained[1].filter(pl.col("method") == "compevo")
-    by_fold = rows.filter(pl.col("fold").str.contains(r"^\d$"))["mae"].to_numpy()
-    assert rows.filter(fold="mean")["mae"].item() == pytest.approx(by_fold.mean())
-    assert rows.filter(fold="sd")["mae"].item() == pytest.approx(by_fold.std(ddof=1))
-
-
 def test_finished_folds_are_not_trained_again(
     folded: WindowSet, trained: tuple[Path, pl.DataFrame]
 ) -> None:

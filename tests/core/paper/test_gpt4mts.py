@@ -20,7 +20,6 @@ from compevo_core.paper.gpt4mts import (
     NEWS_DAYS,
     NewsReader,
     make_gpt4mts,
-    write_instruction,
 )
 from compevo_core.paper.news_changes import swap_news
 from tests.support.population import news_pool, windows
@@ -76,15 +75,6 @@ def test_it_trains_what_gpt4ts_trains_and_the_maps_of_its_prompts(backbone):
     without = GPT4MTS(backbone, embedding_size=SIZE, reads_news=False)
     assert count_trainable(without) == plain + instruction
     assert count_trainable(GPT4MTS(backbone, embedding_size=SIZE)) == plain + instruction + news
-
-
-def test_an_instruction_names_the_task_and_the_shape_of_the_input():
-    view = replace(TRAIN[0].view, x=np.linspace(4000.0, 5000.0, 48))
-    assert write_instruction(view) == (
-        "Predict next-day electricity load for NSW1. The last 48 values in MW: lowest 4000.0, "
-        "highest 5000.0, median 4500.0; they rise."
-    )
-    assert write_instruction(replace(view, x=view.x[::-1])).endswith("they fall.")
 
 
 def test_news_change_the_forecast_and_the_twin_without_them_never_sees_them(backbone):

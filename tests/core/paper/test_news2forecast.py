@@ -178,12 +178,6 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
         fit()
 
 
-def test_nothing_after_the_origin_changes_a_forecast():
-    fitted = fit(updates=2, reflections=0)
-    poisoned = VAL.with_truth(np.full_like(VAL.truth(), 1e9))
-    assert fitted.predict(VAL.views()).tobytes() == fitted.predict(poisoned.views()).tobytes()
-
-
 VIEWS = windows("val", 3, entities=("NSW1",)).views()
 
 

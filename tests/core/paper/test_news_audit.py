@@ -198,11 +198,6 @@ def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
     assert not read(origin_utc=view.origin_utc + timedelta(days=1)).any()
 
 
-def test_a_signal_begins_where_one_in_ten_train_windows_has_it():
-    shares = (probe().train.own_NS > 0).mean(0)
-    assert shares == pytest.approx(np.full(len(SIGNALS), 0.1), abs=0.03)
-
-
 def test_more_news_than_usual_is_a_signal_of_its_own():
     world = planted_world(0.0, is_regional=True, share=0.1)
     signals = NewsSignals(world.news, world.split("train").views())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.agents.logics import TOPICS, build_slots, find_topics
+from compevo_core.agents.logics import TOPICS
 from compevo_core.paper.planted_news import (
     DISTRACTORS,
     HEADLINES,
@@ -76,10 +76,3 @@ def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act() ->
     assert not any("{topic}" in title for title in headlines)
     acting = set(WORLDS["many-topics"]["signs"])
     assert len(acting) == 3 and acting < set(topics)
-
-
-def test_logics_can_name_every_acting_topic() -> None:
-    verb, topic, region, time, sign = (texts[0] for texts in build_slots(["NSW1"]))
-    del topic
-    logic = f"{verb} rooftop solar{region}{time}{sign}".strip()
-    assert find_topics(logic) == ("rooftop solar",)

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, find_topics
 from compevo_core.errors import DataError
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import update_magnitude
@@ -80,17 +79,6 @@ def test_a_shift_stands_in_the_round_that_plays_the_new_logics_and_is_zero_for_a
 def final(texts, **changes):
     record = round_record(0, agents=len(texts), logics=texts)
     return list_final_logics([record], replace(IDENTITY, **changes))
-
-
-def test_topics_are_those_of_the_grammar_in_every_sentence_it_can_write():
-    verbs, topics, regions, times, signs = build_slots(["NSW1", "VIC1"])
-    for number, topic in enumerate(topics):
-        parts = (verbs, (topic,), regions, times, signs)
-        sentence = "".join(slot[number % len(slot)] for slot in parts).strip()
-        assert " and ".join(find_topics(sentence)) == topic.strip()
-    assert find_topics(SLOT_SEED_LOGICS[2]) == ("public holidays",)
-    for free in ("", "Track public holidays.", "Read news about storms in any region."):
-        assert find_topics(free) == ()
 
 
 def test_a_row_holds_the_last_logic_and_how_the_reward_moved():

@@ -29,14 +29,6 @@ def test_panels_survive_writing_and_reading(tmp_path):
     assert first.origin_utc == make_panel().origin_utc
 
 
-def test_a_torn_panel_line_is_named(tmp_path):
-    write_panels(tmp_path / "panels.jsonl", [make_panel()])
-    with (tmp_path / "panels.jsonl").open("a") as file:
-        file.write('{"window_id": "w"}\n')
-    with pytest.raises(DataError, match="line 2"):
-        read_panels(tmp_path / "panels.jsonl")
-
-
 def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone():
     with pytest.raises(DataError, match="gbm has 2 values"):
         make_panel(forecasts={"gbm": [1.0, 2.0]})
@@ -55,14 +47,6 @@ def test_a_run_folder_is_read_whole(tmp_path):
 def test_a_folder_without_rounds_is_no_run(tmp_path):
     with pytest.raises(DataError, match=r"no rounds\.jsonl"):
         read_run(tmp_path)
-
-
-def test_a_torn_round_is_named_by_line(tmp_path):
-    folder = write_run(tmp_path / "a")
-    with (folder / "rounds.jsonl").open("a") as file:
-        file.write('{"round": 6, "lo')
-    with pytest.raises(DataError, match="line 7"):
-        read_run(folder)
 
 
 def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):

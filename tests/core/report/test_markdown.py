@@ -14,7 +14,6 @@ from compevo_core.report.markdown import (
     replace_between,
 )
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.summaries import NO_BETTER_THAN_PRIOR
 from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
 FULL, SHORT, PAPER, AUDIT, _ = BLOCKS
@@ -43,20 +42,6 @@ def document_of(path, *blocks):
     return path
 
 
-def test_the_table_holds_the_numbers_of_the_rows():
-    text = format_results(make_inputs())
-    assert "| CompEvo | 198.4 |" in text
-    assert "**180.1**" in text
-    assert NO_BETTER_THAN_PRIOR in text
-
-
-def test_the_short_table_has_its_scope_and_no_summary():
-    text = format_short_results(make_inputs())
-    assert text.startswith("**Electricity, published 100-window test set, 2021**")
-    assert "| CompEvo | 198.4 | 307.4 | 4.96 | 100 | 1 |" in text
-    assert "of 100 windows" not in text
-
-
 def test_a_summary_stands_under_its_own_scope_only():
     # The name of a thinned test set begins with the name of the whole one.
     rows = make_frame(
@@ -69,11 +54,6 @@ def test_a_summary_stands_under_its_own_scope_only():
 def test_without_rows_the_documents_say_so():
     inputs = make_inputs(rows=empty_rows())
     assert format_results(inputs) == format_short_results(inputs) == NO_ROWS
-
-
-def test_only_what_stands_between_the_markers_changes():
-    text = replace_between("# Title\n<a>\nold\n</a>\ntail\n", "new", "<a>", "</a>", document="d")
-    assert text == "# Title\n<a>\nnew\n</a>\ntail\n"
 
 
 @pytest.mark.parametrize("text", ["# Title", "# Title\n<a>\n", "# Title\n</a>\n<a>\n"])

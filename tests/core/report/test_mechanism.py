@@ -13,13 +13,9 @@ from compevo_core.report.mechanism import (
     GROUPS,
     list_groups,
     make_curve,
-    plateau_table,
-    plot_dynamics,
-    plot_rewards,
     rank_news,
     run_plateau_table,
     shift_table,
-    split_methods,
     topics_table,
 )
 from compevo_core.report.page import render_page
@@ -63,11 +59,6 @@ def test_ranks_are_of_the_agents_of_one_seed_over_its_last_rounds():
     assert rank_news(rows, 2) == [7.0, 3.0]
 
 
-def test_methods_stand_in_the_papers_order_and_others_behind():
-    rows = pl.DataFrame({"method": ["no-diversity", "compevo", "sa", "mad-rl"]})
-    assert list(split_methods(rows)) == ["sa", "mad-rl", "compevo", "no-diversity"]
-
-
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     return make_traced_inputs(tmp_path_factory.mktemp("traced"))
@@ -82,20 +73,6 @@ def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
     for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
         error = last.filter(method=method)["val_error"].mean()
         assert f"{name} {error:.4f}" in group["curves"]["end"]
-
-
-def test_every_picture_says_in_words_what_it_shows(inputs):
-    loss, error = plot_dynamics(inputs.traces)
-    assert "MAD-RL from" in loss.alt and "(1 seed)" in loss.alt and "(2 seeds)" in loss.alt
-    own = [line for line in loss.figure.axes[0].get_lines() if line.get_label() == "CompEvo"]
-    assert len(own[0].get_xdata()) == 20
-    # A band where there is more than one seed, and the points that validation has.
-    assert len(loss.figure.axes[0].collections) == 1
-    assert list(error.figure.axes[0].get_lines()[0].get_xdata()) == [5, 11, 17, 23, 29, 35]
-
-    rewards = plot_rewards(inputs.traces)
-    assert [len(plot.figure.axes[0].get_lines()) for plot in rewards] == [3, 3]
-    assert len({plot.figure.axes[0].get_ylim() for plot in rewards}) == 1
 
 
 def test_nothing_is_drawn_of_what_has_no_rows(inputs):
@@ -115,15 +92,6 @@ def test_updates_stand_by_epoch_and_who_rewrites_none_is_named(inputs):
     assert (row[0], row[2], row[4]) == ("CompEvo", "66", "72")
     (group,) = list_groups(inputs)
     assert group["still"] == "MAD-RL"
-
-
-def test_the_plateau_table_counts_intervals_and_claims_no_equilibrium(inputs):
-    table = plateau_table(inputs.logics)
-    assert [row[:2] for row in table.rows] == [["MAD-RL", "3"], ["CompEvo", "6"]]
-    for row, count in zip(table.rows, (3, 6), strict=True):
-        flat, rising, falling = int(row[4].split()[0]), int(row[5]), int(row[6])
-        assert flat + rising + falling == count
-        assert row[2].startswith("+0.")
 
 
 def test_a_run_has_the_test_of_its_own_agents_if_it_is_long_enough():

@@ -6,11 +6,10 @@ import polars as pl
 import pytest
 
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
-from compevo_core.report.plots import plot_mae, show_reliability
+from compevo_core.report.plots import show_reliability
 from compevo_core.report.result_tables import (
     agent_table,
     headline_table,
-    identity_table,
     list_variant_tables,
     paired_table,
     quantile_table,
@@ -18,7 +17,6 @@ from compevo_core.report.result_tables import (
     short_table,
     variant_test_table,
 )
-from compevo_core.report.rows import select_pooled
 from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
@@ -72,11 +70,6 @@ def test_one_method_in_two_configurations_is_told_apart():
     assert names(headline_table(rows, *SCOPE)) == expected
 
 
-def test_a_single_row_is_not_marked_as_the_best():
-    rows = make_frame(make_row("compevo", 200.0))
-    assert not headline_table(rows, *SCOPE).best_cells
-
-
 def test_regions_stand_in_columns_and_a_missing_one_says_so():
     is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
     table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
@@ -108,22 +101,6 @@ def test_the_short_table_has_five_rows_and_always_compevo_and_the_naive_forecast
     ]
 
 
-def test_the_short_table_holds_the_numbers_of_the_headline_table():
-    rows = pl.concat([make_rows(), make_frame(make_row("gbm", 184.1, seed=1))])
-    short, full = short_table(rows, *SCOPE), headline_table(rows, *SCOPE)
-    assert [row[:4] for row in short.rows] == [row[:4] for row in full.rows]
-    assert [row[4:] for row in short.rows] == [["100", "2"], *[["100", "1"]] * 3]
-
-
-def test_a_method_with_rows_of_two_budgets_is_named_with_them():
-    rows = make_frame(
-        make_row("dlinear", 200.0, budget="standard"),
-        make_row("dlinear", 210.0, budget="tuned"),
-        make_row("film", 220.0, budget="tuned"),
-    )
-    assert names(headline_table(rows, *SCOPE)) == ["DLinear (standard)", "DLinear (tuned)", "FiLM"]
-
-
 def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to_a_full_one():
     rows = make_frame(
         make_row("compevo", 200.0),
@@ -134,17 +111,6 @@ def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to
     # The smaller budget had less error: what stands is never chosen by it.
     assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
     assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
-
-
-def test_bars_are_named_as_the_lines_of_the_table():
-    rows = make_frame(
-        make_row("film", 250.0, budget="tuned"),
-        make_row("film", 260.0, budget="standard", config_hash="other"),
-        make_row("compevo", 200.0, refit=True),
-    )
-    (axis,) = plot_mae(select_pooled(rows)).axes
-    names = [label.get_text() for label in axis.get_yticklabels()]
-    assert names == ["CompEvo, refit", "FiLM (tuned)", "FiLM (standard)"]
 
 
 def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
@@ -160,16 +126,6 @@ def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
     assert names(table) == ["Agent 0 alone", "Agent 2 alone", "Agent 10 alone"]
     assert agent_table(make_rows(), *SCOPE) is None
     assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
-
-
-def test_parts_repeat_neither_identities_nor_places_of_the_short_table():
-    assert [row[0] for row in identity_table(ROWS).rows] == [
-        "CompEvo",
-        "Boosted trees",
-        "Boosted trees, known errors added",
-        "Ridge and trees blended",
-    ]
-    assert "CompEvo, equal weights" not in names(short_table(ROWS, *SCOPE))
 
 
 def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():

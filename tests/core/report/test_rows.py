@@ -37,12 +37,6 @@ def test_a_row_without_a_subset_is_of_its_whole_split():
     assert keep_latest(rows).get_column("subset").to_list() == ["test", "val"]
 
 
-def test_seeds_become_one_row_with_their_range():
-    rows = make_frame(make_row("gbm", 180.0), make_row("gbm", 184.0, seed=1))
-    (row,) = average_over_seeds(rows).to_dicts()
-    assert (row["mae"], row["mae_low"], row["mae_high"], row["seeds"]) == (182.0, 180.0, 184.0, 2)
-
-
 def test_seeds_of_one_configuration_become_one_row_though_their_hashes_differ():
     rows = make_frame(
         make_row("compevo", 180.0, seed=4, config_hash="b", seedless_hash="s"),

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from markupsafe import escape
 
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.page import render_page
@@ -12,14 +11,13 @@ from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
     build_run_sections,
     growth_table,
-    list_facts,
     view_calibration,
     view_health,
     view_logics,
     view_lud,
 )
 from compevo_core.training.round_record import RoundRecord
-from tests.support.report_samples import GAINS, HOSTILE, LUD, make_inputs, make_rounds, make_run
+from tests.support.report_samples import GAINS, LUD, make_inputs, make_rounds, make_run
 
 SUPERVISED, EVERY, ROUNDS = 8, 4, 20
 NOTHING = {
@@ -63,20 +61,6 @@ def staged_run() -> TrainingRun:
 
 
 PAGE = render_page(make_inputs(runs=(staged_run(),), rows=empty_rows()))
-
-
-def test_a_run_says_how_many_rounds_were_supervised_and_how_many_rewrote() -> None:
-    assert ("rounds", "20, 8 supervised, 3 rewriting logics") in list_facts(staged_run())
-    assert ("rounds", "24") in list_facts(make_run())
-
-
-def test_a_dashed_line_and_a_sentence_mark_the_end_of_the_supervised_stage() -> None:
-    plot = plot_losses(staged_run())[0]
-    assert "the first 8 of them supervised" in plot.alt
-    (axis,) = plot.figure.axes
-    assert [7.5, 7.5] in [list(line.get_xdata()) for line in axis.get_lines()]
-    assert "supervised stage" in PAGE
-    assert "supervised" not in render_page(make_inputs(rows=empty_rows()))
 
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
@@ -131,19 +115,6 @@ def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
     assert "health-0" not in [section.anchor for section in build_run_sections([make_run()])]
 
 
-@pytest.mark.parametrize("key", ["loss_own", "cut_prompts"])
-def test_what_a_run_did_not_do_is_not_mentioned(key: str) -> None:
-    own = [record.model_copy(update={key: 2}) for record in staged_rounds()]
-    changed = render_page(make_inputs(runs=(replace(staged_run(), rounds=own),), rows=empty_rows()))
-    sentence = "40 prompts were longer than the context"
-    assert (sentence in changed) == (key == "cut_prompts") and sentence not in PAGE
-    labels = [
-        line.get_label()
-        for line in plot_losses(replace(staged_run(), rounds=own))[0].figure.axes[0].get_lines()
-    ]
-    assert ("own errors of agents" in labels) == (key == "loss_own")
-
-
 CALIBRATION = {
     "windows": 464,
     "prior_mae": 0.2,
@@ -168,15 +139,6 @@ def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did(
     assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
     page = render_page(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
     assert "(mean, half-life 90 days)" in page and "all agents have equal weights" in page
-
-
-def test_a_run_without_calibration_or_level_says_no_more_than_it_did() -> None:
-    assert view_calibration(calibrated(None)) is None
-    assert view_calibration(replace(staged_run(), summary={})) is None
-    plain = CALIBRATION | {"half_life_days": None, "known_errors": "none", "guard": HOSTILE}
-    page = render_page(make_inputs(runs=(calibrated(plain),), rows=empty_rows()))
-    assert "half-life" not in page
-    assert f"Guard: {escape(HOSTILE)}." in page and HOSTILE not in page
 
 
 def test_the_growth_of_regret_has_its_interval_or_the_reason_why_there_is_none():

@@ -176,13 +176,13 @@ def test_a_population_improves_on_its_prior_only_by_more_than_chance(
     assert verdict in result.summary
 
 
+def test_a_rival_without_any_error_is_not_divided_by():
+    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
+    assert result.rivals[0].difference == 1.0
+
+
 def test_agents_without_a_prior_are_said_to_have_none():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
     assert result.summary.endswith(WITHOUT_PRIOR)
-
-
-def test_a_rival_without_any_error_is_not_divided_by():
-    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
-    assert result.rivals[0].difference == 1.0

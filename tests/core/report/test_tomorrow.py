@@ -17,14 +17,7 @@ from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ForecastDay, read_days
 from compevo_core.report.page import render_page
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.tomorrow import (
-    before_table,
-    chart_series,
-    part_table,
-    plot_day,
-    skill_table,
-    view_day,
-)
+from compevo_core.report.tomorrow import before_table, chart_series, part_table, skill_table
 from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
 from tests.support.report_samples import make_inputs
@@ -163,32 +156,9 @@ def test_skill_is_that_of_the_scored_forecasts_over_the_last_28_days() -> None:
     assert skill_table(make_day()) is None
 
 
-def test_a_forecast_that_was_filled_in_later_says_so() -> None:
-    issued = make_issued()
-    late = {**issued.facts, "issued_at": (ORIGIN + ONE_DAY).isoformat()}
-    filled = ForecastDay(issued=IssuedForecast(rows=issued.rows, facts=late))
-    assert view_day(make_day())["is_ahead"] and not view_day(filled)["is_ahead"]
-
-
 def test_every_colour_of_a_chart_has_a_dark_counterpart() -> None:
     found = set(re.findall(r"#[0-9a-f]{6}|rgba\([^)]*\)", str(chart_series(make_day(), "NSW1"))))
     assert found - {"rgba(0,0,0,0)"} <= set(DARK_COLOURS)
-
-
-def test_a_picture_shows_the_first_series_whatever_their_names() -> None:
-    names = tuple(f"$a_{number}" for number in range(8))
-    figure = plot_day(ForecastDay(issued=make_issued(entities=names)))
-    figure.canvas.draw()
-    assert sum(axis.get_visible() for axis in figure.axes) == 6
-
-
-def test_the_picture_has_the_lines_of_the_chart() -> None:
-    traces = chart_series(make_day(), "NSW1")["data"]
-    axis = plot_day(make_day()).axes[0]
-    # A line at the origin, and a band in place of each pair of bounds.
-    assert len(axis.get_lines()) - 1 == sum(trace["line"]["width"] > 0 for trace in traces)
-    assert len(axis.collections) == 2
-    assert list(axis.get_lines()[-2].get_ydata()) == traces[-1]["y"]
 
 
 @pytest.fixture
@@ -238,7 +208,3 @@ def test_the_day_before_counts_where_it_knew_as_much(deployment: Path) -> None:
     write_issued(root, make_issued(origin=ORIGIN + 3 * ONE_DAY, known_steps=48))
     (day,) = read_days(deployment / "issued", deployment / "windows")
     assert day.issued.hash == later.hash and day.before is None
-
-
-def test_nothing_issued_is_no_day(tmp_path: Path) -> None:
-    assert read_days(tmp_path / "issued", tmp_path / "windows") == []

@@ -34,11 +34,6 @@ def test_a_month_of_inference_is_named_by_its_month():
     assert wording.scope_name("own", "summer-2026-13") == "Own, summer-2026-13"
 
 
-def test_a_thinned_set_of_windows_says_so():
-    name = wording.scope_name("electricity", "n2f-test-100-every-5")
-    assert name.endswith("test set, 2021, one window in 5")
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

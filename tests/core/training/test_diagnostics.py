@@ -39,18 +39,6 @@ def test_the_gap_is_the_best_own_sample_minus_what_was_played_and_never_below_ze
     assert gap.tolist() == [1.0, 0.0]
 
 
-def test_the_aggregate_gap_by_hand_for_two_agents_and_one_point() -> None:
-    # Aggregate 0.5*2 + 0.5*6 = 4 against a truth of 1: loss 9.
-    # Agent 0 switching to 0 gives 3 (loss 4), agent 1 switching to 2 gives 2 (loss 1).
-    group = np.array([[[[2.0]], [[0.0]]], [[[6.0]], [[2.0]]]])
-    gap = aggregate_best_response_gap(group, [[[2.0]], [[6.0]]], [0.5, 0.5], [[1.0]])
-    assert gap.tolist() == [5.0, 8.0]
-    absolute = aggregate_best_response_gap(
-        group, [[[2.0]], [[6.0]]], [0.5, 0.5], [[1.0]], metric="mae"
-    )
-    assert absolute.tolist() == [1.0, 2.0]
-
-
 def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switch() -> None:
     group = np.array([[[[2.0, 50.0]], [[1.0, -50.0]]]])
     gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
@@ -259,9 +247,7 @@ def test_an_exact_power_law_gives_its_exponent_with_a_closed_interval(
     assert (fit.n_used, fit.n_left_out) == (180, 20)
 
 
-def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one() -> (
-    None
-):
+def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_excludes_one():
     covered, excluded = 0, 0
     rounds = np.arange(1, 301)
     for seed in range(20):

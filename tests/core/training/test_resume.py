@@ -32,8 +32,6 @@ from tests.support.rounds import build_round_trainer
 from tests.support.tiny_run import ROUNDS, Killed, read_hash, read_records, train_tiny
 
 REPO = Path(__file__).resolve().parents[3]
-OF_AGENTS = ("adapters", "answers", "calibration", "optimizer", "run")
-OF_ALL = ("selection", "fusion", "calibration", "optimizer", "run")
 
 
 def _assert_same_end(run: Path, other: Path) -> None:
@@ -57,21 +55,6 @@ def _read_end(run: Path) -> tuple[list[dict], dict, dict[str, torch.Tensor], str
         for name, value in load_file(path).items()
     }
     return read_records(run), state, tensors, read_hash(run)
-
-
-def test_a_checkpoint_holds_adapters_optimizer_generators_and_population(tiny_run: Path) -> None:
-    _, state, tensors, _ = _read_end(tiny_run)
-    agents = {f"agent_{number:02d}" for number in range(3)}
-    kinds = {(owner, name.split(".")[0]) for owner, name in (key.split("/") for key in tensors)}
-    assert kinds == {(agent, kind) for agent in agents for kind in OF_AGENTS} | {
-        ("shared", kind) for kind in OF_ALL
-    }
-    assert {f"{agent}/run.sampling" for agent in agents} <= tensors.keys()
-    assert {"agent_00/run.global", "shared/run.previous_AD"} <= tensors.keys()
-    steps = {int(v) for name, v in tensors.items() if name.endswith(".step")}
-    # Six forecasts, and two rewritings: two steps each, one for the fusion, whose graph is spent.
-    assert steps == {6, 4, 2}
-    assert {"identity", "logics", "regret", "drawing", "news_drawing", "best"} <= state.keys()
 
 
 def _stop_after(out: Path, number: int) -> None:
@@ -152,15 +135,6 @@ def _unfinish(run: Path, out: Path) -> Path:
     """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
     shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
     return out / "checkpoints" / f"round_{ROUNDS:06d}"
-
-
-def test_a_history_shorter_than_its_checkpoint_is_an_error(tiny_run: Path, tmp_path: Path) -> None:
-    newest = _unfinish(tiny_run, tmp_path / "run")
-    shutil.rmtree(newest.with_name(f"round_{ROUNDS - 1:06d}"))
-    rounds = tmp_path / "run" / "rounds.jsonl"
-    rounds.write_text(rounds.read_text().splitlines(keepends=True)[0])
-    with pytest.raises(CheckpointMismatch, match="1 rounds, the checkpoint 6"):
-        train_tiny(tmp_path / "run")
 
 
 @pytest.mark.slow

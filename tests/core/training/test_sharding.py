@@ -7,17 +7,39 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from benchmarks.rows import run_processes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.view import HORIZON
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
-from tests.support.trained_runs import (
-    assert_same_model,
-    read_rounds,
-    read_tensors,
-    train_in_processes,
-)
+
+
+def train_in_processes(count, jobs):
+    """Train the jobs in ``count`` processes; return their exit codes and standard error."""
+    done = run_processes("tests.support.shard_worker", count, json.dumps(jobs), timeout=300)
+    return [process.returncode for process in done], [process.stderr for process in done]
+
+
+def read_rounds(run):
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def read_tensors(run):
+    files = sorted((run / "model").rglob("*.safetensors"))
+    return {f"{file.relative_to(run)}/{k}": v for file in files for k, v in load_file(file).items()}
+
+
+def assert_same_model(one, other):
+    ours, theirs = read_tensors(one), read_tensors(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5, equal_nan=True), name
+    assert (one / "model" / "logics.json").read_text() == (
+        other / "model" / "logics.json"
+    ).read_text()
+
 
 pytestmark = pytest.mark.slow
 
