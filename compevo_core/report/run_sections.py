@@ -1,4 +1,4 @@
-"""The sections of one training run: training, health, logics, theory, logic updates.
+"""The sections of one training run: what is read, training, health, logics, theory, updates.
 
 What belongs here: which sections a run has, its settings at a glance, and the tables of what
 training measured, fitted and wrote (``rounds.jsonl``, ``metrics.json``, ``lud.json``; paper 5.1,
@@ -6,22 +6,27 @@ appendices B and F). What does not: measuring them (``training``, ``paper.lud``)
 (``report.plots``), captions and how to read them (``templates/run.html``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from compevo_core.data.arrays import evenly_spaced
+from compevo_core.paper.news_changes import SWAPPED
+from compevo_core.report.audit_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.report.figures import HALF, Picture
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.mechanism import run_plateau_table
 from compevo_core.report.plots import (
+    GAINS,
     HEALTH,
     POLICY,
     SELECTION,
     THEORY,
     has_fixed_regret,
     plot_losses,
+    plot_topics,
     plot_updates,
     plot_values,
 )
@@ -62,14 +67,17 @@ class Section:
     view: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_run_sections(runs: Sequence[TrainingRun]) -> list[Section]:
+def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -> list[Section]:
     """Return each section of each run that has something to show.
 
-    With one run its name says nothing; the run's index keeps the anchors apart.
+    ``audit`` are the rows of news audits. With one run its name says nothing; the run's index keeps
+    the anchors apart.
     """
     sections = []
     for index, run in enumerate(runs):
+        view_read = partial(view_reading, audit=find_audit(run, audit))
         parts = (
+            ("reading", "What the agents learnt to read", view_read, True),
             ("training", "Training", view_training, True),
             ("health", "Health of the population", view_health, run.has_values("effective_agents")),
             ("logics", "Logics by round", view_logics, True),
@@ -89,6 +97,45 @@ def build_run_sections(runs: Sequence[TrainingRun]) -> list[Section]:
             if run.rounds and is_shown
         ]
     return sections
+
+
+def view_reading(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
+    """Return what logics became, what their news saved, and what agents read on test windows."""
+    steps = list_steps(run)
+    first, last = run.rounds[0].logics, run.rounds[-1].logics
+
+    # What the last round wrote was never played, so it replaced nothing that a reader could see.
+    def count_replaced(agent: int) -> int:
+        return sum(before.logics[agent] != after.logics[agent] for before, after in steps)
+
+    cells: dict[str, Callable[[int], str]] = {
+        "Agent": lambda i: f"agent {i}",
+        "First logic": lambda i: first[i],
+        "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
+        "Rewritings that replaced it": lambda i: f"{count_replaced(i)} of {len(steps)}",
+    }
+    if audit:
+        title = f"It read about (windows, {audit[0]['unit']} saved)"
+        cells[title] = lambda i: list_read_topics(audit, i)
+    caption = "What the logics became"
+    table = tabulate(range(run.agents), cells, caption=caption, text_columns=(0, 1, 2, 4))
+    gains = plot_values(run, GAINS) if run.has_values("news_gains") else []
+    plots = [plot_topics(run), *gains, plot_news_errors(audit)]
+    picture = Picture([plot for plot in plots if plot], columns=3)
+    lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
+    return {
+        "table": table,
+        "picture": picture,
+        "has_gains": bool(gains),
+        # Of all test windows: their row is the first.
+        "swapped": f"{lenders[0]:,} of {audit[0]['n_windows']:,}" if audit else "",
+    }
+
+
+def list_steps(run: TrainingRun) -> list[tuple[RoundRecord, RoundRecord]]:
+    """Return each round that rewrote logics with the one after it."""
+    # Rounds after which nothing was rewritten would repeat the logics of the one before.
+    return [pair for pair in pairwise(run.rounds) if pair[0].evolved]
 
 
 def view_training(run: TrainingRun) -> Mapping[str, Any]:
@@ -160,30 +207,10 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
 
 
 def view_logics(run: TrainingRun) -> Mapping[str, Any]:
-    """Return what became of each logic, and the logics of evenly spaced rounds."""
-    # Rounds after which nothing was rewritten would repeat the logics of the one before.
-    steps = [pair for pair in pairwise(run.rounds) if pair[0].evolved]
-    versions = [run.rounds[0], *(after for _, after in steps)]
+    """Return the logics of evenly spaced rounds."""
+    versions = [run.rounds[0], *(after for _, after in list_steps(run))]
     shown = [versions[position] for position in evenly_spaced(len(versions), SHOWN_ROUNDS)]
-    first, last = run.rounds[0].logics, run.rounds[-1].logics
-
-    # What the last round wrote was never played, so it replaced nothing that a reader could see.
-    def count_replaced(agent: int) -> int:
-        return sum(before.logics[agent] != after.logics[agent] for before, after in steps)
-
-    change = tabulate(
-        range(run.agents),
-        {
-            "Agent": lambda i: f"agent {i}",
-            "First logic": lambda i: first[i],
-            "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
-            "Rewritings that replaced it": lambda i: f"{count_replaced(i)} of {len(steps)}",
-        },
-        caption="What the logics became",
-        text_columns=(0, 1, 2),
-    )
     return {
-        "change": change,
         "samples": _count_samples(run),
         # The ends are open, because their comparison is what most readers look for.
         "rounds": [
