@@ -56,11 +56,10 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
-RUN, PROBE = "run", "probe"
 
 ALL, SERIES, DECLARED, MOVED = "all", "series", "declared", "moved"
-"""Kinds of groups that effects are given for; declared days are declared on train alone. For each
-agent of a run there is one more kind, see :func:`name_agent`."""
+"""Kinds of groups that effects are given for; declared days are declared on train alone. What an
+agent read about is one more kind, as "agent 0"."""
 
 MOST, REST = "most", "rest"
 MOST_SHARE = 1 / 4
@@ -77,7 +76,7 @@ MOST_SERIES = 12
 
 AUDIT_SCHEMA: dict[str, pl.DataType] = {
     "dataset": pl.String(),
-    "source": pl.String(),  # RUN, or PROBE where no population was trained
+    "source": pl.String(),  # "run", or "probe" where no population was trained
     "split": pl.String(),
     "subset": pl.String(),
     "news": pl.String(),  # what was read
@@ -372,7 +371,7 @@ def audit_run(
 ) -> pl.DataFrame:
     """Return the rows of a population on validation and test, of every n-th origin."""
     facts = {
-        "source": RUN,
+        "source": "run",
         "encoder": news.encoder_name,
         "config_hash": forecaster.config.hash,
         "artifact_hash": forecaster.artifact_hash,
@@ -406,7 +405,7 @@ def audit_scope(
 
 def audit_probe(windows: WindowSet, news: NewsPool, *, commit: str, every: int = 1) -> pl.DataFrame:
     """Return the rows of the probe on train, each part of it held out, validation and test."""
-    facts = {"source": PROBE, "encoder": news.encoder_name, "commit": commit}
+    facts = {"source": "probe", "encoder": news.encoder_name, "commit": commit}
     probe = NewsProbe(windows.split("train"), news)
     later = [probe.open(scope) for scope in _select_later_scopes(windows, every)]
     samples = [probe.train, *later]
@@ -515,12 +514,7 @@ def list_read_groups(
     for agent, chosen in enumerate(read[OWN].chosen_news):
         topics = [find_topics(ids) for ids in chosen]
         for topic in TOPICS:
-            yield name_agent(agent), topic, np.array([topic in of_window for of_window in topics])
-
-
-def name_agent(agent: int) -> str:
-    """Return the kind of the groups by what an agent read."""
-    return f"agent {agent}"
+            yield f"agent {agent}", topic, np.array([topic in of_window for of_window in topics])
 
 
 def write_audit(results: Path, rows: pl.DataFrame) -> Path:

@@ -15,11 +15,8 @@ from compevo_core.paper.news_audit import (
     MOST,
     MOVED,
     POWER,
-    PROBE,
     REST,
-    RUN,
     SERIES,
-    name_agent,
 )
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.figures import (
@@ -46,7 +43,7 @@ from compevo_core.report.wording import (
     scope_name,
 )
 
-SOURCES = {RUN: "the trained population", PROBE: "a linear probe"}
+SOURCES = {"run": "the trained population", "probe": "a linear probe"}
 KINDS = {
     ALL: "All windows",
     SERIES: "{group}",
@@ -183,20 +180,13 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
 
 def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a run's sealed model on its largest audited test set; none without any."""
-    own = [
-        row
-        for row in rows
-        if (row["source"], row["split"]) == (RUN, "test")
-        and row["artifact_hash"] == run.summary.get("artifact_hash")
-    ]
+    model = ("test", run.summary.get("artifact_hash", "not sealed"))
+    own = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
     return max(list_audits(own), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
 def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
-    """Plot errors by what is read, where its news moves a forecast most and elsewhere.
-
-    None where news moves no forecast.
-    """
+    """Plot errors by what is read, where news moves forecasts most; None where it moves none."""
     groups = _group_rows(rows)
     if (MOVED, MOST) not in groups:
         return None
@@ -226,10 +216,7 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
 
 def list_read_topics(rows: Sequence[Row], agent: int) -> str:
     """Return the topics an agent read about, with windows and the error that news saved there."""
-    read = [r for r in rows if (r["group_kind"], r["news"]) == (name_agent(agent), NONE)]
+    read = [r for r in rows if (r["group_kind"], r["news"]) == (f"agent {agent}", NONE)]
     ranked = sorted(read, key=lambda row: row["difference"])[:MOST_TOPICS]
-    texts = [
-        f"{row['group']} ({row['n_windows']}, {format_number(-row['difference'])})"
-        for row in ranked
-    ]
+    texts = [f"{r['group']} ({r['n_windows']}, {format_number(-r['difference'])})" for r in ranked]
     return ", ".join(texts) or MISSING

@@ -358,14 +358,6 @@ def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float
     if key not in OF_AGENTS:
         return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
 
-    if key == "regret" and not has_fixed_regret(run):
-        # An empty plot keeps the others in their places.
-        plot = _plot(run, [], f"{title} (not measured)", size)
-        (axis,) = plot.figure.axes
-        place: Style = {"ha": "center", "va": "center", "transform": axis.transAxes}
-        axis.text(0.5, 0.5, "not measured", color=MUTED, **place)
-        return plot
-
     columns = 4 if size == HALF else 3
     size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
     lines = [

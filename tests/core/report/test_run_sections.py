@@ -17,7 +17,6 @@ from compevo_core.report.run_sections import (
     view_health,
     view_logics,
     view_lud,
-    view_reading,
 )
 from compevo_core.training.round_record import RoundRecord
 from tests.support.report_samples import GAINS, HOSTILE, LUD, make_inputs, make_rounds, make_run
@@ -99,27 +98,24 @@ def test_regret_at_the_end_is_that_of_the_last_round_that_has_one() -> None:
     assert growth.rows[0][4] == "21 of 3"
 
 
-def test_the_logics_table_says_what_became_of_each_and_how_often_it_was_replaced() -> None:
-    view = view_logics(staged_run())
-    assert view_reading(staged_run(), [])["table"].rows == [
-        ["agent 0", "watch storms", "as at the start", "0 of 3"],
-        ["agent 1", "read policy", "read policy again again again", "3 of 3"],
-        ["agent 2", "count holidays", "count holidays again again again", "3 of 3"],
+def test_the_logics_table_says_what_became_of_each() -> None:
+    view = view_logics(staged_run(), [])
+    assert view["table"].rows == [
+        ["agent 0", "watch storms", "as at the start"],
+        ["agent 1", "read policy", "read policy again again again"],
+        ["agent 2", "count holidays", "count holidays again again again"],
     ]
     # One candidate and one sample of each of three agents, in three rounds.
     assert (view["samples"]["written"], view["samples"]["empty"]) == (18, "50.0 %")
     assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in PAGE
-    assert [shown["number"] for shown in view["rounds"]] == [0, 9, 13, 17]
 
 
 def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
-    view = view_logics(replace(make_run(), rounds=fixed))
+    view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
-    table = view_reading(replace(make_run(), rounds=fixed), [])["table"]
-    assert [row[3] for row in table.rows] == ["0 of 0"] * 3
     page = render_page(make_inputs(runs=(replace(make_run(), rounds=fixed),), rows=empty_rows()))
-    assert "Logics by round" in page and "texts written" not in page
+    assert 'id="logics-0"' in page and "texts written" not in page
 
 
 def audited(kind: str, group: str, n: int, own: float, none: float, swapped: float) -> list[dict]:
@@ -162,7 +158,7 @@ def searched_run() -> TrainingRun:
 
 def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
     page = build_run_sections([searched_run()], AUDIT)
-    assert page[0].anchor == "reading-0" and page[0].view["swapped"] == "80 of 160"
+    assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
     topics, gains, errors = (plot.figure.axes[0] for plot in page[0].view["picture"].plots)
     assert [label.get_text() for label in topics.get_yticklabels()] == [
         "power outages",
@@ -170,18 +166,17 @@ def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
     ]
     assert list(gains.get_lines()[0].get_ydata()) == pytest.approx([0.8, 1.2, 1.6])
     assert [bar.get_height() for bar in errors.patches] == [120, 100, 200, 99, 210, 111]
-    read = [row[4] for row in page[0].view["table"].rows]
+    read = [row[3] for row in page[0].view["table"].rows]
     assert read == ["power outages (30, 70.50), fuel prices (90, -1.00)", "n/a", "n/a"]
 
 
 def test_an_audit_of_another_model_or_split_says_nothing_of_a_run() -> None:
-    for change in ({"artifact_hash": "other"}, {"split": "val"}, {"source": "probe"}):
+    for change in ({"artifact_hash": "other"}, {"split": "val"}):
         others = [row | change for row in AUDIT]
         (section, *_) = build_run_sections([searched_run()], others)
         assert len(section.view["picture"].plots) == 2 and not section.view["swapped"]
     # A run in free text that kept no record of gains has no picture, and its page renders.
-    assert not view_reading(staged_run(), [])["picture"].plots
-    assert 'id="reading-0"' in PAGE
+    assert not view_logics(staged_run(), [])["picture"].plots
 
 
 def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
