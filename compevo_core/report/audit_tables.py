@@ -7,17 +7,7 @@ agents read. What does not: measuring them (``paper.news_audit``).
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from compevo_core.paper.news_audit import (
-    ALL,
-    ANY,
-    DECLARED,
-    EFFECTS,
-    MOST,
-    MOVED,
-    POWER,
-    REST,
-    SERIES,
-)
+from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.figures import (
     ACCENT,
@@ -44,12 +34,7 @@ from compevo_core.report.wording import (
 )
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
-KINDS = {
-    ALL: "All windows",
-    SERIES: "{group}",
-    DECLARED: "Declared days: {group}",
-    MOVED: "Moved by news: {group}",
-}
+KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
 MOST_TOPICS = 3
 """Topics that an agent read about are named, no more."""
 _BARS = {
@@ -143,11 +128,13 @@ def audit_table(rows: Sequence[Row]) -> Table:
     """Return effects by group: own news less each other kind, with intervals."""
     first = rows[0]
     # What each agent read is told with its logic.
-    groups = _group_rows([row for row in rows if row["group_kind"] in KINDS])
+    groups = _group_rows([row for row in rows if not row["group_kind"].startswith("agent ")])
     return tabulate(
         groups.values(),
         {
-            "Group": lambda by_news: KINDS[by_news[OWN]["group_kind"]].format(**by_news[OWN]),
+            "Group": lambda by_news: KINDS.get(by_news[OWN]["group_kind"], "{group}").format(
+                **by_news[OWN]
+            ),
             "Windows": lambda by_news: format_number(by_news[OWN]["n_windows"]),
             "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
             f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
