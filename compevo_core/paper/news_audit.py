@@ -12,12 +12,13 @@ is the share of such draws in which the probe sees it.
 Shapes: N windows, M articles, S signals, F parts of train, H horizon.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,8 @@ from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope, select_scopes
 from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.evaluation.scoring import forecast_scopes
+from compevo_core.forecast.prediction import Prediction
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.news_changes import (
     IRRELEVANT,
@@ -49,10 +52,18 @@ from compevo_core.paper.news_changes import (
 from compevo_core.paper.planted_news import measure_residuals
 from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 
+if TYPE_CHECKING:
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
 
-ALL, SERIES, DECLARED = "all", "series", "declared"
-"""Kinds of groups that effects are given for; the days of the last are declared on train alone."""
+ALL, SERIES, DECLARED, MOVED = "all", "series", "declared", "moved"
+"""Kinds of groups that effects are given for; declared days are declared on train alone. What an
+agent read about is one more kind, as "agent 0"."""
+
+MOST, REST = "most", "rest"
+MOST_SHARE = 1 / 4
+"""Share of windows, those whose forecast their news moves most: no truth says which they are."""
 
 SIGNALS = (*TOPICS, "more news than usual")
 ANY = "any signal"
@@ -105,8 +116,8 @@ EFFECTS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 DRAWS = 40
 POWER = 0.8
 
-Forecast = Callable[[Scope], FloatArray]
-"""Forecasts (N, H) of a scope's windows with the candidates that they have."""
+Forecast = Callable[[Scope], Prediction]
+"""Forecasts of a scope's windows with the candidates that they have."""
 
 Facts = Mapping[str, Any]
 """What the rows say about the forecaster, by column."""
@@ -115,6 +126,9 @@ Errors = Mapping[str, FloatArray]
 """Errors (N,) by what was read."""
 
 BoolArray = npt.NDArray[np.bool_]
+
+Group = tuple[str, str, BoolArray]
+"""Kind and name of a group of windows, and which of all (N,) are its members."""
 
 
 class NewsSignals:
@@ -146,6 +160,11 @@ class NewsSignals:
     def measure(self, views: Sequence[WindowView]) -> FloatArray:
         """Return by how much each window exceeds the usual (N, S), scaled; elsewhere zero."""
         return np.maximum(self._read(views) - self._limit_S, 0.0) / self._scale_S
+
+    def find_topics(self, ids: Sequence[str]) -> set[str]:
+        """Return the topics that articles are nearest to."""
+        nearest = self._nearness_MT[self._news.find_rows(ids)].argmax(1)
+        return {TOPICS[topic] for topic in nearest}
 
     def _read(self, views: Sequence[WindowView]) -> FloatArray:
         """Return similarities and number (N, S), all minus infinity without a fresh article."""
@@ -342,9 +361,26 @@ def is_seen(errors: Errors, sample: ProbeSample, signal: str) -> bool:
 
 
 def audit_run(
-    windows: WindowSet, news: NewsPool, forecast: Forecast, facts: Facts, *, every: int = 1
+    windows: WindowSet,
+    news: NewsPool,
+    forecaster: "CompEvoForecaster",
+    *,
+    commit: str,
+    log: logging.Logger,
+    every: int = 1,
 ) -> pl.DataFrame:
-    """Return the rows of a forecaster on validation and test, of every n-th origin."""
+    """Return the rows of a population on validation and test, of every n-th origin."""
+    facts = {
+        "source": "run",
+        "encoder": news.encoder_name,
+        "config_hash": forecaster.config.hash,
+        "artifact_hash": forecaster.artifact_hash,
+        "commit": commit,
+    }
+
+    def forecast(scope: Scope) -> Prediction:
+        return forecast_scopes(forecaster, [scope], log)[0].prediction
+
     relevance = Relevance(news, load_encoder(news.encoder_name).encode(TOPICS))
     signals = NewsSignals(news, windows.split("train").views())
     scopes = _select_later_scopes(windows, every)
@@ -357,18 +393,19 @@ def audit_scope(
     """Return the rows of one scope; ``forecast`` is called once for each of :data:`READINGS`."""
     # The days between the scored ones keep their news: only what is scored is in question.
     changed = {news: change_news(scope.windows, news, relevance) for news in READINGS}
-    errors = {
-        news: measure_window_errors(windows.truth(), forecast(_replace_windows(scope, windows)))
-        for news, windows in changed.items()
-    }
-    own_NS = signals.measure(scope.windows.views())
-    return pl.DataFrame(_list_rows(scope, errors, changed, own_NS, facts), schema=AUDIT_SCHEMA)
+    read = {news: forecast(_replace_windows(scope, windows)) for news, windows in changed.items()}
+    truth_NH = scope.windows.truth()
+    errors = {news: measure_window_errors(truth_NH, read[news].aggregate) for news in READINGS}
+    groups = [
+        *list_groups(scope.windows, signals.measure(scope.windows.views())),
+        *list_read_groups(read, signals.find_topics),
+    ]
+    return pl.DataFrame(_list_rows(scope, errors, changed, groups, facts), schema=AUDIT_SCHEMA)
 
 
-def audit_probe(
-    windows: WindowSet, news: NewsPool, facts: Facts, *, every: int = 1
-) -> pl.DataFrame:
+def audit_probe(windows: WindowSet, news: NewsPool, *, commit: str, every: int = 1) -> pl.DataFrame:
     """Return the rows of the probe on train, each part of it held out, validation and test."""
+    facts = {"source": "probe", "encoder": news.encoder_name, "commit": commit}
     probe = NewsProbe(windows.split("train"), news)
     later = [probe.open(scope) for scope in _select_later_scopes(windows, every)]
     samples = [probe.train, *later]
@@ -377,7 +414,8 @@ def audit_probe(
     rows = []
     for n, (sample, errors) in enumerate(zip(samples, probe.read(samples), strict=True)):
         changed = {news: change_news(sample.scope.windows, news) for news in errors}
-        for row in _list_rows(sample.scope, errors, changed, sample.own_NS, facts):
+        groups = list_groups(sample.scope.windows, sample.own_NS)
+        for row in _list_rows(sample.scope, errors, changed, groups, facts):
             if row["group_kind"] == DECLARED and row["news"] == OWN:
                 row["seen_from_sd"], row["false_alarms"] = power[row["group"]][n]
                 size = sample.size_N[find_members(sample.own_NS, row["group"])].mean()
@@ -405,10 +443,13 @@ def _list_rows(
     scope: Scope,
     errors: Errors,
     changed: Mapping[str, WindowSet],
-    own_NS: FloatArray,
+    groups: Sequence[Group],
     facts: Facts,
 ) -> list[dict[str, Any]]:
-    """Return the error of every reading of every group, and its difference from own news."""
+    """Return the error of every reading of every group, and its difference from own news.
+
+    The errors of its windows are known; a group of few windows is left out.
+    """
     views = scope.windows.views()
     shared = {
         "dataset": scope.windows.dataset,
@@ -419,7 +460,10 @@ def _list_rows(
         **facts,
     }
     rows = []
-    for kind, group, members in list_groups(scope.windows, own_NS, errors[OWN]):
+    for kind, group, is_member_N in groups:
+        members = np.flatnonzero(is_member_N & np.isfinite(errors[OWN])).tolist()
+        if len(members) < FEWEST_WINDOWS and kind != ALL:
+            continue
         inside = [views[n] for n in members]
         for news, errors_N in errors.items():
             row = shared | {
@@ -442,10 +486,8 @@ def _list_rows(
     return rows
 
 
-def list_groups(
-    windows: WindowSet, own_NS: FloatArray, errors_N: FloatArray
-) -> Iterator[tuple[str, str, list[int]]]:
-    """Yield kind, name and members of every group that is large enough; their error is known."""
+def list_groups(windows: WindowSet, own_NS: FloatArray) -> list[Group]:
+    """Return all windows, those of each series, and the declared days."""
     entities = np.array([view.entity for view in windows.views()])
     groups = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
     # One series is all of them again.
@@ -453,10 +495,26 @@ def list_groups(
         groups += [(SERIES, entity, entities == entity) for entity in windows.entities]
     # A window that has three signals counts for each of them.
     groups += [(DECLARED, signal, find_members(own_NS, signal)) for signal in (ANY, *SIGNALS)]
-    for kind, group, is_member_N in groups:
-        members = np.flatnonzero(is_member_N & np.isfinite(errors_N)).tolist()
-        if len(members) >= FEWEST_WINDOWS or kind == ALL:
-            yield kind, group, members
+    return groups
+
+
+def list_read_groups(
+    read: Mapping[str, Prediction], find_topics: Callable[[Sequence[str]], set[str]]
+) -> Iterator[Group]:
+    """Yield the windows whose forecast their news moves most, the rest, and what each agent read.
+
+    Of an agent, those in which it read an article on a topic, for each topic.
+    """
+    without_NH = read[NONE].aggregate
+    moved_N = np.abs(read[OWN].aggregate - without_NH).mean(1) / np.abs(without_NH).mean(1)
+    is_most_N = moved_N > np.quantile(moved_N, 1 - MOST_SHARE)
+    yield MOVED, MOST, is_most_N
+    yield MOVED, REST, ~is_most_N
+
+    for agent, chosen in enumerate(read[OWN].chosen_news):
+        topics = [find_topics(ids) for ids in chosen]
+        for topic in TOPICS:
+            yield f"agent {agent}", topic, np.array([topic in of_window for of_window in topics])
 
 
 def write_audit(results: Path, rows: pl.DataFrame) -> Path:

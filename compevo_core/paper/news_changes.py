@@ -33,6 +33,9 @@ every topic that a logic can name."""
 LEAST_DISTANCE = timedelta(days=30)
 """How far the day that lends its news lies back: few news are still news after a month."""
 
+LEAST_DISTANCE_OF_SAMPLES = timedelta(days=7)
+"""The same in the sample world: its events last a day, its splits a month."""
+
 
 class Relevance:
     """How near each article is to any topic (T, D) that a logic can name, by one encoder."""
@@ -105,10 +108,10 @@ def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple
 def swap_news(windows: WindowSet, seed: int) -> WindowSet:
     """Give each window the candidate articles of another day, with all else as it was.
 
-    The day is sampled among those of the same series and split at least 30 days earlier. Never a
-    later one: its articles were not available at the window's origin, and news of the future would
-    be a leak, not a control. A window of the first 30 days of a split has no such day and is left
-    without articles; the manifest counts them.
+    The day is sampled among those of the same series and split at least 30 days earlier, 7 in the
+    sample world. Never a later one: its articles were not available at the window's origin, and
+    news of the future would be a leak, not a control. A window of the first days of a split has no
+    such day and is left without articles; the manifest counts them.
 
     A draw depends on the seed, the window and the windows of its series and split alone: a split
     swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs
@@ -123,7 +126,12 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
         for old, new in zip(windows, swapped, strict=True)
     )
 
-    about = {"name": "swap-news", "seed": seed, "n_left_without_articles": n_without}
+    about = {
+        "name": "swap-news",
+        "seed": seed,
+        "least_days": _find_distance(windows).days,
+        "n_left_without_articles": n_without,
+    }
     return WindowSet(
         swapped, dataset=windows.dataset, manifest=windows.manifest | {"perturbation": about}
     )
@@ -131,17 +139,25 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
 
 def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
     """Return the window whose news each window gets when news is swapped; None where none is."""
+    distance = _find_distance(windows)
     by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
     for window in windows:  # in the order of their origins
         by_series[window.view.split, window.view.series_id].append(window)
     return [
-        _draw_lender(window, by_series[window.view.split, window.view.series_id], seed)
+        _draw_lender(window, by_series[window.view.split, window.view.series_id], distance, seed)
         for window in windows
     ]
 
 
-def _draw_lender(window: Window, lenders: list[Window], seed: int) -> Window | None:
-    latest = window.view.origin_utc - LEAST_DISTANCE
+def _find_distance(windows: WindowSet) -> timedelta:
+    is_sample = windows.manifest.get("synthetic", False)
+    return LEAST_DISTANCE_OF_SAMPLES if is_sample else LEAST_DISTANCE
+
+
+def _draw_lender(
+    window: Window, lenders: list[Window], distance: timedelta, seed: int
+) -> Window | None:
+    latest = window.view.origin_utc - distance
     n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
     if not n_earlier:
         return None

@@ -1,14 +1,26 @@
-"""Does news help? The news audit as a sentence and tables, for terminal, page and docs.
+"""Does news help? The news audit as a sentence, tables and a plot, for terminal, page and docs.
 
-What belongs here: the verdict, effects of own news against each other kind of news by group. What
-does not: measuring them (``paper.news_audit``).
+What belongs here: the verdict, effects of own news against each other kind of news by group, what
+agents read. What does not: measuring them (``paper.news_audit``).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, POWER
+from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
+from compevo_core.report.figures import (
+    ACCENT,
+    GOLD,
+    INK,
+    OTHER_BARS,
+    THIRD,
+    Plot,
+    Style,
+    add_legend,
+    plot_lines,
+)
+from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
@@ -17,11 +29,19 @@ from compevo_core.report.wording import (
     format_number,
     format_percent,
     format_with_unit,
+    join_items,
     scope_name,
 )
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
-KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}"}
+KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
+MOST_TOPICS = 3
+"""Topics that an agent read about are named, no more."""
+_BARS = {
+    OWN: ("own news", ACCENT),
+    NONE: ("no news", OTHER_BARS),
+    SWAPPED: ("another day's news", GOLD),
+}
 OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 NO_ROWS = "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
@@ -107,8 +127,10 @@ def _group_rows(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
 def audit_table(rows: Sequence[Row]) -> Table:
     """Return effects by group: own news less each other kind, with intervals."""
     first = rows[0]
+    # What each agent read is told with its logic.
+    groups = _group_rows([row for row in rows if not row["group_kind"].startswith("agent ")])
     return tabulate(
-        _group_rows(rows).values(),
+        groups.values(),
         {
             "Group": lambda by_news: KINDS.get(by_news[OWN]["group_kind"], "{group}").format(
                 **by_news[OWN]
@@ -141,3 +163,47 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     if row["news"] != NONE and not row["n_with_news"]:
         return MISSING
     return f"{format_number(row['difference'])} ({format_interval(row)})"
+
+
+def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a run's sealed model on its largest audited test set; none without any."""
+    model = ("test", run.summary.get("artifact_hash", "not sealed"))
+    own = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
+    return max(list_audits(own), key=lambda scope: scope[0]["n_windows"], default=[])
+
+
+def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
+    """Plot errors by what is read, where news moves forecasts most; None where it moves none."""
+    groups = _group_rows(rows)
+    if (MOVED, MOST) not in groups:
+        return None
+
+    own = groups[MOVED, MOST][OWN], groups[MOVED, REST][OWN]
+    errors = {
+        label: [groups[MOVED, group][news]["mae"] for group in (MOST, REST)]
+        for news, (label, _) in _BARS.items()
+    }
+    texts = [f"{name} {' and '.join(map(format_number, both))}" for name, both in errors.items()]
+    alt = f"Bars of the MAE where news moves the forecast most, and elsewhere: {join_items(texts)}."
+    look: Style = {"title": f"MAE on test windows, {own[0]['unit']}", "is_counted": False}
+    plot = plot_lines([], alt, size=THIRD, **look)
+
+    (axis,) = plot.figure.axes
+    for place, (label, colour) in enumerate(_BARS.values()):
+        bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
+        axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
+    names = "moved most by news", "others"
+    ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own, strict=True)]
+    axis.set_xticks([1, 5], ticks)
+    axis.grid(visible=False, axis="x")
+    axis.margins(y=0.1)
+    add_legend(axis)
+    return plot
+
+
+def list_read_topics(rows: Sequence[Row], agent: int) -> str:
+    """Return the topics an agent read about, with windows and the error that news saved there."""
+    read = [r for r in rows if (r["group_kind"], r["news"]) == (f"agent {agent}", NONE)]
+    ranked = sorted(read, key=lambda row: row["difference"])[:MOST_TOPICS]
+    texts = [f"{r['group']} ({r['n_windows']}, {format_number(-r['difference'])})" for r in ranked]
+    return ", ".join(texts) or MISSING

@@ -187,7 +187,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     if inputs.panels:
         panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
         sections += show("forecasts", "Forecasts and actual values", panels=panels)
-    sections += build_run_sections(inputs.runs)
+    sections += build_run_sections(inputs.runs, inputs.audit)
     if groups := list_groups(inputs):
         sections += show("mechanism", "Mechanism", groups=groups)
     ablated = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)

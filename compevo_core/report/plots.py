@@ -8,6 +8,7 @@ Every plot has one axis; the page arranges them. In plots by round a dashed line
 supervised stage ends and the rewriting of logics begins.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta, timezone
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
+from compevo_core.agents.logics import find_topics
+from compevo_core.data.arrays import evenly_spaced
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.report.figures import (
@@ -240,9 +243,13 @@ THEORY = {
     "grad_norm": "Gradient norm",
     "weight_entropy": "Weight entropy (nats)",
 }
-OF_AGENTS = frozenset({*SELECTION, "best_response_gap", "regret", "group_regret"})
+#: What the search for evidence earned.
+GAINS = {"news_gains": "Error saved by news (scaled)"}
+OF_AGENTS = frozenset({*SELECTION, *GAINS, "best_response_gap", "regret", "group_regret"})
 # Values whose sign carries the meaning: a line is plotted at zero.
-SIGNED = frozenset({"gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
+SIGNED = frozenset({*GAINS, "gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
+# More rounds than these are too near to each other to be told apart.
+_MOST_POINTS = 60
 
 
 def plot_losses(run: TrainingRun) -> list[Plot]:
@@ -266,6 +273,32 @@ def plot_values(
 ) -> list[Plot]:
     """Plot values of the rounds, with a line for each agent where every agent has its own."""
     return [_plot_value(run, key, title, size) for key, title in titles.items()]
+
+
+def plot_topics(run: TrainingRun) -> Plot | None:
+    """Plot the topics that the logics of each agent name by round; None for logics in free text."""
+    rounds = [run.rounds[i] for i in evenly_spaced(len(run.rounds), _MOST_POINTS)]
+    named = [[find_topics(logic) for logic in record.logics] for record in rounds]
+    counts = Counter(topic for topics in (*named, named[-1]) for names in topics for topic in names)
+    if not counts:
+        return None
+
+    # The most named on top; the marks of agents stand beside each other.
+    places = {topic: -row for row, (topic, _) in enumerate(counts.most_common())}
+    lines = []
+    for agent in range(run.agents):
+        shift = 0.7 * (0.5 - (agent + 0.5) / run.agents)
+        points = [
+            (record.round, places[topic] + shift)
+            for record, topics in zip(rounds, named, strict=True)
+            for topic in topics[agent]
+        ]
+        marks: Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
+        x, y = zip(*points, strict=True) if points else ((), ())
+        lines.append(Line(x, y, agent_style(agent) | marks))
+    plot = _plot(run, lines, "Topics that logics name", THIRD, key="logics")
+    plot.figure.axes[0].set_yticks(list(places.values()), list(places))
+    return plot
 
 
 def has_fixed_regret(run: TrainingRun) -> bool:
@@ -295,14 +328,6 @@ def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float
     rounds, values = [record.round for record in run.rounds], run.values_of(key)
     if key not in OF_AGENTS:
         return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
-
-    if key == "regret" and not has_fixed_regret(run):
-        # An empty plot keeps the others in their places.
-        plot = _plot(run, [], f"{title} (not measured)", size)
-        (axis,) = plot.figure.axes
-        place: Style = {"ha": "center", "va": "center", "transform": axis.transAxes}
-        axis.text(0.5, 0.5, "not measured", color=MUTED, **place)
-        return plot
 
     columns = 4 if size == HALF else 3
     size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))

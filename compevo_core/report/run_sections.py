@@ -1,4 +1,4 @@
-"""The sections of one training run: training, health, logics, theory, logic updates.
+"""The sections of one training run: what is read, training, health, logics, theory, updates.
 
 What belongs here: which sections a run has, its settings at a glance, and the tables of what
 training measured, fitted and wrote (``rounds.jsonl``, ``metrics.json``, ``lud.json``; paper 5.1,
@@ -6,22 +6,25 @@ appendices B and F). What does not: measuring them (``training``, ``paper.lud``)
 (``report.plots``), captions and how to read them (``templates/run.html``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
-from compevo_core.data.arrays import evenly_spaced
+from compevo_core.paper.news_changes import SWAPPED
+from compevo_core.report.audit_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.report.figures import HALF, Picture
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.mechanism import run_plateau_table
 from compevo_core.report.plots import (
+    GAINS,
     HEALTH,
     POLICY,
     SELECTION,
     THEORY,
     has_fixed_regret,
     plot_losses,
+    plot_topics,
     plot_updates,
     plot_values,
 )
@@ -34,12 +37,9 @@ from compevo_core.report.wording import (
     shorten_hash,
 )
 from compevo_core.runtime.durations import describe_duration
-from compevo_core.training.round_record import RoundRecord
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10
-# Of thousands of rounds, a reader needs the course: the first, the last and some between.
-SHOWN_ROUNDS = 6
 #: Section and name of each setting shown at a glance, and its label.
 SETTINGS = (
     ("backbone", "name_or_path", "backbone"),
@@ -62,17 +62,19 @@ class Section:
     view: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_run_sections(runs: Sequence[TrainingRun]) -> list[Section]:
+def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -> list[Section]:
     """Return each section of each run that has something to show.
 
-    With one run its name says nothing; the run's index keeps the anchors apart.
+    ``audit`` are the rows of news audits. With one run its name says nothing; the run's index keeps
+    the anchors apart.
     """
     sections = []
     for index, run in enumerate(runs):
+        show_logics = partial(view_logics, audit=find_audit(run, audit))
         parts = (
+            ("logics", "What the agents learnt to read", show_logics, True),
             ("training", "Training", view_training, True),
             ("health", "Health of the population", view_health, run.has_values("effective_agents")),
-            ("logics", "Logics by round", view_logics, True),
             ("theory", "Theory diagnostics", view_theory, True),
             # LUD is measured after training, on demand.
             ("lud", "Logic update degree", view_lud, bool(run.lud)),
@@ -89,6 +91,34 @@ def build_run_sections(runs: Sequence[TrainingRun]) -> list[Section]:
             if run.rounds and is_shown
         ]
     return sections
+
+
+def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
+    """Return what logics became, what their news saved, and what agents read on test windows."""
+    first, last = run.rounds[0].logics, run.rounds[-1].logics
+    cells: dict[str, Callable[[int], str]] = {
+        "Agent": lambda i: f"agent {i}",
+        "First logic": lambda i: first[i],
+        "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
+    }
+    if audit:
+        title = f"It read about (windows, {audit[0]['unit']} saved)"
+        cells[title] = lambda i: list_read_topics(audit, i)
+    caption = "What the logics became"
+    table = tabulate(range(run.agents), cells, caption=caption, text_columns=range(4))
+    gains = plot_values(run, GAINS) if run.has_values("news_gains") else []
+    plots = [plot_topics(run), *gains, plot_news_errors(audit)]
+    picture = Picture([plot for plot in plots if plot], columns=3)
+    lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
+    return {
+        # What chance drew says nothing of a policy.
+        "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
+        "table": table,
+        "picture": picture,
+        "has_gains": bool(gains),
+        # Of all test windows: their row is the first.
+        "swapped": f"{lenders[0]:,} of {audit[0]['n_windows']:,}" if audit else "",
+    }
 
 
 def view_training(run: TrainingRun) -> Mapping[str, Any]:
@@ -159,58 +189,6 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
     }
 
 
-def view_logics(run: TrainingRun) -> Mapping[str, Any]:
-    """Return what became of each logic, and the logics of evenly spaced rounds."""
-    # Rounds after which nothing was rewritten would repeat the logics of the one before.
-    steps = [pair for pair in pairwise(run.rounds) if pair[0].evolved]
-    versions = [run.rounds[0], *(after for _, after in steps)]
-    shown = [versions[position] for position in evenly_spaced(len(versions), SHOWN_ROUNDS)]
-    first, last = run.rounds[0].logics, run.rounds[-1].logics
-
-    # What the last round wrote was never played, so it replaced nothing that a reader could see.
-    def count_replaced(agent: int) -> int:
-        return sum(before.logics[agent] != after.logics[agent] for before, after in steps)
-
-    change = tabulate(
-        range(run.agents),
-        {
-            "Agent": lambda i: f"agent {i}",
-            "First logic": lambda i: first[i],
-            "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
-            "Rewritings that replaced it": lambda i: f"{count_replaced(i)} of {len(steps)}",
-        },
-        caption="What the logics became",
-        text_columns=(0, 1, 2),
-    )
-    return {
-        "change": change,
-        "samples": _count_samples(run),
-        # The ends are open, because their comparison is what most readers look for.
-        "rounds": [
-            {
-                "number": record.round,
-                "is_open": record.round in (shown[0].round, shown[-1].round),
-                "table": _logic_table(record),
-            }
-            for record in shown
-        ],
-        "total": len(versions),
-    }
-
-
-def _logic_table(record: RoundRecord) -> Table:
-    return tabulate(
-        range(len(record.logics)),
-        {
-            "Agent": lambda agent: f"agent {agent}",
-            "Logic": lambda agent: record.logics[agent],
-            "Reward": lambda agent: format_number(record.rewards[agent]),
-            "Weight": lambda agent: format_number(record.weights[agent]),
-        },
-        text_columns=(0, 1),
-    )
-
-
 def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
     """Return how much of what the agents wrote was of use."""
     rewriting = run.rewriting_rounds
@@ -229,8 +207,9 @@ def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
 
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
     """Return the plots, and the growth of regret as a table where it was fitted."""
+    measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
     return {
-        "picture": Picture(plot_values(run, THEORY), columns=3),
+        "picture": Picture(plot_values(run, measured), columns=3),
         "has_fixed_regret": has_fixed_regret(run),
         "growth": growth_table(run),
     }

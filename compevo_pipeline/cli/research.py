@@ -20,8 +20,6 @@ from compevo_pipeline.cli.results import find_evaluated_runs, render_scores
 
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
-    from compevo_core.data.arrays import FloatArray
-    from compevo_core.evaluation.scopes import Scope
     from compevo_core.paper.lud_judges import Judge
 
 log = logging.getLogger(__name__)
@@ -437,7 +435,7 @@ def audit_news(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.evaluation.scoring import forecast_scopes, load_population
+    from compevo_core.evaluation.scoring import load_population
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
@@ -445,21 +443,12 @@ def audit_news(
     found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
     window_set = WindowSet.read(found.windows)
     pool = NewsPool.read(found.news)
-    facts = {"source": "probe", "encoder": pool.encoder_name, "commit": read_commit()}
+    commit = read_commit()
     if not found.runs:
-        rows = audit_probe(window_set, pool, facts, every=every)
+        rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
         forecaster = load_population(found.runs[0], pool)
-        facts |= {
-            "source": "run",
-            "config_hash": forecaster.config.hash,
-            "artifact_hash": forecaster.artifact_hash,
-        }
-
-        def forecast(scope: "Scope") -> "FloatArray":
-            return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
-
-        rows = audit_run(window_set, pool, forecast, facts, every=every)
+        rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
     typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))

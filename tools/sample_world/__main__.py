@@ -35,7 +35,7 @@ def make_members() -> Iterator[tuple[str, bytes]]:
         for name, content in files:
             yield f"{product}/{name}", content
 
-    for name, content in gdelt.make_files():
+    for name, content in gdelt.make_files(world):
         product = "gdelt_doc" if name.startswith("artlist_") else "gdelt_bulk"
         yield f"{product}/{name}", content
 

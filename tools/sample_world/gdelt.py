@@ -19,8 +19,10 @@ from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 
+from compevo_pipeline.sources.common.nem import NEM_OFFSET
+from tools.sample_world.evening import write_evening
 from tools.sample_world.headlines import OUTLETS, Headlines
-from tools.sample_world.world import days_between
+from tools.sample_world.world import SampleWorld, days_between
 
 _SEED = 2026
 _QUARTER_HOURS_PER_DAY = 96
@@ -55,6 +57,9 @@ BEATS = (
 )
 """What the invented outlets report on, and when."""
 
+EVENING_SPAN = (date(2026, 2, 17), date(2026, 3, 31))
+_EVENING_NUMBER = 500_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Story:
@@ -79,12 +84,12 @@ class _Story:
         return "United States" if is_american else "Australia"
 
 
-def make_files() -> Iterator[tuple[str, bytes]]:
+def make_files(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
     """Yield name and bytes of every file: DOC answers by month, then the GAL and the GKG file."""
     headlines = Headlines(np.random.default_rng(_SEED))
 
     months: dict[str, list[_Story]] = {}
-    for story in _write_stories(headlines):
+    for story in (*_write_stories(headlines), *_write_evenings(world)):
         months.setdefault(f"{story.seen_at:%Y%m}", []).append(story)
     for month in sorted(months):
         yield f"artlist_{month}.json", _make_doc_answer(months[month])
@@ -173,6 +178,17 @@ def _write_stories(headlines: Headlines) -> Iterator[_Story]:
                 seen_at = datetime.combine(day, time(tzinfo=UTC)) + timedelta(minutes=15 * quarter)
                 title = headlines.write(beat.topic, day)
                 yield _Story(topic=beat.topic, title=title, seen_at=seen_at, number=number)
+
+
+def _write_evenings(world: SampleWorld) -> Iterator[_Story]:
+    """Yield the evening news of 2026, for which there is no other publisher."""
+    number = _EVENING_NUMBER
+    for day in days_between(*EVENING_SPAN):
+        for item in write_evening(world, day):
+            number += 1
+            midnight = datetime.combine(day, time(tzinfo=UTC)) - NEM_OFFSET
+            seen_at = midnight + timedelta(minutes=item.minute - item.minute % 15)
+            yield _Story(topic="energy", title=item.title, seen_at=seen_at, number=number)
 
 
 def _write_bulk_stories(headlines: Headlines, stamp: datetime, first_number: int) -> list[_Story]:

@@ -3,8 +3,7 @@
 What belongs here: a table of invented news and a few benchmark prompts, both from the synthetic
 world. What does not: parsing. Every invented item states in its own text that it is synthetic.
 
-An event's item appears the evening before the day it acts on, so that a forecaster who reads it can
-gain something; the other items are noise.
+There is news on the days that windows of electricity can name.
 """
 
 import csv
@@ -15,76 +14,41 @@ from datetime import date, timedelta
 import numpy as np
 
 from compevo_pipeline.sources.common.nem import REGIONS
+from tools.sample_world.evening import write_evening
 from tools.sample_world.world import SEED, SampleWorld, days_between
 
-NEWS_SPAN = (date(2019, 10, 1), date(2021, 1, 31))
+NEWS_SPANS = (
+    (date(2019, 10, 31), date(2020, 1, 31)),
+    (date(2020, 11, 30), date(2021, 1, 31)),
+)
 TARGET_DAYS = tuple(date(2021, 1, day) for day in range(5, 30, 2))
 NEWS_FILE = "AU_load_merge_file_final_sample.csv"
 BENCHMARK_FILE = "AULF_test_data_sample.json"
-LABEL = "(synthetic sample)"
 HISTORY = "The historical load data is: "
 
 _HOLIDAYS = {date(2021, 1, 26): "Australia Day"}
 _NO_NEWS = "there is no suitable news."
 _NO_NEWS_SHARE = 0.1
 
-# Text of an item, and the comment that the benchmark's language model would add.
-_EVENT_TEXT = {
-    "heatwave": (
-        "Heatwave warning for {state}: extreme heat is forecast for {day}, and people are told to "
-        "stay cool",
-        "Air conditioning is likely to raise demand through the afternoon and evening.",
-    ),
-    "storm": (
-        "Damaging storms are expected to cut power to thousands of homes across {state} on {day}",
-        "Outages are likely to lower demand while lines are down.",
-    ),
-    "stoppage": (
-        "A large smelter in {state} halts production for maintenance on {day}",
-        "The stoppage of one large user is likely to lower demand all day.",
-    ),
+# The comment that the benchmark's language model would add, by the topic of the announced event.
+_COMMENTS = {
+    "power outages": "Outages are likely to lower demand while lines are down.",
+    "industrial production": "Large users that work more are likely to raise demand all day.",
+    "": "No effect on demand is likely.",
 }
-_OTHER_TEXT = (
-    (
-        "Council in {state} debates a new library and a wider footpath, {day}",
-        "No effect on demand is likely.",
-    ),
-    (
-        "{state} cricket side names an unchanged squad for the weekend, {day}",
-        "Viewing at home may shift a little demand.",
-    ),
-    (
-        "House prices in {state} rise slightly in the latest quarter, {day}",
-        "Any effect on demand is long-term.",
-    ),
-    (
-        "Commuters in {state} face delays after a truck breaks down, {day}",
-        "The effect on demand is small and local.",
-    ),
-    (
-        "Food festival in {state} draws record crowds, {day}",
-        "Venues may use somewhat more electricity.",
-    ),
-)
 
 
 def make_news_table(world: SampleWorld) -> tuple[str, bytes]:
-    """Write the merged table: the events, two or three other items a day, and rows without news."""
+    """Write the merged table: the headlines of each day, and rows without news."""
     generator = np.random.default_rng(SEED)
     rows: list[list[object]] = [["time", "news", "region", "rationality", "date"]]
 
-    for day in days_between(*NEWS_SPAN):
-        for event in world.events(day + timedelta(days=1)):
-            state = event.region.removesuffix("1")
-            text, comment = _EVENT_TEXT[event.kind]
-            stamp = _draw_time(generator, day, 16, 22)
-            rows.append([stamp, _fill(text, state, event.day), state, comment, day])
-
-        for _ in range(int(generator.integers(2, 4))):
-            state = REGIONS[int(generator.integers(len(REGIONS)))].removesuffix("1")
-            text, comment = _OTHER_TEXT[int(generator.integers(len(_OTHER_TEXT)))]
-            stamp = _draw_time(generator, day, 6, 22)
-            rows.append([stamp, _fill(text, state, day), state, comment, day])
+    for day in (day for span in NEWS_SPANS for day in days_between(*span)):
+        for item in write_evening(world, day):
+            # In summer Sydney is an hour ahead of the market.
+            stamp = f"{day} {item.minute // 60 + 1:02d}:{item.minute % 60:02d}:00"
+            state = item.region.removesuffix("1")
+            rows.append([stamp, item.title, state, _COMMENTS[item.topic], day])
 
         if generator.uniform() < _NO_NEWS_SHARE:
             rows.append(["", _NO_NEWS, "", _NO_NEWS, day])
@@ -116,7 +80,7 @@ def _write_prompt(world: SampleWorld, region: str, before: date, day: date) -> s
     events = [event for event in world.events(day) if event.region == region]
     news = " ".join(
         f"On {before} 18:00:00, the news can change the time series fluctuation that "
-        f"{_EVENT_TEXT[event.kind][1]}"
+        f"{_COMMENTS[event.topic]}"
         for event in events
     )
 
@@ -153,12 +117,3 @@ def _stamped_day(world: SampleWorld, region: str, day: date) -> str:
     previous = world.demand(region, day - timedelta(days=1))
     values = np.concatenate([previous[-1:], world.demand(region, day)[:-1]])
     return ",".join(f"{value:.1f}" for value in values)
-
-
-def _fill(text: str, state: str, day: date) -> str:
-    return f"{text.format(state=state, day=f'{day:%A} {day.day} {day:%B %Y}')} {LABEL}."
-
-
-def _draw_time(generator: np.random.Generator, day: date, first_hour: int, last_hour: int) -> str:
-    minute = int(generator.integers(first_hour * 60, last_hour * 60))
-    return f"{day} {minute // 60:02d}:{minute % 60:02d}:00"

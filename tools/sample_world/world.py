@@ -5,8 +5,8 @@ fixed seed. What does not: any publisher's format (``aemo``, ``news2forecast``,
 ``weather`` beside it). Nothing here is an observation.
 
 Demand has a daily and weekly shape, a regional scale, cooling and heating load, autocorrelated
-noise, and the effect of events that a news item announces the evening before: a heatwave, a storm
-outage, an industrial stoppage. Any change to the order of random draws changes every sample file.
+noise, and the effect of events that a news item announces the evening before: power outages, and
+industry that works more. Any change to the order of random draws changes every sample file.
 
 Shapes: R regions, D days, P half-hours of a day (48), K event kinds.
 """
@@ -29,7 +29,6 @@ WEATHER_SPANS = ((date(2019, 9, 25), date(2021, 2, 5)), (date(2026, 2, 10), date
 
 COMFORT_LOW_K = 289.0
 COMFORT_HIGH_K = 297.0
-HEATWAVE_WARMING_K = 7.0
 
 _DAYS_PER_YEAR = 365.25
 _HOTTEST_DAY = 20  # of the year: late January, in the southern hemisphere
@@ -70,24 +69,21 @@ class EventKind:
     """One kind of event.
 
     Attributes:
-        name: its name.
+        topic: what its news is about, one of the topics that a logic can name.
         chance: probability on one day in one region.
-        months: months in which it occurs.
-        effect: change of demand as a share of it.
+        effect: change of demand as a share of it, all day.
     """
 
-    name: str
+    topic: str
     chance: float
-    months: frozenset[int]
     effect: float
 
 
-# The heatwave is the first: its row of the drawn events warms the days it falls on.
 EVENT_KINDS = (
-    EventKind(name="heatwave", chance=0.05, months=frozenset({11, 12, 1, 2, 3}), effect=0.07),
-    EventKind(name="storm", chance=0.03, months=frozenset(range(1, 13)), effect=-0.05),
-    EventKind(name="stoppage", chance=0.02, months=frozenset(range(1, 13)), effect=-0.04),
+    EventKind(topic="power outages", chance=0.17, effect=-0.055),
+    EventKind(topic="industrial production", chance=0.17, effect=0.055),
 )
+"""Independent from day to day, so that no value before a day tells what happens on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +92,7 @@ class Event:
 
     day: date
     region: str
-    kind: str
+    topic: str
 
 
 class SampleWorld:
@@ -110,12 +106,12 @@ class SampleWorld:
 
         self._events_KRD = _draw_events(generator)
 
-        # Maximum temperatures: a yearly cosine, autocorrelated weather and the heatwaves.
+        # Maximum temperatures: a yearly cosine and autocorrelated weather.
         phase = 2 * np.pi * (np.arange(DAYS) % _DAYS_PER_YEAR - _HOTTEST_DAY) / _DAYS_PER_YEAR
         mean_max = np.array([[region.mean_max_k] for region in climate])
         season = np.array([[region.season_k] for region in climate]) * np.cos(phase)
         weather = 2.6 * _smooth(generator.standard_normal(shape), 0.6)
-        self._max_k_RD = mean_max + season + weather + HEATWAVE_WARMING_K * self._events_KRD[0]
+        self._max_k_RD = mean_max + season + weather
 
         # Nights are at least eight degrees cooler.
         self._min_k_RD = self._max_k_RD - 8.0 - 2.0 * np.abs(generator.standard_normal(shape))
@@ -170,7 +166,7 @@ class SampleWorld:
         """Return the events of a day, by kind and region."""
         at = _index_of(day)
         return [
-            Event(day=day, region=region, kind=kind.name)
+            Event(day=day, region=region, topic=kind.topic)
             for k, kind in enumerate(EVENT_KINDS)
             for r, region in enumerate(REGIONS)
             if self._events_KRD[k, r, at]
@@ -219,12 +215,9 @@ def days_between(first: date, last: date) -> Iterator[date]:
 
 def _draw_events(generator: np.random.Generator) -> NDArray[np.bool_]:
     """Draw which event kind happens in which region on which day (K, R, D)."""
-    months = [(FIRST_DAY + timedelta(days=offset)).month for offset in range(DAYS)]
-    chance = np.array(
-        [[[kind.chance * (month in kind.months) for month in months]] for kind in EVENT_KINDS]
-    )
+    chance_K = np.array([kind.chance for kind in EVENT_KINDS])
     drawn = generator.uniform(size=(len(EVENT_KINDS), len(REGIONS), DAYS))
-    return np.asarray(drawn < chance)
+    return np.asarray(drawn < chance_K[:, None, None])
 
 
 def _index_of(day: date) -> int:

@@ -42,6 +42,7 @@ from compevo_core.evaluation.scoring import (
     load_population,
     score_population,
 )
+from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
@@ -77,6 +78,7 @@ POPULATION_CODE = (
     "compevo_core/lm",
     "compevo_core/data/quantiles.py",
 )
+AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/news_changes.py")
 
 
 class BaselineConfig(LaunchConfig):
@@ -97,6 +99,8 @@ class PopulationTestConfig(LaunchConfig):
     """how many of the data set's test scopes to score, in order; left out: all"""
     shown: int = Field(default=4, ge=0)
     """forecasts drawn in the report for each set of windows"""
+    audits_news: bool = False
+    """also forecast validation and test without news, with other days' and irrelevant news"""
 
 
 @define_by_dataset(
@@ -146,7 +150,7 @@ def build_baselines_asset(
         "tests against every baseline."
     ),
     kinds={"pytorch", "csv"},
-    code=POPULATION_CODE,
+    code=(*POPULATION_CODE, *AUDIT_CODE),
     pool=GPU_POOL,
     config=PopulationTestConfig,
 )
@@ -185,6 +189,12 @@ def build_population_test_asset(
         rows_name=f"compevo-{dataset}",
         paired_name=f"paired-{dataset}",
     )
+
+    if config.audits_news:
+        audit = audit_run(
+            windows, news, forecaster, commit=read_commit(), log=context.log, every=config.every
+        )
+        write_audit(layout.results, audit)
 
     shown = {
         **metadata.describe_scores(scores.rows, path),

@@ -28,6 +28,7 @@ from compevo_core.paper.news_audit import (
     audit_probe,
     audit_scope,
     is_seen,
+    list_read_groups,
     plant_effect,
     write_audit,
 )
@@ -59,8 +60,17 @@ def measure_first_topic(views) -> FloatArray:
 
 def audit(windows: WindowSet, forecast) -> pl.DataFrame:
     relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
-    signals = SimpleNamespace(measure=measure_first_topic)
-    return audit_scope(Scope(subset="test", windows=windows), forecast, relevance, signals, FACTS)
+    signals = SimpleNamespace(measure=measure_first_topic, find_topics=find_topics)
+
+    def predict(scope: Scope) -> SimpleNamespace:
+        read = [view.candidate_ids[:1] for view in scope.windows.views()]
+        return SimpleNamespace(aggregate=forecast(scope), chosen_news=[read])
+
+    return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, FACTS)
+
+
+def find_topics(ids) -> set[str]:
+    return {SIGNALS[0]} if ids else set()
 
 
 def forecast_with_help(scope: Scope) -> FloatArray:
@@ -89,6 +99,37 @@ def test_effects_are_given_by_series_and_by_declared_days():
     assert ("declared", SIGNALS[1]) not in groups
     declared = rows.filter((pl.col("group") == ANY) & (pl.col("news") == "none"))
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
+
+
+def test_effects_are_given_where_news_moves_forecasts_most_and_by_what_an_agent_read():
+    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
+    size_of = {
+        (row["group_kind"], row["group"]): (row["n_windows"], round(row["difference"], 6))
+        for row in rows.filter(pl.col("news") == "none").to_dicts()
+    }
+    # 40 of 80 windows have the article that helps by 6.
+    assert size_of["moved", "most"] == (20, -6.0)
+    assert size_of["moved", "rest"] == (60, -2.0)
+    assert size_of["agent 0", SIGNALS[0]] == (40, -6.0)
+
+
+def test_what_moves_a_forecast_is_measured_against_the_forecast():
+    without_NH = np.array([[100.0], [1000.0], [100.0], [1000.0]])
+    chosen = [[("a",), ("a", "b"), (), ("b",)]]
+    moved_NH = np.array([[10.0], [10.0], [0.0], [0.0]])
+    own = SimpleNamespace(aggregate=without_NH + moved_NH, chosen_news=chosen)
+    names = {"a": "power outages", "b": "fuel prices"}
+    groups = {
+        (kind, group): members.tolist()
+        for kind, group, members in list_read_groups(
+            {"own": own, "none": SimpleNamespace(aggregate=without_NH)},
+            lambda ids: {names[name] for name in ids},
+        )
+    }
+    assert groups["moved", "most"] == [True, False, False, False]
+    assert groups["moved", "rest"] == [False, True, True, True]
+    assert groups["agent 0", "power outages"] == [True, True, False, False]
+    assert groups["agent 0", "fuel prices"] == [False, True, False, True]
 
 
 def test_a_gain_over_no_news_alone_is_not_called_help():
@@ -279,7 +320,7 @@ def test_the_rows_of_a_probe_name_what_it_would_have_seen(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
     world = planted_world(3.0, is_regional=True, share=0.1)
-    rows = audit_probe(world.windows, world.news, FACTS)
+    rows = audit_probe(world.windows, world.news, commit="c")
     assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
     declared = rows.filter(
         (pl.col("group_kind") == "declared") & (pl.col("group") == ANY) & (pl.col("news") == "own")

@@ -63,10 +63,22 @@ def test_windows_of_the_first_thirty_days_read_nothing_and_are_counted():
     assert swapped.manifest["perturbation"] == {
         "name": "swap-news",
         "seed": 0,
+        "least_days": 30,
         "n_left_without_articles": 60,
     }
     # The selection of a split must still say what was done to it.
     assert swapped.split("train").manifest["perturbation"]["name"] == "swap-news"
+
+
+def test_in_the_sample_world_a_week_is_far_enough():
+    windows = WindowSet(
+        with_own_news(make_windows("train", 40)),
+        dataset="electricity",
+        manifest={"synthetic": True},
+    )
+    swapped = swap_news(windows, 0)
+    assert sum(not window.view.candidate_ids for window in swapped) == 2 * 7
+    assert swapped.manifest["perturbation"]["least_days"] == 7
 
 
 def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():

@@ -82,26 +82,85 @@ def test_regret_at_the_end_is_that_of_the_last_round_that_has_one() -> None:
     assert growth.rows[0][4] == "21 of 3"
 
 
-def test_the_logics_table_says_what_became_of_each_and_how_often_it_was_replaced() -> None:
-    view = view_logics(staged_run())
-    assert view["change"].rows == [
-        ["agent 0", "watch storms", "as at the start", "0 of 3"],
-        ["agent 1", "read policy", "read policy again again again", "3 of 3"],
-        ["agent 2", "count holidays", "count holidays again again again", "3 of 3"],
+def test_the_logics_table_says_what_became_of_each() -> None:
+    view = view_logics(staged_run(), [])
+    assert view["table"].rows == [
+        ["agent 0", "watch storms", "as at the start"],
+        ["agent 1", "read policy", "read policy again again again"],
+        ["agent 2", "count holidays", "count holidays again again again"],
     ]
     # One candidate and one sample of each of three agents, in three rounds.
     assert (view["samples"]["written"], view["samples"]["empty"]) == (18, "50.0 %")
     assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in PAGE
-    assert [shown["number"] for shown in view["rounds"]] == [0, 9, 13, 17]
 
 
 def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
-    view = view_logics(replace(make_run(), rounds=fixed))
+    view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
-    assert [row[3] for row in view["change"].rows] == ["0 of 0"] * 3
     page = render_page(make_inputs(runs=(replace(make_run(), rounds=fixed),), rows=empty_rows()))
-    assert "Logics by round" in page and "texts written" not in page
+    assert 'id="logics-0"' in page and "texts written" not in page
+
+
+def audited(kind: str, group: str, n: int, own: float, none: float, swapped: float) -> list[dict]:
+    """Rows of one group of the audit of a run on test windows."""
+    shared = {"dataset": "electricity", "source": "run", "split": "test", "subset": "s"}
+    shared |= {"artifact_hash": "sealed", "unit": "MW", "group_kind": kind, "group": group}
+    shared |= {"interval_low": None, "interval_high": None, "n_windows": n}
+    return [
+        shared | {"news": news, "mae": mae, "difference": own - mae, "n_with_news": n // k}
+        for news, mae, k in (("own", own, 1), ("none", none, 1000), ("swapped", swapped, 2))
+    ]
+
+
+AUDIT = [
+    *audited("all", "all", 160, 105.0, 120.0, 121.0),
+    *audited("moved", "most", 40, 120.0, 200.0, 210.0),
+    *audited("moved", "rest", 120, 100.0, 99.0, 111.0),
+    *audited("agent 0", "fuel prices", 90, 101.0, 100.0, 99.0),
+    *audited("agent 0", "power outages", 30, 110.0, 180.5, 190.0),
+]
+
+
+def searched_run() -> TrainingRun:
+    """A run that scored its logics by what their news gained, and found a topic."""
+    seeds, found = (
+        f"Watch news about {topic} in any region, at any time of day, as a sign of lower values."
+        for topic in ("public holidays", "power outages")
+    )
+    rounds = [
+        record.model_copy(
+            update={
+                "logics": [seeds if record.round < 9 else found] * 3,
+                "news_gains": [0.1 * record.round, 0.0, 0.2] if record.evolved else [],
+            }
+        )
+        for record in staged_rounds()
+    ]
+    return replace(staged_run(), rounds=rounds, summary={"artifact_hash": "sealed"})
+
+
+def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
+    page = build_run_sections([searched_run()], AUDIT)
+    assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
+    topics, gains, errors = (plot.figure.axes[0] for plot in page[0].view["picture"].plots)
+    assert [label.get_text() for label in topics.get_yticklabels()] == [
+        "power outages",
+        "public holidays",
+    ]
+    assert list(gains.get_lines()[0].get_ydata()) == pytest.approx([0.8, 1.2, 1.6])
+    assert [bar.get_height() for bar in errors.patches] == [120, 100, 200, 99, 210, 111]
+    read = [row[3] for row in page[0].view["table"].rows]
+    assert read == ["power outages (30, 70.50), fuel prices (90, -1.00)", "n/a", "n/a"]
+
+
+def test_an_audit_of_another_model_or_split_says_nothing_of_a_run() -> None:
+    for change in ({"artifact_hash": "other"}, {"split": "val"}):
+        others = [row | change for row in AUDIT]
+        (section, *_) = build_run_sections([searched_run()], others)
+        assert len(section.view["picture"].plots) == 2 and not section.view["swapped"]
+    # A run in free text that kept no record of gains has no picture, and its page renders.
+    assert not view_logics(staged_run(), [])["picture"].plots
 
 
 def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:

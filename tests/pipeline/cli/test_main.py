@@ -95,7 +95,7 @@ def test_the_report_is_written_where_asked(tmp_path):
         ["report", str(tmp_path / "results"), str(run), "--out", str(target), "--mode", "archive"],
     )
     assert result.exit_code == 0, result.output
-    assert "Logics by round" in target.read_text(encoding="utf-8")
+    assert "What the agents learnt to read" in target.read_text(encoding="utf-8")
 
 
 def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):

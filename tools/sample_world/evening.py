@@ -1,0 +1,64 @@
+"""News of the synthetic world: what happens tomorrow, among much that changes nothing.
+
+What belongs here: which headlines appear on a day, about which region and when. What does not: the
+words (``compevo_core.paper.planted_news``), a publisher's format (``news2forecast``, ``gdelt``).
+
+An event of tomorrow is announced between 16 and 22 o'clock. There are so many headlines that the 64
+newest, which a window can name, are all of one day. A number makes each headline one of its own:
+equal ones, and those that differ in a word, pass for copies.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+import numpy as np
+
+from compevo_core.agents.logics import list_regions
+from compevo_core.paper.planted_news import DISTRACTORS, HEADLINES
+from compevo_pipeline.sources.common.nem import REGIONS
+from tools.sample_world.world import EVENT_KINDS, FIRST_DAY, SEED, SampleWorld
+
+HEADLINES_PER_REGION = 13
+_ANNOUNCED = (16 * 60, 22 * 60)  # minutes of the day, market time
+_OTHERS = (7 * 60, 22 * 60)
+
+_ACTING = tuple(kind.topic for kind in EVENT_KINDS)
+_WITHOUT_EFFECT = (
+    *(text for topic, texts in HEADLINES.items() if topic not in _ACTING for text in texts),
+    *DISTRACTORS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """One headline; ``topic`` is that of the event it announces, empty if it announces none."""
+
+    title: str
+    region: str
+    topic: str
+    minute: int  # of its day
+
+
+def write_evening(world: SampleWorld, day: date) -> Iterator[Headline]:
+    """Yield the headlines of a day; equal on every call."""
+    index = (day - FIRST_DAY).days
+    generator = np.random.default_rng([SEED, index, 1])
+    number = index * len(REGIONS) * HEADLINES_PER_REGION
+
+    for region in REGIONS:
+        place = list_regions([region])[0]
+        topics = [e.topic for e in world.events(day + timedelta(days=1)) if e.region == region]
+        n_others = HEADLINES_PER_REGION - len(topics)
+        others = generator.choice(len(_WITHOUT_EFFECT), n_others, replace=False)
+
+        texts = [HEADLINES[topic][generator.integers(4)] for topic in topics]
+        texts += [_WITHOUT_EFFECT[other] for other in others]
+        for text, topic in zip(texts, [*topics, *[""] * n_others], strict=True):
+            number += 1
+            yield Headline(
+                title=f"{text.format(place=place)} (synthetic sample {number}).",
+                region=region,
+                topic=topic,
+                minute=int(generator.integers(*(_ANNOUNCED if topic else _OTHERS))),
+            )
