@@ -103,8 +103,8 @@ class RunConfig(SettingsSection):
             )
         if evolution.cross_share and not evolution.flat_share:
             raise ValueError(
-                "evolution.cross_share is a share of the logics drawn by chance, which are none: "
-                "set evolution.flat_share, or leave it out"
+                "evolution.cross_share needs logics that are drawn by chance: set "
+                "evolution.flat_share, or leave it out"
             )
         if evolution.flat_share == 1.0 and self.grpo.enabled:
             raise ValueError(

@@ -36,7 +36,7 @@ def test_the_sample_holds_three_measures_of_five_regions_without_a_gap_and_says_
             series = parsed.filter(series_id=f"AEMO/{measure}/{region}").drop_nulls("value")
             assert series.height == days * 48, f"{measure} of {region}"
     year = parsed.filter(pl.col("start_utc").dt.year() < 2020, series_id="AEMO/HISTDEMAND/NSW1")
-    assert regularise_series(year, HALF_HOUR)[1].missing == 0
+    assert regularise_series(year, HALF_HOUR)[1]["missing"] == 0
 
 
 def test_the_sample_ends_with_a_day_that_is_forecast_and_not_measured(parsed):

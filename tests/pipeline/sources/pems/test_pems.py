@@ -60,7 +60,7 @@ def test_the_repeated_hour_of_november_is_nulled_in_both_its_utc_hours(copies):
     ]
     frame = occupancy(parse(*hours))
     assert frame["flag"].to_list() == ["observed", *["nulled:ambiguous-dst-hour"] * 2, "observed"]
-    assert regularise_series(frame, HOUR)[1].missing == 0
+    assert regularise_series(frame, HOUR)[1]["missing"] == 0
 
 
 def test_a_stamp_in_the_hour_that_is_skipped_is_an_error():
@@ -110,5 +110,5 @@ def test_the_sample_is_synthetic_and_regular():
     assert frame["series_id"].n_unique() == 2 * 3
     for station in (400001, 400045, 401234):
         report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
-        assert report.rows == 91 * 24 - 1
-        assert report.missing < 20
+        assert report["rows"] == 91 * 24 - 1
+        assert report["missing"] < 20
