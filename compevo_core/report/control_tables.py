@@ -42,8 +42,10 @@ ARM_TITLES = {
 FLAT = "flat"
 SEARCH_TITLES = {
     FLAT: "flat draws",
+    "crossed": "draws, half of them crossed with peers",
+    "crossed-alone": "draws, half of them crossed, without peers",
     "policy": "the agents' policies",
-    "half-flat": "half by policy, half flat draws",
+    "half-crossed": "half by policy, half crossed with peers",
     "no-grpo": "policies, without GRPO",
     "no-unread": "policies, without unread titles",
     "no-peers": "policies, without peers",
