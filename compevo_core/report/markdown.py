@@ -30,6 +30,7 @@ from compevo_core.report.result_tables import (
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
+from compevo_core.report.text_tables import format_text
 from compevo_core.runtime.files import write_text
 
 #: What the short table shows: operational demand as known when AEMO issues its own forecast.
@@ -116,6 +117,11 @@ BLOCKS = (
         "<!-- control: filled in from results/*.csv when the site is built -->",
         "<!-- end of control -->",
         lambda inputs: format_control(inputs.control, inputs.control_rounds),
+    ),
+    Block(
+        "<!-- text: filled in from results/*.csv when the site is built -->",
+        "<!-- end of text -->",
+        lambda inputs: format_text(inputs.text),
     ),
 )
 

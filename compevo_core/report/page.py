@@ -50,6 +50,7 @@ from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.run_sections import Section, build_run_sections
 from compevo_core.report.summaries import summarize_results
 from compevo_core.report.tables import Table
+from compevo_core.report.text_tables import judge_text, list_texts, text_table
 from compevo_core.report.tomorrow import view_day
 from compevo_core.report.wording import format_moment
 from compevo_core.runtime.files import write_text
@@ -202,7 +203,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         title = "Comparison with the paper"
         curves = show_curves(inputs)
         sections += show("paper", title, groups=papers, curves=curves, reading=READING)
-    if controls := list_controls(inputs.control):
+    controls, texts = list_controls(inputs.control), list_texts(inputs.text)
+    if controls or texts:
         views = [
             {
                 "verdict": judge_control(rows),
@@ -211,7 +213,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
             }
             for rows in controls
         ]
-        sections += show("evidence", "Does competition find evidence?", controls=views)
+        read = [{"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts]
+        sections += show("evidence", "Does competition find evidence?", controls=views, texts=read)
     if audits := list_audits(inputs.audit):
         views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
         sections += show("news", "Does news help?", audits=views)
