@@ -166,7 +166,8 @@ class NewsConfig(SettingsSection):
     """probability that an agent reads a train window by a random seed logic in place of its own, so
     that it can read what later logics retrieve"""
     linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
-    """whether a ridge reads the mean embedding of what a logic retrieves before the adapters do"""
+    """whether a ridge reads what a logic retrieves, by part of the day and number, before the
+    adapters do"""
     encoder: str = "packaged:minilm"
     """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
 
