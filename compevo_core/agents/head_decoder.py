@@ -44,6 +44,7 @@ from compevo_core.data.view import LOOKBACK
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
+from compevo_core.runtime.seeding import derive_seed
 
 HISTORY_TOKENS = LOOKBACK // PATCH_STEPS
 _WINDOW_TOKENS = CONTEXT_TOKENS + HISTORY_TOKENS + PATCHES  # soft tokens of one window
@@ -275,8 +276,9 @@ def _mask_lookback(config: RunConfig, agents: Sequence[int]) -> Tensor:
 
 def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:
     """Return the generator of one agent's numeric tokens: its own, whoever holds the agent."""
-    seed = [config.run.seed, 5, config.population.member(agent).seed, agent]
-    return torch.Generator().manual_seed(int(np.random.default_rng(seed).integers(2**63)))
+    member = config.population.member(agent)
+    seed = derive_seed(config.run.seed, "numeric inputs", member.seed, agent)
+    return torch.Generator().manual_seed(seed)
 
 
 def _measure_embeddings(population: Population) -> float:

@@ -228,7 +228,7 @@ class FittedReader:
             (self._find_basis(offset_NX), 0.0),
         ):
             columns_X = basis_XK.any(1)
-            step_NH, weights_KH = _fit_ridge(
+            step_NH, weights_KH = fit_ridge(
                 offset_NX[:, columns_X] @ basis_XK[columns_X],
                 self._missed_ANH[row] - held_out_NH,
                 self._blocks,
@@ -307,12 +307,12 @@ def _interpolate(values_NH: FloatArray) -> FloatArray:
     return np.stack(rows)
 
 
-def _fit_ridge(
+def fit_ridge(
     x_NK: FloatArray,
     y_NH: FloatArray,
     blocks: Sequence[tuple[BoolArray, BoolArray]],
     usable_N: BoolArray,
-    tolerance: float,
+    tolerance: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return held-out predictions (N, H) and the weights (K, H) of a fit on all usable rows.
 

@@ -18,7 +18,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +41,7 @@ from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.seeding import derive_seed
 
 MOST_READ = 3
 """titles that an agent sees when it rewrites its logic"""
@@ -59,6 +59,8 @@ class Observation:
             :func:`list_most_read`; empty if it shall not see them. A process needs those of its
             local agents alone.
         recent: the history of the round's windows in words, see ``prompts.describe_recent``.
+        unread: for each agent, titles that it did not read and what they would have changed, see
+            ``unread_news``; empty if it shall not see them. Of the local agents alone.
     """
 
     logics: list[str]
@@ -66,6 +68,7 @@ class Observation:
     peers: list[list[int]]
     headlines: Sequence[Sequence[str]] = ()
     recent: str = ""
+    unread: Sequence[Sequence[tuple[str, float]]] = ()
 
     def of(self, agent: int) -> AgentObservation:
         """Return what one agent knows."""
@@ -76,6 +79,7 @@ class Observation:
             [(peer, self.rewards[peer], self.logics[peer]) for peer in self.peers[agent]],
             recent=self.recent,
             headlines=self.headlines[agent] if self.headlines else (),
+            unread=self.unread[agent] if self.unread else (),
         )
 
 
@@ -120,10 +124,13 @@ def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
     """Yield all that an agent knows, and then ever less of titles, history and peers."""
     for count in range(len(seen.headlines), 0, -1):
         yield dataclasses.replace(seen, headlines=seen.headlines[:count])
+    for count in range(len(seen.unread), 0, -1):
+        yield dataclasses.replace(seen, headlines=(), unread=seen.unread[:count])
+    bare = dataclasses.replace(seen, headlines=(), unread=())
     if seen.recent:
-        yield dataclasses.replace(seen, headlines=())
+        yield bare
     for count in range(len(seen.peers), -1, -1):
-        yield dataclasses.replace(seen, headlines=(), recent="", peers=seen.peers[:count])
+        yield dataclasses.replace(bare, recent="", peers=seen.peers[:count])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,8 +142,8 @@ class Proposal:
         group_logics: the G sampled logics of each local agent, cleaned.
         mask_AGT: 1 where a token is part of a logic, the token that ends it included; 0 after the
             first line and in an empty sample: no text was made of these, so no reward is theirs.
-        is_empty_AG: whether a sample held no logic and was replaced by the agent's present one; its
-            advantage is 0 (decision 05-logics).
+        is_empty_AG: whether the policy wrote no logic there: the sample held none and was replaced
+            by the agent's present one (decision 05-logics), or chance drew it. Its advantage is 0.
         soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
         n_empty: drafts and samples that held no logic and were replaced.
         n_cut: logic-update prompts that were too long and lost news, history or peers.
@@ -187,9 +194,16 @@ class LogicWriter:
         self._stop_ids = list_stop_tokens(tokenizer)
         self._max_new_tokens = config.evolution.max_new_tokens
         self._grammar: SlotGrammar | None = None
+        self._slots: list[list[str]] = []
         if config.evolution.form == "slots":
+            self._slots = build_slots(
+                entities,
+                config.evolution.topics,
+                selects=config.news.selects,
+                top_k=config.news.top_k,
+            )
             # One end: between two, a coin that means nothing would be taught with the logic.
-            self._grammar = SlotGrammar(build_slots(entities), tokenizer, self._stop_ids[:1])
+            self._grammar = SlotGrammar(self._slots, tokenizer, self._stop_ids[:1])
             # A sentence with slots always ends by itself.
             self._max_new_tokens = self._grammar.max_tokens
 
@@ -221,21 +235,30 @@ class LogicWriter:
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
 
         local_soft_AD = None if soft_prompt_AD is None else self.shards.local(soft_prompt_AD)
-        ids_AGT, mask_AGT = self._sample(
-            prompt_ids, local_soft_AD, self.config.grpo.group_size, generators
-        )
+        size = self.config.grpo.group_size
+        n_flat = round(self.config.evolution.flat_share * size)
+        ids_AGT, mask_AGT = self._sample(prompt_ids, local_soft_AD, size - n_flat, generators)
         group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
+
+        # What chance drew stands last; no token of it was sampled, so none is credited.
+        flat = self._draw_flat(n_flat, generators)
+        group_logics = [
+            [*written, *drawn] for written, drawn in zip(group_logics, flat, strict=True)
+        ]
+        n_empty = int(is_empty_draft_AG.sum() + is_empty_AG.sum())
+        no_policy_AG = torch.nn.functional.pad(is_empty_AG, (0, n_flat), value=True)
+        mask_AGT = mask_AGT.masked_fill(is_empty_AG[..., None], 0)
 
         return Proposal(
             candidates=candidates,
             candidate_AD=candidate_AD,
             group_logics=group_logics,
-            ids_AGT=ids_AGT,
-            mask_AGT=mask_AGT.masked_fill(is_empty_AG[..., None], 0),
-            is_empty_AG=is_empty_AG,
+            ids_AGT=torch.nn.functional.pad(ids_AGT, (0, 0, 0, n_flat)),
+            mask_AGT=torch.nn.functional.pad(mask_AGT, (0, 0, 0, n_flat)),
+            is_empty_AG=no_policy_AG,
             prompt_ids=prompt_ids,
             soft_prompt_AD=soft_prompt_AD,
-            n_empty=int(is_empty_draft_AG.sum() + is_empty_AG.sum()),
+            n_empty=n_empty,
             n_cut=sum(was_cut for _, was_cut in prompts),
         )
 
@@ -304,6 +327,17 @@ class LogicWriter:
             n_empty=int(is_empty_AG.sum()),
             n_cut=0,
         )
+
+    def _draw_flat(self, count: int, generators: Sequence[torch.Generator]) -> list[list[str]]:
+        """Draw sentences for each local agent, every text of a slot as likely as any other."""
+
+        def fill(generator: torch.Generator) -> str:
+            sizes = torch.tensor([len(slot) for slot in self._slots], device=generator.device)
+            share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
+            texts = zip(self._slots, (share_S * sizes).long().tolist(), strict=True)
+            return "".join(slot[i] for slot, i in texts).strip()
+
+        return [[fill(generator) for _ in range(count)] for generator in generators]
 
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
@@ -504,20 +538,10 @@ class EndpointWriter(LogicWriter):
 
 
 class FlatWriter(LogicWriter):
-    """Fill the slots of a sentence by chance, every text of a slot as likely as any other.
+    """Fill the slots of a sentence by chance: plain search, which a policy must beat.
 
-    Plain search, which a policy must beat to be worth its training. Nothing here is trained.
+    Nothing here is trained.
     """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        population: Population,
-        shards: AgentShards,
-        entities: Sequence[str],
-    ) -> None:
-        super().__init__(config, population, None, shards, entities, adapters=None)
-        self._slots = build_slots(entities)
 
     @torch.no_grad()
     def propose(
@@ -529,20 +553,8 @@ class FlatWriter(LogicWriter):
         """Draw G sentences for each local agent."""
         del observation, previous_AD  # chance looks at nothing
 
-        groups = [
-            [self._fill(generator) for _ in range(self.config.grpo.group_size)]
-            for generator in generators
-        ]
-        read = [[(logic, False) for logic in group] for group in groups]
-        return self._propose_texts(read)
-
-    def _fill(self, generator: torch.Generator) -> str:
-        device = generator.device
-        texts = [
-            slot[int(torch.randint(len(slot), (), generator=generator, device=device))]
-            for slot in self._slots
-        ]
-        return "".join(texts).strip()
+        groups = self._draw_flat(self.config.grpo.group_size, generators)
+        return self._propose_texts([[(logic, False) for logic in group] for group in groups])
 
 
 def build_mutation_writer(
@@ -584,8 +596,6 @@ def seed_agent_generators(
     others share its batch or its process.
     """
     return [
-        torch.Generator(device=device).manual_seed(
-            int(np.random.default_rng([seed, 1, agent]).integers(2**63))
-        )
+        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
         for agent in agents
     ]

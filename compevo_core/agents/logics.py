@@ -1,9 +1,9 @@
 """What a logic may be: one sentence of free text, or a sentence with slots (decision 05-logics).
 
 What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
-slots, the regions of a data set, seed logics with slots. What does not: sampling
-(``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), cleaning of
-special tokens (``agents.prompts``).
+slots, the regions of a data set, seed logics with slots, what a logic selects. What does not:
+sampling (``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), the
+selection itself (``agents.retrieval``), cleaning of special tokens (``agents.prompts``).
 
 A sentence with slots names who should look for what, where and when, and what it would mean:
 
@@ -125,6 +125,7 @@ TOPICS = (
 )
 
 _ANY_REGION = "any region"
+_HOME_REGION = "the home region"  # of the series that is forecast, whichever it is
 #: Region words by entity. Sensors and other entities without a place of their own have none.
 _REGIONS = {
     "NSW1": ("New South Wales",),
@@ -136,6 +137,9 @@ _REGIONS = {
     "BTC": ("China", "Europe", "the United States"),
 }
 
+# The longest first: South Australia is not Australia.
+_REGION_NAMES = sorted({name for names in _REGIONS.values() for name in names}, key=len)[::-1]
+
 _TIMES = (
     "at any time of day",
     "above all in the morning",
@@ -145,18 +149,33 @@ _TIMES = (
 )
 _SIGNS = ("higher values", "lower values", "sudden changes")
 
+#: What a logic may select beside topics and region, where ``news.selects`` is set.
+_COUNTS = {"one article at a time": 1, "three articles at a time": 3, "eight articles at a time": 8}
+_LOCAL = "from papers of its country"
+_AGES = {"at most a day old": 1, "at most three days old": 3}
+
 _SEED_VERBS = (0, 1, 3, 4, 1, 2, 3, 1, 3, 4)  # of each seed logic
 _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
 
 
-def build_slots(entities: Sequence[str]) -> list[list[str]]:
-    """Return the texts of each slot; a logic is one text of every slot, one behind the other."""
-    regions = list_regions(entities)
-    topics = [*TOPICS, *map(" and ".join, itertools.combinations(TOPICS, 2))]
+def build_slots(
+    entities: Sequence[str], topics: Sequence[str] = (), *, selects: bool = False, top_k: int = 1
+) -> list[list[str]]:
+    """Return the texts of each slot; a logic is one text of every slot, one behind the other.
+
+    Topics are the ten of the seed logics unless they are given. With ``selects`` there are slots
+    for what :class:`LogicQuery` selects by beside them, which a logic may leave out; it may ask for
+    fewer than the ``top_k`` articles that an agent reads, not for more.
+    """
+    names = topics or TOPICS
+    counts = [text for text, count in _COUNTS.items() if count < top_k]
+    regions = [_ANY_REGION, *([_HOME_REGION] if selects else []), *list_regions(entities)]
+    selectors = [counts, [_LOCAL], list(_AGES)] if selects else []
     return [
         [f" {verb} news about" for verb in _VERBS],
-        [f" {topic}" for topic in topics],
-        [f" in {region}," for region in (_ANY_REGION, *regions)],
+        [f" {topic}" for topic in (*names, *map(" and ".join, itertools.combinations(names, 2)))],
+        [f" in {region}," for region in regions],
+        *(["", *(f" {text}," for text in texts)] for texts in selectors),
         [f" {time}," for time in _TIMES],
         [f" as a sign of {sign}." for sign in _SIGNS],
     ]
@@ -180,6 +199,7 @@ class SlotLogic(NamedTuple):
     region: str
     time: str
     sign: str
+    selectors: tuple[str, ...] = ()
 
 
 # No text of a slot holds the words that stand between it and the next one.
@@ -191,16 +211,48 @@ def read_slots(logic: str) -> SlotLogic | None:
     match = _SLOTS.fullmatch(logic.strip())
     if match is None:
         return None
-    verb, topics, region, time, sign = match.groups()
-    return SlotLogic(verb, tuple(topics.split(" and ")), region, time, sign)
+    verb, topics, region, rest, sign = match.groups()
+    *selectors, time = rest.split(", ")
+    return SlotLogic(verb, tuple(topics.split(" and ")), region, time, sign, tuple(selectors))
 
 
 def find_topics(logic: str) -> tuple[str, ...]:
     """Return the topics that a logic with slots names, in its order; none of one in free text."""
     slots = read_slots(logic)
-    if slots is None or not set(slots.topics) <= set(TOPICS):
-        return ()
-    return slots.topics
+    return () if slots is None else slots.topics
+
+
+class LogicQuery(NamedTuple):
+    """What a logic selects: the articles that pass, and what they are ranked by.
+
+    Its part of the day and its sign select nothing: how the articles of a logic move which steps is
+    what its reader learns.
+    """
+
+    topics: tuple[str, ...]  # an article is as near as to the nearest of them
+    region: str = ""  # that an article has to name; empty: any
+    is_home: bool = False  # whether it has to name the series' own region
+    is_local: bool = False  # whether it has to come from the series' own country
+    most: int | None = None  # articles to read; None: as many as an agent reads
+    days: int | None = None  # largest age
+
+
+def read_query(logic: str) -> LogicQuery:
+    """Return what a logic selects; free text is one topic, and selects by what it mentions."""
+    slots = read_slots(logic)
+    mentioned = logic.lower()
+    topics = (logic,) if slots is None else slots.topics
+    region = next((name for name in _REGION_NAMES if name.lower() in mentioned), "")
+    counts = [count for text, count in _COUNTS.items() if text in mentioned]
+    days = [count for text, count in _AGES.items() if text in mentioned]
+    return LogicQuery(
+        topics=topics,
+        region=region,
+        is_home=_HOME_REGION in mentioned,
+        is_local=_LOCAL in mentioned,
+        most=counts[0] if counts else None,
+        days=days[0] if days else None,
+    )
 
 
 def _build_seed(number: int) -> str:

@@ -19,13 +19,11 @@ from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, WindowView
 from compevo_core.errors import NonFiniteLoss
-from compevo_core.runtime.files import hash_text
+from compevo_core.runtime.seeding import derive_seed
 
 _OUTSIDE_WEIGHT = 0.25
 """Weight of series and steps that are not an agent's own: it stays a forecaster of everything, as
 the aggregate uses its whole forecast."""
-
-_HASH_DIGITS = 16  # of a window's name, enough to seed a draw of its own
 
 
 def prediction_loss(
@@ -75,9 +73,8 @@ def own_error_weights(
     if member.window_share < 1.0:
         # Sampled by the window's name: a property of agent and window, the same in every round.
         for b, view in enumerate(views):
-            name = int(hash_text(view.window_id)[:_HASH_DIGITS], 16)
-            draw = np.random.default_rng([seed, member.seed, agent, name]).random()
-            weight_B[b] *= draw < member.window_share
+            stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
+            weight_B[b] *= np.random.default_rng(stream).random() < member.window_share
 
     # Outside in both ways is still a quarter: the smaller of the two, not their product.
     return np.asarray(np.minimum(weight_B[:, None], step_H))

@@ -166,6 +166,7 @@ class AgentObservation:
         peers: number, reward and logic of the agents that it sees (decision 03-rounds).
         recent: recent history in words, from :func:`describe_recent`.
         headlines: titles that the agent read most.
+        unread: titles that it did not read, with the change of its error if it had.
     """
 
     agent: int
@@ -174,6 +175,7 @@ class AgentObservation:
     peers: Sequence[tuple[int, float, str]]
     recent: str = ""
     headlines: Sequence[str] = ()
+    unread: Sequence[tuple[str, float]] = ()
 
 
 def clean_text(text: str, limit: int) -> str:
@@ -271,6 +273,12 @@ def build_logic_messages(seen: AgentObservation, *, paraphrased: bool) -> list[d
     if seen.headlines:
         titles = "; ".join(f'"{clean_text(title, _TITLE_CHARACTERS)}"' for title in seen.headlines)
         observed_lines.append(f"News Read Most: {titles}\n")
+    if seen.unread:
+        titles = "; ".join(
+            f'"{clean_text(title, _TITLE_CHARACTERS)}" ({change:+.4f})'
+            for title, change in seen.unread
+        )
+        observed_lines.append(f"News Not Read (change of the error if it had been): {titles}\n")
 
     peer_lines = [
         f'Agent_{agent} (Reward: {reward:.4f}): "{clean_text(logic, LOGIC_CHARACTERS)}"'

@@ -1,16 +1,20 @@
 """Which articles a logic retrieves for a window: the most similar candidates (paper 4.1).
 
-What belongs here: ranking the candidate articles of a window by a logic (decision 06-news), and
-what an agent gets to read of them. What does not: which articles are candidates (``data.context``),
-embeddings (``lm.encoder``), forecasts under a logic (``agents.strategy``).
+What belongs here: selecting and ranking the candidate articles of a window by a logic (decision
+06-news), and what an agent gets to read of them. What does not: which articles are candidates
+(``data.context``), what a logic selects (``agents.logics``), embeddings (``lm.encoder``), forecasts
+under a logic (``agents.strategy``).
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.logics import LogicQuery, read_query
 from compevo_core.data.datasets import find_place
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
@@ -21,15 +25,25 @@ _KEPT_EMBEDDINGS = 4096
 
 
 class NewsRetriever:
-    """Rank a window's articles by their embedding's similarity to the logic's."""
+    """Rank a window's articles by their embedding's similarity to the logic's.
 
-    def __init__(self, pool: NewsPool, encoder: Encoder, top_k: int) -> None:
+    With ``selects`` a logic is a query: articles have to pass what it selects by, and are ranked by
+    the topic that they are nearest to, not by the whole sentence.
+    """
+
+    def __init__(
+        self, pool: NewsPool, encoder: Encoder, top_k: int, *, selects: bool = False
+    ) -> None:
         self.pool = pool
         self.encoder = encoder
         self.top_k = top_k
 
+        def read(logic: str) -> tuple[LogicQuery, npt.NDArray[np.float32]]:
+            query = read_query(logic) if selects else LogicQuery(topics=(logic,))
+            return query, encoder.encode(query.topics)
+
         # One logic ranks the articles of every window of a round: embed it once.
-        self._embed = lru_cache(maxsize=_KEPT_EMBEDDINGS)(lambda logic: encoder.encode([logic])[0])
+        self._read = lru_cache(maxsize=_KEPT_EMBEDDINGS)(read)
 
     def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
         """Return the ids of the top k articles of a window, most similar to the logic first.
@@ -38,16 +52,20 @@ class NewsRetriever:
         scope is ``population.members.news_scope``: all of them, those that name the series' own
         region ("place"), or none.
         """
-        return self.rank(logic, view, scope)[: self.top_k] if self.top_k else ()
+        if not self.top_k:
+            return ()
+        count = min(self._read(logic)[0].most or self.top_k, self.top_k)
+        return self.rank(logic, view, scope)[:count]
 
     def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
-        """Return the ids of all the window's candidates, most similar to the logic first."""
-        candidates = self._list_candidates(view, scope)
+        """Return the ids of all candidates that a logic selects, most similar to it first."""
+        query, topics_TE = self._read(logic)
+        candidates = self._select(query, view, self._list_candidates(view, scope))
         if not candidates:
             return ()
 
         rows = self.pool.find_rows(candidates)
-        similarity = self.pool.embeddings[rows] @ self._embed(logic)
+        similarity = (self.pool.embeddings[rows] @ topics_TE.T).max(1)
 
         # Candidates come newest first, so a stable sort gives ties to the newer article.
         order = np.argsort(-similarity, kind="stable")
@@ -64,6 +82,26 @@ class NewsRetriever:
             )
             for name, row in zip(ids, self.pool.find_rows(ids), strict=True)
         )
+
+    def _select(
+        self, query: LogicQuery, view: WindowView, candidates: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the candidates that pass what a logic selects by."""
+        pool = self.pool
+        passed = candidates
+        if query.is_home or query.is_local:
+            place = find_place(view.dataset, view.entity)
+            if query.is_home:
+                passed = [name for name in passed if pool.names_region(name, place)]
+            if query.is_local:
+                passed = [name for name in passed if pool.get_country(name) == place.country]
+        if query.region:
+            wanted = query.region.lower()
+            passed = [name for name in passed if wanted in pool.get_title(name).lower()]
+        if query.days is not None:
+            oldest = view.origin_utc - timedelta(days=query.days)
+            passed = [name for name in passed if pool.get_date(name) >= oldest]
+        return tuple(passed)
 
     def _list_candidates(self, view: WindowView, scope: str) -> tuple[str, ...]:
         if scope == "none":

@@ -83,7 +83,7 @@ class StrategyExecutor:
         The logics are of some agents, whose news scopes may differ; of the local ones by default.
         """
         numbers = self.population.local_agents if agents is None else agents
-        scopes = [self.config.population.member(agent).news_scope for agent in numbers]
+        scopes = self.config.population.list_scopes(numbers)
         return [
             [self.news_retriever.retrieve(logic, view, scope) for view in views]
             for logic, scope in zip(logics, scopes, strict=True)

@@ -95,10 +95,15 @@ class RunConfig(SettingsSection):
                 f"evolution.start has {len(evolution.start)} logics for {agents} agents: give one "
                 "for each agent, or none"
             )
-        if evolution.writer == "flat" and (evolution.form == "free" or self.grpo.enabled):
+        if evolution.form == "free" and (evolution.flat_share or evolution.topics):
             raise ValueError(
-                "evolution.writer = 'flat' fills slots by chance, without a policy to train: set "
-                "evolution.form = 'slots' and grpo.enabled = false"
+                "evolution.flat_share and evolution.topics need logics with slots: set "
+                "evolution.form = 'slots', or leave both out"
+            )
+        if evolution.flat_share == 1.0 and self.grpo.enabled:
+            raise ValueError(
+                "evolution.flat_share = 1 fills slots by chance, without a policy to train: set "
+                "grpo.enabled = false, or a smaller share"
             )
         is_debate = self.population.system == "mad-rl"
         if self.news.linear and (self.forecast.decoder == "text" or is_debate):

@@ -3,6 +3,7 @@
 The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -105,6 +106,10 @@ class PopulationConfig(SettingsSection):
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
 
+    def list_scopes(self, agents: Iterable[int]) -> list[str]:
+        """Return which articles each of some agents may choose from."""
+        return [self.member(agent).news_scope for agent in agents]
+
     @model_validator(mode="after")
     def _check_members(self) -> Self:
         if self.members and len(self.members) != self.agents:
@@ -168,6 +173,9 @@ class NewsConfig(SettingsSection):
     linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
     """whether a ridge reads what a logic retrieves, by part of the day and number, before the
     adapters do"""
+    selects: bool = Field(default=False, exclude_if=lambda selects: not selects)
+    """whether a logic is a query: what it names of region, country, age and number selects, and its
+    topics rank; otherwise the similarity to its whole sentence ranks"""
     encoder: str = "packaged:minilm"
     """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
 
@@ -240,11 +248,16 @@ class EvolutionConfig(SettingsSection):
     behind an OpenAI-compatible endpoint"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
-    writer: Literal["policy", "flat"] = Field(
-        default="policy", exclude_if=lambda name: name == "policy"
+    flat_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    """share of an agent's new logics that is drawn from the slots by chance, every text of a slot
+    as likely as any other, in place of being written by its policy"""
+    topics: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), exclude_if=lambda topics: not topics
     )
-    """who writes new logics: each agent's own policy, or flat draws from the slots, every text of a
-    slot as likely as any other"""
+    """topics that a logic with slots may name; empty = the ten that the seed logics name"""
+    unread: int = Field(default=0, ge=0, le=16, exclude_if=lambda count: count == 0)
+    """unread titles that an agent is shown when it rewrites its logic, each with what reading it
+    would have changed"""
     start: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), exclude_if=lambda logics: not logics
     )

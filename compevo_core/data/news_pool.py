@@ -56,6 +56,7 @@ class NewsPool:
         self.encoder_name = encoder_name
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
         self._names_region: dict[Place, npt.NDArray[np.bool_]] = {}
+        self._columns: dict[str, list[object]] = {}
 
     def __len__(self) -> int:
         """Return the number of articles."""
@@ -89,12 +90,19 @@ class NewsPool:
         """Return the domain of an article's publisher ("" if it is not known)."""
         return str(self._get(article_id, "domain") or "")
 
+    def get_country(self, article_id: str) -> str:
+        """Return the country of an article's publisher, two letters ("" if it is not known)."""
+        return str(self._get(article_id, "country") or "")
+
     def get_date(self, article_id: str) -> datetime:
         """Return when the article became available, UTC."""
         return cast(datetime, self._get(article_id, "available_at"))
 
     def _get(self, article_id: str, column: str) -> object:
-        return self.articles[column][int(self.find_rows([article_id])[0])]
+        # As a list, once: a cell of a frame costs more than all else that a look-up does.
+        if column not in self._columns:
+            self._columns[column] = self.articles[column].to_list()
+        return self._columns[column][int(self.find_rows([article_id])[0])]
 
     def names_region(self, article_id: str, place: Place) -> bool:
         """Return whether an article names the place's own region, for example its state."""

@@ -127,7 +127,9 @@ class CompEvoForecaster:
         load_model(folder, self._model)
 
         encoder = load_encoder(self.config.news.encoder)
-        retriever = NewsRetriever(news, encoder, self.config.news.top_k)
+        retriever = NewsRetriever(
+            news, encoder, self.config.news.top_k, selects=self.config.news.selects
+        )
         self._executor = self._model.executor(retriever)
 
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)

@@ -7,6 +7,7 @@ does not: which sentences (``agents``), sampling and probabilities under a gramm
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from compevo_core.errors import ConfigError
@@ -14,6 +15,8 @@ from compevo_core.errors import ConfigError
 # A text is tokenised behind one of these: a tokenizer may treat the beginning of a text apart, and
 # joins letters with letters and signs with signs.
 _ANCHORS = ("a", ":", "1")
+
+_KEPT_PARTS = 1 << 16  # of sentences, whose places are kept; those of some rounds
 
 
 class TokenGrammar(Protocol):
@@ -70,27 +73,37 @@ class SlotGrammar:
         self._check(slots, tokens, tokenizer)
 
         self._roots = [_build_trie(alternatives) for alternatives in tokens]
+        # Samples share their beginnings, and grow by a token: each part is followed once.
+        self._find_places = lru_cache(maxsize=_KEPT_PARTS)(self._follow)
         self.max_tokens = sum(max(map(len, alternatives)) for alternatives in tokens) + 1
 
     def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
         """Return the tokens that continue the sentence, ascending; ValueError if there is none."""
-        # Several places at once, as one alternative may begin like another one and its next slot.
-        places = self._step_over_ends([(0, self._roots[0])])
-        for token in ids:
-            followed = [
-                (slot, node.children[token]) for slot, node in places if token in node.children
-            ]
-            places = self._step_over_ends(followed)
-            if not places:
-                raise ValueError(
-                    f"the token ids {ids} begin no sentence of the grammar; ask for the tokens "
-                    "after a part of a sentence, without its stop token"
-                )
+        places = self._find_places(ids)
+        if not places:
+            raise ValueError(
+                f"the token ids {ids} begin no sentence of the grammar; ask for the tokens after a "
+                "part of a sentence, without its stop token"
+            )
 
         tokens = {token for _, node in places for token in node.children}
         if any(slot == len(self._roots) for slot, _ in places):
             tokens.update(self._stop_tokens)
         return sorted(tokens)
+
+    def _follow(self, ids: tuple[int, ...]) -> list[tuple[int, _Node]]:
+        """Return the places that a part of a sentence may have reached; none if it begins none.
+
+        Several at once, as one alternative may begin like another one and its next slot.
+        """
+        if not ids:
+            return self._step_over_ends([(0, self._roots[0])])
+        *before, token = ids
+        return self._step_over_ends(
+            (slot, node.children[token])
+            for slot, node in self._find_places(tuple(before))
+            if token in node.children
+        )
 
     def _step_over_ends(self, places: Iterable[tuple[int, _Node]]) -> list[tuple[int, _Node]]:
         """Add the begin of the next slot to every place where an alternative is complete."""

@@ -9,72 +9,145 @@ Shapes: N windows, H horizon.
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from compevo_core.agents.logics import find_topics
+from compevo_core.agents.logics import TOPICS, find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import compare_pairs
-from compevo_core.evaluation.score_files import write_config
+from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.news_changes import change_news
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
+    BEST_AGENT,
     CONTROL_SCHEMA,
     EFFECTS,
     EVOLVED,
     PRIOR,
     ROUNDS_SCHEMA,
-    SIGNS,
+    WORLDS,
     PlantedNews,
     PlantedWorld,
     plant_news,
 )
-from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
-FIXED: Mapping[str, Any] = {"evolution.every": 0}
+FIXED: dict[str, Any] = {"evolution.every": 0}
 ALL_ARTICLES = 64  # more than a window has
 
+_SEARCH: dict[str, Any] = {
+    "run.supervised_rounds": 2,
+    "run.rounds": 8,
+    "evolution.every": 1,
+    "optim.forecast_lr": 0.0,
+    "forecast.layers": 1,
+    "evolution.temperature": 2.0,
+    "evolution.unread": 3,
+    "evolution.max_new_tokens": 48,
+    "optim.policy_lr": 1e-3,
+    "grpo.enabled": True,
+    "evolution.flat_share": 0.0,
+}
+"""A search by the agents' own policies, eight rewritings, whose reader is the ridge alone."""
 
-def list_arms(topics: Sequence[str], agents: int) -> dict[str, Mapping[str, Any]]:
-    """Return the settings by which each trained arm differs from the full search."""
-    oracle = (
-        f"Track news about {' and '.join(topics)} in any region, at any time of day, as a sign of "
+READING, SEARCH = "reading", "search"
+"""What the arms of a control compare: who reads which news, or who searches how."""
+
+SEARCH_ARMS: dict[str, dict[str, Any]] = {
+    "flat": {"evolution.flat_share": 1.0, "grpo.enabled": False},
+    "policy": {},
+    "half-flat": {"evolution.flat_share": 0.5},
+    "no-grpo": {"grpo.enabled": False},
+    "no-unread": {"evolution.unread": 0},
+    "no-peers": {"population.exposed_peers": 0, "evolution.update": "simplified"},
+    "no-fusion": {"evolution.update": "simplified"},
+    "diversity": {"objective.lambda_div": 0.1},
+    "no-pruning": {"objective.lambda_prune": 0.0},
+}
+"""Ways to write as many logics, by what sets them apart from the full policy."""
+
+
+def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[str, Any]]:
+    """Return the settings by which each arm that compares readers differs from the full search.
+
+    Oracle logics name two acting topics each, all of them in turn.
+    """
+    pairs = [(topics[i % len(topics)], topics[(i + 1) % len(topics)]) for i in range(agents)]
+    oracle = tuple(
+        f"Track news about {first} and {second} in {place}, at any time of day, as a sign of "
         "sudden changes."
+        for first, second in pairs
     )
     return {
         "seed-logics": FIXED,
         "all-articles": {**FIXED, "news.top_k": ALL_ARTICLES},
         EVOLVED: {},
-        "oracle-logics": {**FIXED, "evolution.start": (oracle,) * agents},
+        "oracle-logics": {**FIXED, "evolution.start": oracle},
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlan:
-    """Which worlds to make and which arms to train in each."""
+    """Which worlds to make and which arms to train in each.
+
+    Attributes:
+        config: settings of the full search.
+        world: name of the worlds' kind, of ``WORLDS``.
+        compares: what the arms compare, ``READING`` or ``SEARCH``.
+        effects: effect of an acting topic in each world.
+        seeds: of the worlds and of their trainings.
+        commit: version of the code.
+    """
 
     config: RunConfig
+    world: str = "plain"
+    compares: str = READING
     effects: Sequence[float] = EFFECTS
     seeds: Sequence[int] = (0, 1, 2)
     commit: str = ""
 
+    def __post_init__(self) -> None:
+        """Check the names; ConfigError if one is unknown."""
+        for what, name, known in (
+            ("world", self.world, tuple(WORLDS)),
+            ("comparison", self.compares, (READING, SEARCH)),
+        ):
+            if name not in known:
+                raise ConfigError(f"the control has no {what} {name!r}; known: {', '.join(known)}")
+
+    def plant(self, effect: float, seed: int) -> PlantedNews:
+        """Return what is planted in one world."""
+        return PlantedNews(effect=effect, seed=seed, **WORLDS[self.world])
+
     def configure_arms(self, seed: int) -> dict[str, RunConfig]:
         """Return the settings of each trained arm."""
-        arms = list_arms(tuple(SIGNS), self.config.population.agents)
+        planted = self.plant(0.0, seed)
+        base = self.config
+        if planted.topics != TOPICS:
+            base = base.with_overrides({"evolution.topics": planted.topics})
+        if self.compares == SEARCH:
+            arms = {arm: _SEARCH | settings for arm, settings in SEARCH_ARMS.items()}
+        else:
+            place = "the home region" if planted.is_regional else "any region"
+            arms = list_arms(tuple(planted.signs), base.population.agents, place)
+            if planted.is_regional:
+                arms = {arm: {"news.selects": True} | changes for arm, changes in arms.items()}
+                arms["no-place"] = {"news.selects": False}
         return {
-            arm: self.config.with_overrides({**settings, "run.seed": seed})
+            arm: base.with_overrides({**settings, "run.seed": seed})
             for arm, settings in arms.items()
         }
 
@@ -91,17 +164,23 @@ def run_control(
     rounds: list[dict[str, Any]] = []
     for effect in plan.effects:
         for seed in plan.seeds:
-            world = plant_news(windows, PlantedNews(effect=effect, seed=seed), encoder)
-            folder = out / f"effect-{effect:g}-seed-{seed}"
-            facts = {"dataset": windows.dataset, "effect": effect, "seed": seed}
+            world = plant_news(windows, plan.plant(effect, seed), encoder)
+            folder = out / f"{plan.world}-effect-{effect:g}-seed-{seed}"
+            facts = {
+                "dataset": windows.dataset,
+                "world": plan.world,
+                "effect": effect,
+                "seed": seed,
+            }
             for arm, config in plan.configure_arms(seed).items():
-                log.info(f"effect {effect:g}, seed {seed}: {arm}")
+                log.info(f"{plan.world} world, effect {effect:g}, seed {seed}: {arm}")
                 run = folder / arm
                 train(config, world.split("train"), world.split("val"), world.news, run)
                 shared = facts | {"config_hash": config.hash, "commit": plan.commit}
                 rows += [shared | row for row in _score_arm(arm, run, world)]
-                if arm == EVOLVED:
-                    rounds += [facts | row for row in read_rewritings(run, world.topics)]
+                if config.evolution.every:
+                    named = read_rewritings(run, world.topics)
+                    rounds += [facts | {"arm": arm} | row for row in named]
     return (
         pl.DataFrame(rows, schema=CONTROL_SCHEMA),
         pl.DataFrame(rounds, schema=ROUNDS_SCHEMA),
@@ -111,14 +190,23 @@ def run_control(
 def write_control(
     results: Path, dataset: str, plan: ControlPlan, rows: pl.DataFrame, rounds: pl.DataFrame
 ) -> tuple[Path, Path]:
-    """Write both tables, and the settings of all runs beside them; return the tables' files."""
+    """Put both tables among the rows of other worlds and arms, and the settings beside them.
+
+    Returns:
+        the tables' files.
+    """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():
             write_config(results, config)
     paths = results / f"control-{dataset}.csv", results / f"control-rounds-{dataset}.csv"
-    results.mkdir(parents=True, exist_ok=True)
     for path, frame in zip(paths, (rows, rounds), strict=True):
-        write_atomically(path, frame.write_csv)
+        replace_own_rows(
+            path,
+            frame,
+            ("world", "effect", "seed", "arm"),
+            read=partial(pl.read_csv, schema_overrides=frame.schema),
+            arrange=lambda rows: rows.sort("world", "effect", "seed", maintain_order=True),
+        )
     return paths
 
 
@@ -158,6 +246,8 @@ def forecast_arm(
     prior_NH = prediction.aggregate if prediction.prior is None else prediction.prior
     forecasts = {arm: prediction.aggregate}
     if arm == EVOLVED:
+        # The one of the largest weight, which was settled before the test windows.
+        forecasts[BEST_AGENT] = prediction.agents[int(prediction.weights.mean(0).argmax())]
         forecasts[PRIOR] = prior_NH
         for name, change in AFTER_TRAINING.items():
             forecasts[name] = forecaster.predict(change_news(test, change).views())

@@ -59,7 +59,7 @@ from compevo_core.lm.encoder import Encoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
-from compevo_core.runtime.seeding import use_seed
+from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
 
@@ -208,9 +208,11 @@ class News2Forecast:
         self._scaler = scaler
         self._unreadable, self._answers = 0, 0
 
-        generator = torch.Generator().manual_seed(config.run.seed)
+        generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
         self.population = Population(backbone, config.population, generator)
-        self.retriever = NewsRetriever(news, encoder, config.news.top_k)
+        self.retriever = NewsRetriever(
+            news, encoder, config.news.top_k, selects=config.news.selects
+        )
         # No prior: the answer is the values themselves.
         self.decoder = TextDecoder(self.population, config, scaler, np.zeros((1, 0)))
 
@@ -251,7 +253,7 @@ class News2Forecast:
             fitted.retriever,
             train.entities,
             temperature=config.evolution.temperature,
-            seed=config.run.seed,
+            seed=derive_seed(config.run.seed, "logics"),
         )
         teacher = _Teacher(fitted, train, update_windows)
         # The first days of a split are of one season, and all of them take minutes as text.
@@ -378,13 +380,13 @@ class _Teacher:
             weight_decay=fitted.config.optim.weight_decay,
         )
         self._update_windows = update_windows
-        self._windows = _shuffle_forever(train, fitted.config.run.seed)
+        self._windows = _shuffle_forever(train, derive_seed(fitted.config.run.seed, "windows"))
 
     def teach(self, updates: int) -> None:
         """Make some updates; NonFiniteLoss if a loss is not finite."""
         # Dropout draws from torch's own generator, on the device that the backbone is on.
         device = self._fitted.population.backbone.device
-        with use_seed(self._fitted.config.run.seed, device):
+        with use_seed(derive_seed(self._fitted.config.run.seed, "dropout"), device):
             for _ in range(updates):
                 windows = [next(self._windows) for _ in range(self._update_windows)]
                 self._update(windows)

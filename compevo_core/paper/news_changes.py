@@ -41,7 +41,6 @@ class Relevance:
         self._ids = np.array(news.articles["article_id"].to_list())
         available = news.articles["available_at"].to_list()
         nearness_NT = news.embeddings @ topics.T
-        self.topic_of = dict(zip(self._ids.tolist(), nearness_NT.argmax(1).tolist(), strict=True))
 
         # By time, so that the articles available to a window are a prefix.
         self._order = sorted(range(len(self._ids)), key=lambda row: available[row])
@@ -115,13 +114,9 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
     swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs
     where any article does.
     """
-    lenders: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
-    for window in windows:  # in the order of their origins
-        lenders[window.view.split, window.view.series_id].append(window)
-
     swapped = [
-        _lend_news(window, lenders[window.view.split, window.view.series_id], seed)
-        for window in windows
+        window.change_view(candidate_ids=lender.view.candidate_ids if lender else ())
+        for window, lender in zip(windows, find_lenders(windows, seed), strict=True)
     ]
     n_without = sum(
         bool(old.view.candidate_ids) and not new.view.candidate_ids
@@ -134,14 +129,23 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
     )
 
 
-def _lend_news(window: Window, lenders: list[Window], seed: int) -> Window:
+def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
+    """Return the window whose news each window gets when news is swapped; None where none is."""
+    by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
+    for window in windows:  # in the order of their origins
+        by_series[window.view.split, window.view.series_id].append(window)
+    return [
+        _draw_lender(window, by_series[window.view.split, window.view.series_id], seed)
+        for window in windows
+    ]
+
+
+def _draw_lender(window: Window, lenders: list[Window], seed: int) -> Window | None:
     latest = window.view.origin_utc - LEAST_DISTANCE
     n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
     if not n_earlier:
-        return window.change_view(candidate_ids=())
-
-    lender = lenders[int(_make_rng(window, seed).integers(n_earlier))]
-    return window.change_view(candidate_ids=lender.view.candidate_ids)
+        return None
+    return lenders[int(_make_rng(window, seed).integers(n_earlier))]
 
 
 def _make_rng(window: Window, seed: int) -> np.random.Generator:

@@ -13,6 +13,7 @@ Shapes: N windows, H horizon.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -103,7 +104,38 @@ DISTRACTORS = (
 )
 """Headlines of no topic that a logic can name."""
 
+MORE_TOPICS = (
+    "airport queues", "animal health", "art auctions", "banking apps", "beach safety",
+    "bicycle lanes", "bird counts", "book prizes", "border checks", "bridge repairs", "bus drivers",
+    "butter prices", "cancer research", "car imports", "cattle markets", "childcare places",
+    "church restoration", "city parking", "coal exports", "coffee culture", "community gardens",
+    "concert tickets", "copper mining", "court backlogs", "cruise ships", "cyber attacks",
+    "dairy farming", "data privacy", "dental care", "drone deliveries", "egg supply",
+    "election campaigns", "ferry timetables", "film festivals", "fire services", "fish stocks",
+    "flight prices", "food labels", "forest tracks", "garden shows", "gold prices",
+    "grain harvests", "harbour dredging", "heritage listings", "home loans",
+    "hospital waiting lists", "hotel bookings", "house prices", "insurance premiums",
+    "internet speeds", "job vacancies",
+    "jury service", "koala habitats", "library hours", "live music", "lottery wins",
+    "lunar eclipses", "marathon routes", "migration rules", "milk quotas", "museum visitors",
+    "naval exercises", "nurse shortages", "ocean temperatures", "opera seasons", "organ donors",
+    "pension reform", "pet adoption", "phone scams", "police recruiting", "postal delays",
+    "prison visits", "racing carnivals", "rail strikes", "rental bonds", "road tolls",
+    "salmon farming", "school exams", "science grants", "share buybacks", "shark sightings",
+    "social housing", "space launches", "stadium upgrades", "sugar taxes", "tax returns",
+    "teacher training", "theatre seats", "timber sales", "tourist visas",
+)  # fmt: skip
+"""Topics that a logic can name in a world of a hundred; their news says nothing else."""
+
+_MORE_HEADLINES = (
+    "{topic} in the news again across {place}",
+    "What {topic} mean for people in {place}",
+    "{place} debates {topic}",
+    "Report on {topic} released in {place}",
+)
+
 EVOLVED = "evolved"
+BEST_AGENT = "best-agent"
 PRIOR = "prior"
 EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
 """Effects of one acting topic, in standard deviations of what a calendar ridge misses."""
@@ -113,6 +145,7 @@ AFTER_TRAINING = {"no-news": NONE, "swapped-news": SWAPPED}
 
 CONTROL_SCHEMA: dict[str, pl.DataType] = {
     "dataset": pl.String(),
+    "world": pl.String(),  # of WORLDS
     "effect": pl.Float64(),
     "seed": pl.Int64(),  # of world and training
     "arm": pl.String(),
@@ -134,8 +167,10 @@ CONTROL_SCHEMA: dict[str, pl.DataType] = {
 
 ROUNDS_SCHEMA: dict[str, pl.DataType] = {
     "dataset": pl.String(),
+    "world": pl.String(),
     "effect": pl.Float64(),
     "seed": pl.Int64(),
+    "arm": pl.String(),
     "rewriting": pl.Int64(),  # 0 is before the first one
     "precision": pl.Float64(),
     "recall": pl.Float64(),
@@ -145,6 +180,17 @@ ROUNDS_SCHEMA: dict[str, pl.DataType] = {
 
 SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
 """Topics that act, and the side on which they do; the first three seed logics name neither."""
+
+WORLDS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "regional": {"is_regional": True},
+    "many-topics": {
+        "topics": (*TOPICS, *MORE_TOPICS),
+        "signs": {**SIGNS, "ferry timetables": 1},
+        "share": 0.3,
+    },
+}
+"""Worlds by name: what sets each apart from :class:`PlantedNews` as it is."""
 
 _LEAD = timedelta(hours=6)
 """Time from when an article is available to the origin of the windows that may read it."""
@@ -158,6 +204,7 @@ class PlantedNews:
         effect: shift of the target by one acting topic, in standard deviations of what a calendar
             ridge misses on train; 0 plants news that mean nothing.
         signs: the topics that act, and whether they raise (1) or lower (-1) the target.
+        topics: the topics that are in the news.
         share: share of the days of a region on which each topic is in the news.
         distractors: articles of no topic for each window.
         is_regional: whether a window's candidates are the articles of all regions, of which those
@@ -167,6 +214,7 @@ class PlantedNews:
 
     effect: float
     signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
+    topics: tuple[str, ...] = TOPICS
     share: float = 0.5
     distractors: int = 4
     is_regional: bool = False
@@ -203,8 +251,8 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     rows: list[tuple[str, str, str, datetime]] = []
     for origin in origins:
         for entity, region in regions.items():
-            topics = [topic for topic in TOPICS if rng.random() < planted.share]
-            templates = [HEADLINES[topic][rng.integers(4)] for topic in topics]
+            topics = [topic for topic in planted.topics if rng.random() < planted.share]
+            templates = [list_headlines(topic)[rng.integers(4)] for topic in topics]
             chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
             templates += [DISTRACTORS[i] for i in chosen]
 
@@ -234,6 +282,17 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
         news=make_pool(rows, encoder),
         topics=tuple(planted.signs),
         effects=effects,
+    )
+
+
+def list_headlines(topic: str) -> tuple[str, ...]:
+    """Return the four headlines of a topic, each with a gap for the place."""
+    if topic in HEADLINES:
+        return HEADLINES[topic]
+    named = topic.capitalize()
+    return tuple(
+        text.replace("{topic}", named if text.startswith("{topic}") else topic)
+        for text in _MORE_HEADLINES
     )
 
 

@@ -7,7 +7,7 @@ does not: measuring them (``paper.news_audit``).
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from compevo_core.paper.news_audit import ALL, SERIES, TOPIC, WITH_NEWS
+from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, POWER
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import (
@@ -21,12 +21,7 @@ from compevo_core.report.wording import (
 )
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
-KINDS = {
-    ALL: "All windows",
-    WITH_NEWS: "Windows with news",
-    SERIES: "{group}",
-    TOPIC: "News about {group}",
-}
+KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}"}
 OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
 NO_ROWS = "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
@@ -51,16 +46,37 @@ def format_audit(rows: Sequence[Row]) -> str:
 def judge_news(rows: Sequence[Row]) -> str:
     """Say whether own news helped in one scope, against no news and against another day's news.
 
-    A gain over no news alone is not called help: it must be these articles, not any.
+    The days that were declared beforehand decide, where there are any. A gain over no news alone is
+    not called help: it must be these articles, not any.
     """
-    overall = {row["news"]: row for row in rows if row["group_kind"] == ALL}
-    own, none, swapped = overall[OWN], overall[NONE], overall[SWAPPED]
+    groups = _group_rows(rows)
+    overall = groups[ALL, ALL]
+    declared = groups.get((DECLARED, ANY), overall)
+    own = overall[OWN]
     return (
-        f"{_judge(none, swapped)} {own['n_windows']:,} windows, "
+        f"{_judge(declared[NONE], declared[SWAPPED])} {_describe_power(groups)}"
+        f"{own['n_windows']:,} windows, "
         f"{format_percent(own['n_with_news'] / own['n_windows'])} of them with at least one "
         f"article. MAE {format_with_unit(own['mae'], own['unit'])} with own news, "
-        f"{format_number(none['mae'])} without, {format_number(swapped['mae'])} with news of "
-        "another day."
+        f"{format_number(overall[NONE]['mae'])} without, "
+        f"{format_number(overall[SWAPPED]['mae'])} with news of another day."
+    )
+
+
+def _describe_power(groups: Mapping[tuple[str, str], Mapping[str, Row]]) -> str:
+    """Say which effect on the declared days the probe would have seen."""
+    if groups[ALL, ALL][OWN]["source"] != "probe":
+        return ""
+    if (DECLARED, ANY) not in groups:
+        return "Too few days have unusual news of their own region for any effect to be seen. "
+    row = groups[DECLARED, ANY][OWN]
+    days = f"On the {row['n_windows']:,} windows with unusual news of their own region"
+    if row["seen_from"] is None:
+        return f"{days}, an effect of {max(EFFECTS):g} standard deviations would be missed. "
+    return (
+        f"{days}, an effect of {format_with_unit(row['seen_from'], row['unit'])} or more "
+        f"({row['seen_from_sd']:g} standard deviations) would be seen in {format_percent(POWER)} "
+        "of draws. "
     )
 
 
@@ -68,6 +84,8 @@ def _judge(none: Row, swapped: Row) -> str:
     if none["interval_low"] is None or swapped["interval_low"] is None:
         return "Unknown: there are too few days for an interval."
     # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
+    if find_side(none) < 0 and not swapped["n_with_news"]:
+        return "Better than without news; there is no news of another day to compare with."
     if find_side(none) < 0 and find_side(swapped) < 0:
         return "Yes, the news helps."
     if find_side(none) < 0:
@@ -78,22 +96,28 @@ def _judge(none: Row, swapped: Row) -> str:
     return "No measurable gain: the confidence interval includes zero."
 
 
-def audit_table(rows: Sequence[Row]) -> Table:
-    """Return effects by group: own news less each other kind, with intervals."""
-    # In the order that they were measured in: all, with news, series, topics.
+def _group_rows(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
+    """Return rows by kind and group, then by news, in the order that they were measured in."""
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
+    return groups
 
+
+def audit_table(rows: Sequence[Row]) -> Table:
+    """Return effects by group: own news less each other kind, with intervals."""
     first = rows[0]
     return tabulate(
-        groups.values(),
+        _group_rows(rows).values(),
         {
-            "Group": lambda by_news: KINDS[by_news[OWN]["group_kind"]].format(**by_news[OWN]),
+            "Group": lambda by_news: KINDS.get(by_news[OWN]["group_kind"], "{group}").format(
+                **by_news[OWN]
+            ),
             "Windows": lambda by_news: format_number(by_news[OWN]["n_windows"]),
             "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
             f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
             **{f"less {name}": partial(_format_effect, news) for news, name in OTHERS.items()},
+            "seen from": lambda by_news: format_number(by_news[OWN].get("seen_from")),
         },
         caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
         f"{SOURCES.get(first['source'], first['source'])}?",
@@ -101,9 +125,10 @@ def audit_table(rows: Sequence[Row]) -> Table:
         highlighted=(0,),
         notes=(
             "MAE with own news minus MAE with the other news, and its 95 % interval (whole days "
-            "resampled): below zero own news is better. A window counts for every topic that one "
-            f"of its articles is nearest to. {MISSING}: no article of the other kind, or too few "
-            "days.",
+            "resampled): below zero own news is better. A window counts for every signal that it "
+            f"has. Seen from: the smallest shift of such days that the probe sees in "
+            f"{format_percent(POWER)} of draws. {MISSING}: no article of the other kind, too few "
+            "days, or none.",
         ),
     )
 

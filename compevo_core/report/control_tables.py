@@ -1,14 +1,17 @@
 """Does competition find evidence? The control as a sentence, a table and a picture.
 
 What belongs here: the verdict, the share of the planted effect that each arm recovers, which topics
-the logics name. What does not: the worlds and their runs (``paper.control``).
+the logics name, how ways to write logics compare. What does not: the worlds and their runs
+(``paper.control``).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, stdev
 
-from compevo_core.paper.planted_news import AFTER_TRAINING, EVOLVED, PRIOR
+from scipy import stats
+
+from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
 from compevo_core.report.figures import (
     ACCENT,
     GOLD,
@@ -31,8 +34,27 @@ ARM_TITLES = {
     "swapped-news": "evolved logics, news of another day",
     "seed-logics": "seed logics kept",
     EVOLVED: "evolved logics",
+    BEST_AGENT: "evolved logics, the agent of most weight",
+    "no-place": "evolved logics that cannot select a place",
     "oracle-logics": "logics that name the acting topics",
     "all-articles": "all articles, no choice",
+}
+FLAT = "flat"
+SEARCH_TITLES = {
+    FLAT: "flat draws",
+    "policy": "the agents' policies",
+    "half-flat": "half by policy, half flat draws",
+    "no-grpo": "policies, without GRPO",
+    "no-unread": "policies, without unread titles",
+    "no-peers": "policies, without peers",
+    "no-fusion": "policies, without fusion",
+    "diversity": "policies, with the printed weight of diversity",
+    "no-pruning": "policies, without pruning",
+}
+_WORLD_TITLES = {
+    "plain": "ten topics",
+    "regional": "only the home region's news acts",
+    "many-topics": "a hundred topics",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
@@ -45,10 +67,20 @@ NO_ROWS = "*No control yet: `compevo experiment control DATASET` makes it.*"
 
 
 def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each data set."""
+    """Return the rows that compare readers, of each data set and kind of world."""
+    worlds: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["arm"] in ARM_TITLES:
+            worlds.setdefault((row["dataset"], row["world"]), []).append(row)
+    return list(worlds.values())
+
+
+def list_searches(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows that compare ways to write logics, of each data set."""
     datasets: dict[str, list[Row]] = {}
     for row in rows:
-        datasets.setdefault(row["dataset"], []).append(row)
+        if row["arm"] in SEARCH_TITLES:
+            datasets.setdefault(row["dataset"], []).append(row)
     return list(datasets.values())
 
 
@@ -60,6 +92,9 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
         plots = show_control(control, rounds).plots
         images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
         parts += [f"**{table.caption}**", judge_control(control), images, table.to_markdown()]
+    for search in list_searches(rows):
+        table = search_table(search)
+        parts += [f"**{table.caption}**", table.to_markdown()]
     return "\n\n".join(parts) or NO_ROWS
 
 
@@ -104,7 +139,7 @@ def control_table(rows: Sequence[Row]) -> Table:
     return tabulate(
         lines,
         cells,
-        caption=f"{first['dataset'].capitalize()}: what is found of news whose worth is known",
+        caption=f"{_name_world(first)}: what is found of news whose worth is known",
         text_columns=(1,),
         highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == EVOLVED],
         notes=(
@@ -118,9 +153,56 @@ def control_table(rows: Sequence[Row]) -> Table:
     )
 
 
+def search_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each world, effect and way to write logics, as means over the seeds."""
+    worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
+    of_world = {
+        (world, effect): [r for r in rows if r["world"] == world and r["effect"] == effect]
+        for world, effect in worlds
+    }
+    lines = [_select(of_world[key], key[1], arm) for key in worlds for arm in SEARCH_TITLES]
+
+    def compare(line: Sequence[Row]) -> str:
+        flat = _select(of_world[line[0]["world"], line[0]["effect"]], line[0]["effect"], FLAT)
+        by_seed = {row["seed"]: row["slope"] for row in flat}
+        pairs = [row["slope"] - by_seed[row["seed"]] for row in line if row["seed"] in by_seed]
+        if line[0]["arm"] == FLAT or len(pairs) < 2:
+            return MISSING
+        half = stats.t.ppf(0.975, len(pairs) - 1) * stdev(pairs) / len(pairs) ** 0.5
+        return f"{fmean(pairs):+.2f} ± {half:.2f}"
+
+    lines = [line for line in lines if line]
+    return tabulate(
+        lines,
+        {
+            "World": lambda line: _WORLD_TITLES[line[0]["world"]],
+            "Effect": lambda line: f"{line[0]['effect']:g}",
+            "New logics": lambda line: SEARCH_TITLES[line[0]["arm"]],
+            "Seeds": lambda line: str(len(line)),
+            f"MAE {rows[0]['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Slope": partial(_format_with_spread, "slope"),
+            "less flat draws": compare,
+            "Precision": partial(_format_named, "precision"),
+            "Recall": partial(_format_named, "recall"),
+        },
+        caption=f"{rows[0]['dataset'].capitalize()}: who writes logics, as many for each",
+        text_columns=(0, 2),
+        highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == "policy"],
+        notes=(
+            "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
+            "the ridge alone. Less flat draws: the difference of the slopes of equal seeds, with "
+            "the 95 % interval of Student's t.",
+        ),
+    )
+
+
+def _name_world(row: Row) -> str:
+    return f"{row['dataset'].capitalize()}, {_WORLD_TITLES[row['world']]}"
+
+
 def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     """Return the slope by effect for each arm, and the topics named by rewriting."""
-    dataset = rows[0]["dataset"]
+    dataset, world = rows[0]["dataset"], rows[0]["world"]
     effects = sorted({row["effect"] for row in rows if row["effect"]})
     dose = [
         Line(
@@ -130,7 +212,11 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
         )
         for arm, style in _STYLES.items()
     ]
-    of_dataset = [row for row in rounds if row["dataset"] == dataset]
+    of_dataset = [
+        row
+        for row in rounds
+        if (row["dataset"], row["world"], row["arm"]) == (dataset, world, EVOLVED)
+    ]
     numbers = sorted({row["rewriting"] for row in of_dataset})
     colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
     named = [
@@ -166,7 +252,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
             legend_columns=2,
         ),
     ]
-    return Picture(plots, caption=f"{dataset.capitalize()}: worlds with planted news")
+    return Picture(plots, caption=f"{_name_world(rows[0])}: worlds with planted news")
 
 
 def _select(rows: Sequence[Row], effect: float, arm: str) -> list[Row]:
@@ -195,6 +281,6 @@ def _format_with_spread(key: str, rows: Sequence[Row]) -> str:
 
 
 def _format_named(key: str, rows: Sequence[Row]) -> str:
-    if rows[0]["arm"] in (PRIOR, "all-articles", *AFTER_TRAINING):
+    if rows[0]["arm"] in (PRIOR, BEST_AGENT, "all-articles", *AFTER_TRAINING):
         return MISSING
     return format_percent(_mean(rows, key))

@@ -23,6 +23,8 @@ from compevo_core.report.control_tables import (
     control_table,
     judge_control,
     list_controls,
+    list_searches,
+    search_table,
     show_control,
 )
 from compevo_core.report.figures import DARK_COLOURS
@@ -203,8 +205,9 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         title = "Comparison with the paper"
         curves = show_curves(inputs)
         sections += show("paper", title, groups=papers, curves=curves, reading=READING)
-    controls, texts = list_controls(inputs.control), list_texts(inputs.text)
-    if controls or texts:
+    controls, searches = list_controls(inputs.control), list_searches(inputs.control)
+    texts = list_texts(inputs.text)
+    if controls or searches or texts:
         views = [
             {
                 "verdict": judge_control(rows),
@@ -213,8 +216,10 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
             }
             for rows in controls
         ]
+        title = "Does competition find evidence?"
+        tables = [search_table(rows) for rows in searches]
         read = [{"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts]
-        sections += show("evidence", "Does competition find evidence?", controls=views, texts=read)
+        sections += show("evidence", title, controls=views, searches=tables, texts=read)
     if audits := list_audits(inputs.audit):
         views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
         sections += show("news", "Does news help?", audits=views)

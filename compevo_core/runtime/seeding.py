@@ -1,22 +1,39 @@
-"""Draws from torch's global generators that leave them as the caller had them."""
+"""Seeds of separate random streams, and draws that leave torch's generators as they were."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+from compevo_core.runtime.files import hash_text
 
-_CPU = torch.device("cpu")
+if TYPE_CHECKING:
+    import torch
+
+_SEED_DIGITS = 15  # hex digits of a hash that torch takes as a seed
+
+
+def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
+    """Return the seed of one stream of a run's random numbers.
+
+    A stream is known by its name and, where it has several, by their numbers. Numbers alone would
+    not do: numpy takes ``[seed, 1]`` and ``[seed, 1, 0]`` as one seed.
+    """
+    key = "/".join(map(str, (seed, stream, *parts)))
+    return int(hash_text(key)[:_SEED_DIGITS], 16)
 
 
 @contextmanager
-def use_seed(seed: int, device: torch.device = _CPU) -> Iterator[None]:
+def use_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
     """Seed torch's global generators within the block, and give them back as they were.
 
     ``device`` is an accelerator on which the block samples too, for example dropout masks. The
     generators of other devices stay: ``torch.manual_seed`` would reseed them for good.
     """
-    accelerators = [] if device.type == _CPU.type else [device]
-    with torch.random.fork_rng(accelerators, device_type=device.type):
+    import torch  # only where torch draws: seeds alone are derived without it
+
+    kind = "cpu" if device is None else device.type
+    accelerators = [] if device is None or kind == "cpu" else [device]
+    with torch.random.fork_rng(accelerators, device_type=kind):
         torch.default_generator.manual_seed(seed)
         for accelerator in accelerators:
             module = torch.get_device_module(accelerator)

@@ -21,13 +21,13 @@ from scipy.special import entr
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
+from compevo_core.runtime.seeding import derive_seed
 
 MIN_FIT_POINTS = 8  # rounds; a line through fewer says little about an exponent
 
 _WEIGHT_SUM_TOLERANCE = 1e-4  # the weights come from a float32 softmax
 _BURN_IN = 0.1  # share of the rounds left out at the start of a fit
 _CONFIDENCE = 0.95  # share of the bootstrap paths that an interval covers
-_BOOTSTRAP_STREAM = 3  # separates these samples from those of training with the same seed
 
 
 def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
@@ -311,7 +311,7 @@ def summarize_regret_growth(
 
     regret_TA = np.asarray(regrets, dtype=np.float64)
     # One generator for all fits: their order is part of the result.
-    generator = np.random.default_rng([seed, _BOOTSTRAP_STREAM])
+    generator = np.random.default_rng(derive_seed(seed, "regret bootstrap"))
     *agents, mean = (
         dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
         for regret_T in (*regret_TA.T, regret_TA.mean(axis=1))

@@ -32,6 +32,7 @@ from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.chat_endpoint import Transport
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.prior import mix_priors
 
 
@@ -106,7 +107,7 @@ def build_modules(
 
     # The adapters of all agents are sampled on every process, and those of others thrown away: an
     # agent starts alike whoever holds it. The fusion is sampled after them.
-    generator = torch.Generator().manual_seed(config.run.seed)
+    generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
     population = Population(
         backbone,
         config.population,
@@ -193,7 +194,7 @@ class PopulationModel:
         """
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
-            scopes = [self.config.population.member(a).news_scope for a in self.shards.local_agents]
+            scopes = self.config.population.list_scopes(self.shards.local_agents)
             reader = FittedReader(train_examples, news_retriever, scopes, self.mix_AP)
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
@@ -212,8 +213,10 @@ class PopulationModel:
             )
         if self.fusion is None:
             return None
-        if self.config.evolution.writer == "flat":
-            return FlatWriter(self.config, self.population, self.shards, entities)
+        if self.config.evolution.flat_share == 1.0:
+            return FlatWriter(
+                self.config, self.population, None, self.shards, entities, adapters=None
+            )
         return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
 
     @property

@@ -25,6 +25,7 @@ from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.unread_news import UnreadNews
 from compevo_core.data.arrays import FloatArray
 from compevo_core.training.diagnostics import (
     RegretTracker,
@@ -125,6 +126,16 @@ class RoundTrainer:
         self.config = model.config
         self.shards = model.shards
         self.writer = writer or model.writer()
+        self.unread_news: UnreadNews | None = None
+        if self.config.evolution.unread and train_examples:
+            scopes = self.config.population.list_scopes(self.shards.local_agents)
+            self.unread_news = UnreadNews(
+                train_examples,
+                executor.news_retriever,
+                scopes,
+                executor.mix_AP,
+                self.config.objective.metric,
+            )
         self.forecast_step = ForecastStep(model, executor)
         self.update = JointUpdate(model, self.writer, schedule)
 
@@ -297,12 +308,27 @@ class RoundTrainer:
         for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
             headlines[agent] = list_most_read([resolve(ids) for ids in windows])
 
+        peers = self._sample_peers(rng)
+        unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
+        if self.unread_news is not None:
+            # Drawn for all agents on every process: the generator must stay the same on all.
+            seeds = rng.integers(2**63, size=len(state.logics))
+            for row, agent in enumerate(self.shards.local_agents):
+                unread[agent] = self.unread_news.list_best(
+                    row,
+                    examples,
+                    played.news[row],
+                    played.values_ABH[agent],
+                    np.random.default_rng(seeds[agent]),
+                    self.config.evolution.unread,
+                )
         return Observation(
             logics=state.logics,
             rewards=played.reward_A.tolist(),
-            peers=self._sample_peers(rng),
+            peers=peers,
             headlines=headlines,
             recent=describe_recent([example.view for example in examples]),
+            unread=unread,
         )
 
     def _score(

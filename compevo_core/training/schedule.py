@@ -1,13 +1,13 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators.
 
-Every stream of random numbers has its own seed, derived from ``run.seed`` and a fixed number, so
-that sampling more from one stream never changes another:
+Every stream of random numbers has its own seed, derived from ``run.seed`` and its name, so that
+sampling more from one stream never changes another:
 
-    [seed, epoch]           order of the days
-    [seed, 1, agent]        logics that an agent samples (``agents.logic_writer``)
-    [seed, 2]               peers and reward windows, equal on every process
-    [seed, 3, rank, round]  dropout masks, different on every process
-    [seed, 4]               which agents see no news of a window, equal on every process
+    days, epoch           order of the days
+    logics, agent         logics that an agent samples (``agents.logic_writer``)
+    peers                 peers and reward windows, equal on every process
+    dropout, rank, round  dropout masks, different on every process
+    news                  which agents see no news of a window, equal on every process
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from torch import Tensor
 from compevo_core.agents.logic_writer import seed_agent_generators
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
+from compevo_core.runtime.seeding import derive_seed
 
 Stage = Literal["supervised", "evolution"]
 SUPERVISED: Stage = "supervised"
@@ -123,7 +124,8 @@ class DaySampler:
         # batches.
         epoch, position = divmod(round_number, self.rounds_per_epoch)
         if epoch != self._epoch:
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(self._days))
+            rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
+            order = rng.permutation(len(self._days))
             self._order = [index for day in order for index in self._days[day]]
             self._epoch = epoch
 
@@ -143,8 +145,8 @@ class RunGenerators:
         """Return the generators of a fresh run."""
         return cls(
             seed_agent_generators(seed, local_agents, device),
-            np.random.default_rng([seed, 2]),
-            np.random.default_rng([seed, 4]),
+            np.random.default_rng(derive_seed(seed, "peers")),
+            np.random.default_rng(derive_seed(seed, "news")),
         )
 
 
@@ -178,4 +180,4 @@ def seed_dropout(seed: int, rank: int, round_number: int) -> None:
 
     Processes must differ: with one seed for all, their agents would drop the same units.
     """
-    torch.manual_seed(int(np.random.default_rng([seed, 3, rank, round_number]).integers(2**63)))
+    torch.manual_seed(derive_seed(seed, "dropout", rank, round_number))

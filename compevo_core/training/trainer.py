@@ -221,7 +221,9 @@ class TrainingLoop:
         backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
         self.model = PopulationModel(config, backbone, data.inputs, shards)
         encoder = load_encoder(config.news.encoder)
-        retriever = NewsRetriever(setup.news, encoder, config.news.top_k)
+        retriever = NewsRetriever(
+            setup.news, encoder, config.news.top_k, selects=config.news.selects
+        )
         self.executor = self.model.executor(retriever, data.train_examples)
         self.round_trainer = build_round_trainer(
             self.model, self.executor, schedule, setup.selector, data.train_examples

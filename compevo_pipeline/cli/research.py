@@ -143,6 +143,20 @@ def experiment(
     series: Annotated[
         str, typer.Option(help="control: series to use, separated by commas (default: all).")
     ] = "",
+    world: Annotated[
+        str,
+        typer.Option(
+            help="control: plain, regional (only the home region's news acts) or "
+            "many-topics (a hundred, three of them act)."
+        ),
+    ] = "plain",
+    arms: Annotated[
+        str,
+        typer.Option(
+            help="control: what is compared, reading (who reads which news) or "
+            "search (who writes new logics)."
+        ),
+    ] = "reading",
     results: arguments.OptionalResults = None,
 ) -> None:
     """Run one of the paper's experiments, the control, or the one on text with signal.
@@ -171,8 +185,13 @@ def experiment(
         log.setLevel(logging.INFO)
         if name == TEXT:
             _run_text(dataset, config, range(seeds), results)
-        else:
-            _run_control(dataset, config, effects, range(seeds), _split_names(series), results)
+            return
+        try:
+            sizes = [float(effect) for effect in _split_names(effects)]
+        except ValueError:
+            raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
+        worlds = {"world": world, "compares": arms, "effects": sizes, "seeds": range(seeds)}
+        _run_control(dataset, config, worlds, _split_names(series), results)
         return
 
     # Before hours of training: a name may be misspelt.
@@ -209,27 +228,28 @@ def experiment(
 def _run_control(
     dataset: str,
     config: "RunConfig",
-    effects: str,
-    seeds: range,
+    worlds: dict[str, Any],
     series: list[str],
     results: Path | None,
 ) -> None:
     """Run the control and print its table."""
     from compevo_core.paper.control import ControlPlan
-    from compevo_core.report.control_tables import control_table
+    from compevo_core.report.control_tables import (
+        control_table,
+        list_controls,
+        list_searches,
+        search_table,
+    )
     from compevo_pipeline.storage.code_versions import read_commit
     from compevo_pipeline.work.experiments import run_control_on
 
-    try:
-        sizes = [float(effect) for effect in _split_names(effects)]
-    except ValueError:
-        raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
-
-    plan = ControlPlan(config=config, effects=sizes, seeds=seeds, commit=read_commit())
+    plan = ControlPlan(config=config, commit=read_commit(), **worlds)
     path, rows, _ = run_control_on(
         arguments.open_deployment(), dataset, plan, series=series, log=log, results=results
     )
-    typer.echo(control_table(rows.to_dicts()).to_markdown())
+    made = rows.to_dicts()
+    tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
+    typer.echo("\n\n".join(table.to_markdown() for table in tables))
     typer.echo(f"\nRows: {path}")
 
 
@@ -424,7 +444,7 @@ def audit_news(
     probe: Annotated[
         bool,
         typer.Option(
-            "--probe", help="Use a linear probe (about a minute) instead of a trained run."
+            "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
     results: Annotated[
@@ -436,37 +456,35 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares the window's own news with none, another day's and irrelevant news, on the validation
-    and the test split. Rows go to news-audit-DATASET.csv; `compevo report` shows them.
+    and the test split; the probe also on train, with its power. Rows go to
+    news-audit-DATASET.csv; `compevo report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scoring import forecast_scopes, load_population
-    from compevo_core.paper.news_audit import NewsProbe, audit_splits, write_audit
+    from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
     found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
     window_set = WindowSet.read(found.windows)
     pool = NewsPool.read(found.news)
-    facts: dict[str, Any]
+    facts = {"source": "probe", "encoder": pool.encoder_name, "commit": read_commit()}
     if not found.runs:
-        fitted = NewsProbe.fit(window_set.split("train"), window_set.split("val"), pool)
-        facts = {"source": "probe", "penalty": fitted.penalty}
+        rows = audit_probe(window_set, pool, facts, every=every)
     else:
         forecaster = load_population(found.runs[0], pool)
-        facts = {
+        facts |= {
             "source": "run",
             "config_hash": forecaster.config.hash,
             "artifact_hash": forecaster.artifact_hash,
         }
-    facts |= {"encoder": pool.encoder_name, "commit": read_commit()}
 
-    def forecast(scope: "Scope") -> "FloatArray":
-        if not found.runs:
-            return fitted.predict(scope.windows.views())
-        return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
+        def forecast(scope: "Scope") -> "FloatArray":
+            return forecast_scopes(forecaster, [scope], log)[0].prediction.aggregate
 
-    rows = audit_splits(window_set, pool, forecast, facts, every=every)
+        rows = audit_run(window_set, pool, forecast, facts, every=every)
+
     typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
 

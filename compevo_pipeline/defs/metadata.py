@@ -49,7 +49,6 @@ SCORE_COLUMNS = (
 
 _MAX_CELL_CHARACTERS = 60
 _PLOT_DPI = 90
-_LABEL_POINTS = 8
 _TICK_POINTS = 7
 
 
@@ -75,15 +74,8 @@ def make_column_schema(schema: Mapping[str, pl.DataType]) -> dg.TableSchema:
 
 
 def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
-    """Return the pooled errors of result rows as a table and as bars, and the CSV they are in."""
+    """Return the pooled errors of result rows as a table, and the CSV they are in."""
     pooled = rows.filter(pl.col("entity") == POOLED)
-
-    def draw(axes: "Axes") -> None:
-        names = pooled.select("method", "subset").iter_rows()
-        labels = [f"{method}\n{subset}" for method, subset in names]
-        # Horizontal, because names of methods and subsets are long.
-        axes.barh(range(len(labels)), pooled["mae"].to_numpy())
-        axes.set_yticks(range(len(labels)), labels, fontsize=6)
 
     # What one looks for comes first: the UI keeps the order.
     return {
@@ -92,13 +84,6 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
         # Without their columns, which the documentation has: the UI would show them first.
         "dagster/row_count": rows.height,
         "rows": link_path(path),
-        # A bar a method: the plot grows with their number, or labels would overlap.
-        "plot": render_plot(
-            draw,
-            "Mean absolute error",
-            x=f"MAE, {pooled['unit'][0]}",
-            height=max(2.0, 0.35 * pooled.height),
-        ),
     }
 
 
@@ -130,29 +115,10 @@ def _make_table(
     )
 
 
-def render_lines(
-    lines: Mapping[str, tuple[Any, ...]], title: str, *, x: str = "", y: str = ""
-) -> dg.MetadataValue[Any]:
-    """Return a plot of lines: by name what ``axes.plot`` takes, such as x, y and a style."""
-
-    def draw(axes: "Axes") -> None:
-        for name, line in lines.items():
-            axes.plot(*line, label=name, linewidth=1)
-        axes.legend(fontsize=_TICK_POINTS, frameon=False, ncols=2)
-
-    return render_plot(draw, title, x=x, y=y)
-
-
 def render_plot(
-    draw: Callable[["Axes"], None],
-    title: str,
-    *,
-    x: str = "",
-    y: str = "",
-    width: float = 8.0,
-    height: float = 3.0,
+    draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
 ) -> dg.MetadataValue[Any]:
-    """Return what ``draw`` draws, with labels of the axes ``x`` and ``y``; sizes in inches."""
+    """Return what ``draw`` draws; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -164,8 +130,6 @@ def render_plot(
 
     draw(axes)
     axes.set_title(title, fontsize=10)
-    axes.set_xlabel(x, fontsize=_LABEL_POINTS)
-    axes.set_ylabel(y, fontsize=_LABEL_POINTS)
     axes.spines[["top", "right"]].set_visible(False)
     return render_figure(figure, title)
 

@@ -20,7 +20,7 @@ SEARCH: Mapping[str, Any] = {
     "news__other_logics": 0.4,
     "news__linear": True,
     "evolution__form": "slots",
-    "evolution__writer": "flat",
+    "evolution__flat_share": 1.0,
     "grpo__enabled": False,
     "grpo__group_size": 8,
     "grpo__carry": "record",

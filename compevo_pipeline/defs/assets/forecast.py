@@ -35,7 +35,7 @@ from compevo_pipeline.defs.asset_keys import (
 )
 from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
-from compevo_pipeline.defs.metadata import render_day
+from compevo_pipeline.defs.metadata import render_day, render_sketch
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
@@ -199,9 +199,9 @@ SCORED_CODE = (
 )
 
 _SHOWN_DAYS = 7
-_PLOTTED_DAYS = 60
+_DRAWN_DAYS = 60
 _SHOWN_ROWS = 40
-_PLOTTED_METHODS = {METHOD: "-", PUBLISHED: "--", PERSISTENCE: ":"}
+_DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
 
 
 @define_by_dataset(
@@ -255,7 +255,7 @@ def _describe_scores(found: ScoredRows) -> dict[str, Any]:
             rows=_SHOWN_ROWS,
         ),
     }
-    return shown | ({"plot": _plot(rows)} if rows.height else {})
+    return shown | ({"errors": _sketch_errors(rows)} if rows.height else {})
 
 
 def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
@@ -265,23 +265,21 @@ def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the last days, newest first, with the MAE of the methods side by side."""
-    shown = _pool_days(rows.filter(pl.col("method").is_in([*_PLOTTED_METHODS, f"{METHOD}-equal"])))
+    shown = _pool_days(rows.filter(pl.col("method").is_in([*_DRAWN_METHODS, f"{METHOD}-equal"])))
     if shown.is_empty():
         return shown
     wide = shown.pivot("method", index=["day", "known_to"], values="mae")
     return wide.sort("day", "known_to", descending=True)
 
 
-def _plot(rows: pl.DataFrame) -> dg.MetadataValue[Any]:
-    """Draw the MAE of the last days, mean over series, by method and by what was known."""
-    pooled = _pool_days(rows)
-
-    lines = {}
-    for (known_to,), part in pooled.group_by("known_to", maintain_order=True):
-        for method, style in _PLOTTED_METHODS.items():
-            days = part.filter(pl.col("method") == method).tail(_PLOTTED_DAYS)
-            line = (days["day"].to_numpy(), days["mae"].to_numpy(), f".{style}")
-            lines[f"{method}, {known_to}"] = line
-
-    title = "Error by day, mean over series"
-    return metadata.render_lines(lines, title, y=f"MAE, {rows['unit'][0]}")
+def _sketch_errors(rows: pl.DataFrame) -> dg.MetadataValue[Any]:
+    """Draw the MAE of the last days, mean over series, of forecasts that knew to one instant."""
+    known_to = rows.sort("day")["known_to"][-1]
+    wide = _pool_days(rows.filter(pl.col("known_to") == known_to)).pivot(
+        "method", index="day", values="mae"
+    )
+    recent = wide.sort("day").tail(_DRAWN_DAYS)
+    drawn = [method for method in _DRAWN_METHODS if method in recent.columns]
+    return render_sketch(
+        {f"MAE of {method}, {known_to}": recent[method].to_list() for method in drawn}
+    )

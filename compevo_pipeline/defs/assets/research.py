@@ -302,6 +302,10 @@ class ControlConfig(LaunchConfig):
 
     preset: str = "evidence"
     """settings of the search"""
+    world: str = "plain"
+    """kind of worlds: plain, regional or many-topics"""
+    arms: str = "reading"
+    """what is compared: reading (who reads which news) or search (who writes new logics)"""
     effects: list[float] = Field(default=[0.0, 1.0, 2.0], min_length=1)
     """effects of an acting topic, in standard deviations of what a calendar ridge misses"""
     seeds: int = Field(default=3, ge=1)
@@ -333,6 +337,8 @@ def control(
     config = ControlConfig.read(context)
     plan = ControlPlan(
         config=RunConfig.preset(config.preset),
+        world=config.world,
+        compares=config.arms,
         effects=config.effects,
         seeds=range(config.seeds),
         commit=read_commit(),

@@ -8,7 +8,7 @@ not: parsing (``sources``), SQL and files (``storage``), storing and the months 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import dagster as dg
 import polars as pl
@@ -35,9 +35,6 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_news, hash_series, ingest_feeds
 from compevo_pipeline.work.source_coverage import NEWS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class SpanConfig(LaunchConfig):
@@ -168,8 +165,7 @@ SERIES_CODE = (
     "compevo_pipeline/storage/series_store.py",
 )
 
-_PLOTTED_SERIES = 3
-_PLOTTED_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
+_DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
 def build_series_asset(
@@ -225,7 +221,7 @@ def _describe_series(
     )
 
     series_id = frame["series_id"][0] if frame.height else ""
-    newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_PLOTTED_VALUES)
+    newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {
         "newest": render_sketch({f"{series_id}, last {newest.len()} values": newest.to_list()}),
         **metadata.describe_table(frame),
@@ -237,7 +233,6 @@ def _describe_series(
         "feeds": metadata.render_table(feeds, rows=20),
         "coverage": metadata.render_table(coverage, rows=12),
         "preview": metadata.render_table(frame),
-        "plot": _plot_last_values(frame, dataset),
     }
 
 
@@ -250,19 +245,6 @@ def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("value").min().alias("lowest"),
         pl.col("value").max().alias("highest"),
     )
-
-
-def _plot_last_values(frame: pl.DataFrame, dataset: str) -> dg.MetadataValue[Any]:
-    series_ids = frame["series_id"].unique(maintain_order=True).to_list()[:_PLOTTED_SERIES]
-
-    lines = {}
-    for series_id in series_ids:
-        is_observed = (pl.col("series_id") == series_id) & pl.col("value").is_not_null()
-        observed = frame.filter(is_observed).tail(_PLOTTED_VALUES)
-        lines[series_id] = (observed["start_utc"].to_numpy(), observed["value"].to_numpy())
-
-    title = f"{dataset}: the last values of up to three series"
-    return metadata.render_lines(lines, title, y=frame["unit"][0] if frame.height else "")
 
 
 ARTICLES_CODE = (
@@ -328,9 +310,6 @@ def _describe_articles(workspace: Deployment, counts: pl.DataFrame) -> dict[str,
     by_month = store.count_by_month()
     newest = store.read_newest(metadata.PREVIEW_ROWS)
 
-    def draw(axes: "Axes") -> None:
-        axes.bar(by_month["month"].to_numpy(), by_month["articles"].to_numpy(), width=24)
-
     return {
         "dagster/row_count": int(by_month["articles"].sum()),
         "dagster/column_schema": metadata.make_column_schema(newest.schema),
@@ -340,9 +319,7 @@ def _describe_articles(workspace: Deployment, counts: pl.DataFrame) -> dict[str,
         "newest": metadata.render_table(
             newest.select("available_at", "title", "domain", "language")
         ),
-        "plot": metadata.render_plot(
-            draw, "Articles by month of availability", y="articles a month"
-        ),
+        "by_month": render_sketch({"articles a month": by_month["articles"].to_list()}),
     }
 
 

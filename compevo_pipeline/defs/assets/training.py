@@ -7,7 +7,7 @@ configuration, data and code returns the finished run; after a crash, training r
 newest checkpoint.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -234,7 +234,7 @@ def _refuse_other_code(
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Return losses, rewards, weights and final logics of a finished run."""
+    """Return the last loss, the validation by round and the final logics of a finished run."""
     rounds = RunFolder(run).read_rounds()
     # The loss of the last round; validation may have chosen an earlier one for the model.
     last = rounds[-1]
@@ -249,29 +249,4 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
         "run_folder": metadata.link_path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
-        "loss_plot": _plot_rounds(
-            "Losses by round",
-            {
-                "total": [record.loss for record in rounds],
-                "forecast": [record.loss_pred for record in rounds],
-                "policy": [record.loss_pg for record in rounds],
-            },
-        ),
-        "reward_plot": _plot_rounds(
-            "Reward of each agent by round", _by_agent([record.rewards for record in rounds])
-        ),
-        "weight_plot": _plot_rounds(
-            "Weight of each agent by round", _by_agent([record.weights for record in rounds])
-        ),
     }
-
-
-def _plot_rounds(title: str, values: Mapping[str, Sequence[float]]) -> dg.MetadataValue[Any]:
-    """Draw named values of every round."""
-    lines = {name: (range(1, len(line) + 1), line) for name, line in values.items()}
-    return metadata.render_lines(lines, title, x="round")
-
-
-def _by_agent(values: Sequence[Sequence[float]]) -> dict[str, Sequence[float]]:
-    """Return values by agent, of lists by round."""
-    return {f"agent {i}": line for i, line in enumerate(zip(*values, strict=True))}

@@ -99,7 +99,6 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "windows_without_articles": manifest.get("n_without_candidates", 0),
         "folder": metadata.link_path(folder),
         "preview": metadata.render_table(_preview_windows(windows)),
-        "plot": _plot_window(windows),
     }
 
 
@@ -147,20 +146,3 @@ def _sketch_window(windows: WindowSet) -> dg.MetadataValue[Any]:
     if window.view.published is not None:
         lines["published forecast"] = list(window.view.published)
     return render_sketch(lines)
-
-
-def _plot_window(windows: WindowSet) -> dg.MetadataValue[Any]:
-    """Draw the window in the middle of the set: input, truth and the published forecast."""
-    window = windows[len(windows) // 2]
-    view = window.view
-    target_steps = range(len(window.y))
-
-    lines: dict[str, tuple[Any, ...]] = {
-        "input": (range(-len(view.x), 0), view.x),
-        "truth": (target_steps, window.y),
-    }
-    if view.published is not None:
-        lines["published forecast"] = (target_steps, view.published, "--")
-
-    title = f"{view.entity}, origin {view.origin_utc:%Y-%m-%d %H:%M} UTC"
-    return metadata.render_lines(lines, title, x="steps from the origin", y=view.unit)

@@ -5,8 +5,8 @@ model picked from Australian news of 2019-20, and the two JSON files of 100 prom
 not: windows (``compevo_core.data.build``).
 
 A prompt's paragraph holds the *observed* weather of the predicted day, and the validation file also
-news of that day: reading it into a forecast is leakage. It is parsed for comparison; windows use
-only the numbers, region and date. News has local Sydney time. An item without a usable
+news of that day: reading it into a forecast is leakage. Windows use only the numbers, region and
+date; the weather is not read. News has local Sydney time. An item without a usable
 timestamp, or whose timestamp is not on the day it was collected for, counts as available only from
 the end of that day. ``rationality`` is the model's comment, not news; the body names it as such.
 """
@@ -57,29 +57,25 @@ _NO_NEWS = re.compile(
     r"|no|n/?a|none|",
     re.IGNORECASE | re.DOTALL,
 )
-_WEATHER_VALUES = 4
-_DAY = (
-    r"on (?P<{0}>\d{{4}}-\d{{1,2}}-\d{{1,2}}) that is (?:Weekday|Weekend), "
-    r"and it is (?:not a public holiday|a public holiday: (?P<{0}_holiday>.+?))\. "
+_HOLIDAY = (
+    r" that is (?:Weekday|Weekend), and it is (?:not a public holiday|a public holiday: .+?)\. "
 )
 _WEATHER = (
-    r"Weather of the {0} date: the minimum temperature is (\S+); the maximum temperature is (\S+); "
-    r"the humidity is (\S+); the pressure is (\S+)\.\s*"
+    r"Weather of the {0} date: the minimum temperature is \S+; the maximum temperature is \S+; "
+    r"the humidity is \S+; the pressure is \S+\.\s*"
 )
-_BOTH_WEATHERS = _WEATHER.format("start") + _WEATHER.format("prediction")
 _PROMPT = re.compile(
     r"^Based on the historical load data, .*?The region for prediction is (?P<region>\w+)\. "
-    r"The start date of historical data was "
-    + _DAY.format("history")
+    r"The start date of historical data was on \d{4}-\d{1,2}-\d{1,2}"
+    + _HOLIDAY
     + r"The data frequency is 30 minutes per point\. Historical data covers 1 day\. "
-    r"The date of prediction is "
-    + _DAY.format("target")
-    + r"(?P<weather>"
-    + _BOTH_WEATHERS
-    + r")(?P<news>.*)$",
+    r"The date of prediction is on (?P<target>\d{4}-\d{1,2}-\d{1,2})"
+    + _HOLIDAY
+    + _WEATHER.format("start")
+    + _WEATHER.format("prediction")
+    + r"(?P<news>.*)$",
     re.DOTALL,
 )
-_WEATHER_NUMBERS = re.compile(_BOTH_WEATHERS)
 
 _NOTHING = "No relevant news available for "
 _STAMPED_NEWS = re.compile(
@@ -220,39 +216,6 @@ def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=BENCHMARK_SCHEMA)
 
 
-def parse_prompts(raw: RawFile) -> pl.DataFrame:
-    """Parse the paragraphs: what each prompt discloses of both days.
-
-    Returns:
-        ``record``, ``entity``; ``history_`` and ``target_date``, ``..._holiday`` (empty: none) and
-        ``..._weather`` (minimum and maximum in kelvin, humidity in %, pressure in hPa); ``news``.
-
-    Raises:
-        SchemaDrift: as :func:`parse_benchmark`.
-    """
-    rows = []
-    for record, sample in enumerate(_read_samples(raw)):
-        match = _match_prompt(raw, record, sample)
-        numbers = _WEATHER_NUMBERS.fullmatch(match["weather"])
-        cells = numbers.groups() if numbers else ()
-        weather = [_read_number(raw, record, "weather", cell) for cell in cells]
-        rows.append(
-            {
-                "record": record,
-                "entity": f"{match['region']}1",
-                "history_date": _read_date(raw, record, match["history"]),
-                "target_date": _read_date(raw, record, match["target"]),
-                "history_holiday": match["history_holiday"] or "",
-                "target_holiday": match["target_holiday"] or "",
-                "history_weather": weather[:_WEATHER_VALUES],
-                "target_weather": weather[_WEATHER_VALUES:],
-                "news": match["news"].strip(),
-            }
-        )
-
-    return pl.DataFrame(rows)
-
-
 def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     """Parse the news quoted in the prompts into ``ARTICLE_SCHEMA``.
 
@@ -264,8 +227,9 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
         SchemaDrift: as :func:`parse_benchmark`, or news text of another form.
     """
     items: list[_NewsItem] = []
-    for row in parse_prompts(raw).iter_rows(named=True):
-        items += _read_items(raw, row["record"], row["entity"], row["news"])
+    for record, sample in enumerate(_read_samples(raw)):
+        match = _match_prompt(raw, record, sample)
+        items += _read_items(raw, record, match["region"], match["news"].strip())
 
     return build_article_frame(list(map(_make_record, items)), raw, raw.fetched_at)
 
@@ -344,7 +308,7 @@ def _make_record(item: _NewsItem) -> NewsRecord:
     )
 
 
-def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_NewsItem]:
+def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[_NewsItem]:
     stamped = _STAMPED_NEWS.findall(news)
     dated = _DATED_NEWS.findall(news)
 
@@ -358,15 +322,15 @@ def _read_items(raw: RawFile, record: int, entity: str, news: str) -> Iterator[_
         for stamp, effect in stamped:
             yield _NewsItem(
                 text=effect,
-                region=entity.removesuffix("1"),
+                region=region,
                 comment="",
                 published_at=_sydney_to_utc(stamp),
             )
-        for day, region, text, comment in dated:
+        for day, named_region, text, comment in dated:
             if not _is_no_news(text):
                 yield _NewsItem(
                     text=text,
-                    region=region,
+                    region=named_region,
                     comment=comment,
                     published_at=None,
                     seen_at=_end_of_day_utc(day),

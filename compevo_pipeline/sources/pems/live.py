@@ -25,8 +25,7 @@ from compevo_pipeline.sources.common.hosts import PemsAccess
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
-from compevo_pipeline.sources.pems.parse import parse_meta
-from compevo_pipeline.sources.pems.source import FOLDER, SOURCE, read_file_text
+from compevo_pipeline.sources.pems.source import FOLDER, SOURCE
 
 SITE = "https://pems.dot.ca.gov/"
 LIST_SOURCE = "pems_lists"
@@ -214,9 +213,8 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     # The newest table of stations up to the last day is kept among the raw files.
     listed = [file for year in meta_years for file in site.list_files(_META, year)]
     listed = [file for file in listed if file.first <= end.date()]
-    raw = site.download(listed[-1]) if listed else None
-    if raw is not None:
-        parse_meta(read_file_text(raw), raw.name)
+    if listed:
+        site.download(listed[-1])
 
 
 def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:

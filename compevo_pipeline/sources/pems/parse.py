@@ -1,6 +1,6 @@
 """Caltrans PeMS files as series: station hours, five-minute files, the 862-sensor benchmark table.
 
-What belongs here: these formats, and the table of stations. What does not: which files are read
+What belongs here: these formats. What does not: which files are read
 (``pems.source``), log-in and download (``pems.live``), filling.
 
 Station files have no header. Their timestamps are the *begin* of an interval on the local wall
@@ -55,13 +55,6 @@ FIVE_MINUTE_COLUMNS = (
     ),
 )
 """The 52 columns of a five-minute file, in order."""
-
-META_COLUMNS = (
-    *("ID", "Fwy", "Dir", "District", "County", "City", "State_PM", "Abs_PM"),
-    *("Latitude", "Longitude", "Length", "Type", "Lanes", "Name"),
-    *("User_ID_1", "User_ID_2", "User_ID_3", "User_ID_4"),
-)
-"""The columns of a station metadata file, in order."""
 
 PART_CHARACTERS = 16 * 2**20
 """Text whose cells are in memory at one time; their strings take some ten times as much."""
@@ -123,18 +116,6 @@ def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = Non
         pl.when(is_complete).then(pl.col("occupancy").mean()).alias("occupancy"),
     )
     return _build_hours(hours, raw)
-
-
-def parse_meta(text: str, name: str) -> pl.DataFrame:
-    """Parse a station metadata file; the columns :data:`META_COLUMNS`, some of them as numbers.
-
-    Raises:
-        SchemaDrift: the header changed, a bad number, or a station given twice.
-    """
-    table = read_table(text, name, META_COLUMNS, separator="\t")
-    raise_if_duplicates(table, name, ["ID"])
-    numbers = ("Abs_PM", "Latitude", "Longitude", "Length", "Lanes")
-    return to_number(table, name, numbers, missing=BLANK).drop(LINE)
 
 
 def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:

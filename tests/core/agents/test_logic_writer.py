@@ -256,6 +256,21 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
 
 
+def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy() -> None:
+    trainer, state, _ = build_round_trainer(
+        evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
+    )
+    proposal = _propose(trainer, state)
+    slots = build_slots(["NSW1", "SA1"])
+    sentences = {"".join(parts).strip() for parts in itertools.product(*slots)}
+    assert [len(set(group) & sentences) for group in proposal.group_logics] == [4, 4, 4]
+    assert proposal.is_empty_AG.tolist() == [[False, False, True, True]] * 3
+    assert proposal.n_empty == 0 and not proposal.mask_AGT[:, 2:].any()
+
+    logp_AGT = trainer.writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
+    assert (logp_AGT[:, :2].sum(-1) < 0).all() and not logp_AGT[:, 2:].any()
+
+
 TOKENIZER = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer
 OBSERVATION = Observation(
     logics=list(SEED_LOGICS[:3]),

@@ -102,8 +102,9 @@ def test_every_shipped_preset_loads_and_differs_in_hash(name: str) -> None:
             "twice",
         ),
         ({"evolution": {"start": ["one"]}}, "1 logics for 10 agents"),
-        ({"evolution": {"writer": "flat"}}, "fills slots by chance"),
-        ({"evolution": {"writer": "flat", "form": "slots"}}, "fills slots by chance"),
+        ({"evolution": {"flat_share": 0.5}}, "need logics with slots"),
+        ({"evolution": {"topics": ["heat"]}}, "need logics with slots"),
+        ({"evolution": {"flat_share": 1.0, "form": "slots"}}, "fills slots by chance"),
         ({"news": {"linear": True}, "forecast": {"decoder": "text"}}, "news.linear adds numbers"),
     ],
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from compevo_core.agents.logics import find_topics
+from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast import forecaster
 from compevo_core.paper.control import (
@@ -16,7 +18,7 @@ from compevo_core.paper.control import (
     run_control,
     write_control,
 )
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
 from compevo_core.training import trainer
 from compevo_core.training.round_record import RoundRecord
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
@@ -44,7 +46,7 @@ def test_evolved_logics_name_what_acts_and_read_it(control) -> None:
     _, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
-    assert evolved["slope"] > 0.8 * oracle["slope"] > 0.3
+    assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
     assert evolved["recovered_low"] > 0.2
     assert evolved["mae"] < 0.8 * prior["mae"]
     assert evolved["precision"] >= 0.5
@@ -87,7 +89,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
 
 def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
     out, _, _ = control
-    run = out / "effect-3-seed-0" / "evolved"
+    run = out / "plain-effect-3-seed-0" / "evolved"
     rows = read_rewritings(run, ("power outages", "rooftop solar"))
     assert [row["rewriting"] for row in rows] == [0, 1, 2, 3]  # 6 rounds, every other rewrites
     assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
@@ -111,6 +113,29 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     # Three logics are remembered beside the played one and the eight new ones.
     state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
+
+
+def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
+    plain, regional, many = (
+        ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
+    )
+    assert {config.run.seed for config in (plain | regional | many).values()} == {1}
+    assert not plain["evolved"].news.selects and "no-place" not in plain
+    assert regional["evolved"].news.selects and not regional["no-place"].news.selects
+    assert "the home region" in regional["oracle-logics"].evolution.start[0]
+    assert len(many["evolved"].evolution.topics) == 100
+    named = [find_topics(logic) for logic in many["oracle-logics"].evolution.start]
+    assert set().union(*named) == set(WORLDS["many-topics"]["signs"])
+
+    writers = ControlPlan(config=search(), compares="search").configure_arms(1)
+    assert writers["flat"].evolution.flat_share == 1.0 and not writers["flat"].grpo.enabled
+    assert writers["policy"].evolution.flat_share == 0.0 and writers["policy"].grpo.enabled
+
+
+@pytest.mark.parametrize("changes", [{"world": "flat"}, {"compares": "worlds"}])
+def test_an_unknown_world_or_comparison_is_refused_by_name(changes: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(changes.values()))):
+        ControlPlan(config=search(), **changes)
 
 
 def test_precision_and_recall_are_means_over_agents() -> None:

@@ -225,6 +225,7 @@ def test_the_slots_of_every_sentence_of_the_grammar_are_read_back() -> None:
             region.removeprefix("in "),
             time,
             sign.removeprefix("as a sign of "),
+            (),
         )
 
 

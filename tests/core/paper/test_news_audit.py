@@ -1,32 +1,46 @@
 """The news audit: what own news is worth against none, another day's and irrelevant ones."""
 
 from dataclasses import replace
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.baselines import fit_baseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper import news_audit
 from compevo_core.paper.news_audit import (
+    ANY,
     AUDIT_SCHEMA,
     READINGS,
+    SIGNALS,
     NewsProbe,
+    NewsSignals,
+    ProbeSample,
+    audit_probe,
     audit_scope,
+    is_seen,
+    plant_effect,
     write_audit,
 )
 from compevo_core.paper.news_changes import Relevance
+from compevo_core.paper.planted_news import measure_residuals
 from compevo_core.report.audit_tables import format_audit, judge_news
 from compevo_core.report.inputs import AUDIT_COLUMNS
+from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool
 from tests.support.population import windows as make_windows
 
 TOPICS = ("heatwave record demand", "interest rates inflation")
-FACTS = {"source": "probe", "encoder": "hashing", "penalty": 1.0, "commit": "c"}
+FACTS = {"source": "probe", "encoder": "hashing", "commit": "c"}
 
 
 def with_article(windows: WindowSet, chosen: int = 0) -> WindowSet:
@@ -38,9 +52,15 @@ def with_article(windows: WindowSet, chosen: int = 0) -> WindowSet:
     return WindowSet(owned, dataset=windows.dataset)
 
 
+def measure_first_topic(views) -> FloatArray:
+    """The first signal where a window has an article, the others nowhere."""
+    return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
+
+
 def audit(windows: WindowSet, forecast) -> pl.DataFrame:
     relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
-    return audit_scope(Scope(subset="test", windows=windows), forecast, relevance, TOPICS, FACTS)
+    signals = SimpleNamespace(measure=measure_first_topic)
+    return audit_scope(Scope(subset="test", windows=windows), forecast, relevance, signals, FACTS)
 
 
 def forecast_with_help(scope: Scope) -> FloatArray:
@@ -61,15 +81,14 @@ def test_the_effect_is_the_mean_difference_of_window_errors():
     assert overall["none"]["n_with_news"] == 0
 
 
-def test_effects_are_given_by_series_by_topic_and_where_there_was_news():
+def test_effects_are_given_by_series_and_by_declared_days():
     rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
     groups = set(rows.select("group_kind", "group").iter_rows())
-    assert {("series", "NSW1"), ("series", "SA1"), ("with news", "with news")} <= groups
-    assert ("topic", TOPICS[0]) in groups
-    # No window has an article about it, and an effect on none is no effect.
-    assert ("topic", TOPICS[1]) not in groups
-    with_news = rows.filter((pl.col("group_kind") == "with news") & (pl.col("news") == "none"))
-    assert with_news["difference"].to_list() == [pytest.approx(-6.0)]
+    assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
+    # No window has it, and an effect on none is no effect.
+    assert ("declared", SIGNALS[1]) not in groups
+    declared = rows.filter((pl.col("group") == ANY) & (pl.col("news") == "none"))
+    assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
 def test_a_gain_over_no_news_alone_is_not_called_help():
@@ -86,9 +105,12 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
     )
     rows = audit(later, any_news_helps).to_dicts()
     swapped = [
-        row | {"interval_low": -1.0, "interval_high": 1.0} if row["news"] == "swapped" else row
+        row | {"interval_low": -1.0, "interval_high": 1.0, "n_with_news": 1}
+        if row["news"] == "swapped"
+        else row
         for row in rows
     ]
+    assert judge_news(rows).startswith("Better than without")
     assert judge_news(swapped).startswith("The gain is not from")
     assert judge_news(audit(windows, forecast_with_help).to_dicts()).startswith("Yes")
 
@@ -114,49 +136,173 @@ def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path: Path):
     assert format_audit(stored.to_dicts()).count("does news help") == 2
 
 
-def test_the_probe_learns_what_an_article_says_and_stands_on_its_base_without_one():
-    def push(windows: WindowSet) -> WindowSet:
-        """Demand is higher by a tenth on days with the first article, lower with the second."""
-        made = []
-        for i, window in enumerate(windows):
-            ids = ((article_ids()[0],), (article_ids()[1],), ())[i // 2 % 3]
-            factor = (1.1, 0.9, 1.0)[i // 2 % 3]
-            made.append(replace(window.change_view(candidate_ids=ids), y=window.y * factor))
-        return WindowSet(made, dataset=windows.dataset)
-
-    train, val = push(make_windows("train", 90)), push(make_windows("val", 30, first_day=100))
-    probe = NewsProbe.fit(train, val, news_pool())
-
-    test = push(make_windows("test", 30, first_day=140))
-    truth_NH = test.truth()
-    own = np.abs(probe.predict(test.views()) - truth_NH).mean()
-    base = np.abs(probe.base.predict(test.views()) - truth_NH).mean()
-    assert own < 0.9 * base
-
-    silent = [view for view in test.views() if not view.candidate_ids]
-    assert np.array_equal(probe.predict(silent), probe.base.predict(silent))
+@cache
+def probe(effect: float = 3.0) -> NewsProbe:
+    """A probe of a world in which the articles of all regions are candidates of a window."""
+    world = planted_world(effect, is_regional=True, share=0.1)
+    return NewsProbe(world.split("train"), world.news)
 
 
-def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen(monkeypatch):
-    learnt = []
-
-    def record(probe: NewsProbe, train: WindowSet, base_NH: FloatArray, penalty: float):
-        seen_NH = probe.base.predict(train.views())
-        learnt.append([np.abs(it - train.truth()).mean() for it in (base_NH, seen_NH)])
-        return {}
-
-    monkeypatch.setattr(NewsProbe, "_fit_weights", record)
-    NewsProbe.fit(make_windows("train", 40), make_windows("val", 5, first_day=60), news_pool())
-    assert all(out_of_sample > 1.01 * in_sample for out_of_sample, in_sample in learnt)
+def open_test(effect: float = 3.0) -> ProbeSample:
+    world = planted_world(effect, is_regional=True, share=0.1)
+    return probe(effect).open(Scope(subset="test", windows=world.split("test")))
 
 
-def test_a_probe_without_news_is_refused():
-    train, val = (
-        make_windows("train", 40, news=False),
-        make_windows("val", 5, first_day=60, news=False),
+def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_no_help():
+    samples = [probe().train, open_test()]
+    for sample, errors in zip(samples, probe().read(samples), strict=True):
+        assert is_seen(errors, sample, ANY)
+        assert not is_seen(errors, sample, "fuel prices")
+        own, none, swapped = (np.nanmean(errors[news]) for news in ("own", "none", "swapped"))
+        assert own < 0.9 * none < swapped
+    assert is_seen(probe().read(samples)[0], samples[0], "power outages")
+
+
+def test_news_without_an_effect_are_not_seen():
+    samples = [probe(0.0).train, open_test(0.0)]
+    for sample, errors in zip(samples, probe(0.0).read(samples), strict=True):
+        assert not any(is_seen(errors, sample, signal) for signal in (ANY, *SIGNALS))
+
+
+def test_news_that_any_other_day_replaces_is_not_seen():
+    errors = probe().read([probe().train])[0]
+    replaced = {**errors, "swapped": errors["own"]}
+    assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
+
+
+def test_noise_raises_hardly_an_alarm():
+    train = probe().train
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(40):
+        noise = replace(train, missed_NH=rng.normal(size=train.missed_NH.shape))
+        alarms += is_seen(probe().read([noise])[0], noise, ANY)
+    assert alarms <= 2
+
+
+def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
+    world = planted_world(3.0, is_regional=True, share=0.1)
+    signals = NewsSignals(world.news, world.split("train").views())
+    views = [view for view in world.split("test").views() if view.entity == "SA1"]
+    view = views[int(signals.measure(views).sum(1).argmax())]
+    titles = {name: world.news.get_title(name) for name in view.candidate_ids}
+    others = tuple(name for name, title in titles.items() if "South Australia" not in title)
+    assert 0 < len(others) < len(titles)
+
+    def read(**changes: object) -> FloatArray:
+        return signals.measure([replace(view, **changes)])[0]
+
+    assert read().any()
+    assert not read(candidate_ids=others).any()
+    assert np.array_equal(read(candidate_ids=tuple(titles)[::-1]), read())
+    assert not read(origin_utc=view.origin_utc + timedelta(days=1)).any()
+
+
+def test_a_signal_begins_where_one_in_ten_train_windows_has_it():
+    shares = (probe().train.own_NS > 0).mean(0)
+    assert shares == pytest.approx(np.full(len(SIGNALS), 0.1), abs=0.03)
+
+
+def test_more_news_than_usual_is_a_signal_of_its_own():
+    world = planted_world(0.0, is_regional=True, share=0.1)
+    signals = NewsSignals(world.news, world.split("train").views())
+    view = next(v for v in world.split("test").views() if v.entity == "SA1")
+    own = [n for n in view.candidate_ids if "South Australia" in world.news.get_title(n)]
+    few, many = (
+        signals.measure([replace(view, candidate_ids=tuple(ids))])[0, -1]
+        for ids in (own[:2], [*own, *own])
     )
-    with pytest.raises(DataError, match="too few for 16 components"):
-        NewsProbe.fit(train, val, news_pool())
+    assert few == 0.0 < many
+
+
+def test_windows_next_to_another_part_of_train_are_left_out():
+    train = probe().train
+    origins = np.array([view.origin_utc for view in train.scope.windows.views()])
+    left_out = np.isnan(train.missed_NH).all(1)
+    first = [origins[train.fold_N == fold].min() for fold in range(5)]
+    assert sorted(set(origins[left_out])) == first
+
+
+def test_a_window_of_train_is_read_without_what_its_own_part_says():
+    train = probe().train
+    sign_N = np.where(train.fold_N == 2, -1.0, 1.0)
+    turned = replace(train, missed_NH=train.missed_NH * sign_N[:, None])
+    weights_FSH, turned_FSH = NewsProbe.fit(train), NewsProbe.fit(turned)
+    assert weights_FSH[2].any()
+    assert np.array_equal(turned_FSH[2], weights_FSH[2])
+    assert not any(np.array_equal(turned_FSH[i], weights_FSH[i]) for i in (0, 1, 3, 4, -1))
+
+
+def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
+    train = probe().train
+    rng = (np.random.default_rng(0) for _ in range(2))
+    still, shifted = (
+        plant_effect([train], "fuel prices", effect, next(rng))[0].missed_NH for effect in (0, 2)
+    )
+    whole = np.isfinite(still).all(1)
+    has = (train.own_NS[:, SIGNALS.index("fuel prices")] > 0)[whole]
+    moved = (shifted - still)[whole]
+    assert np.ptp(moved[has]) < 1e-9
+    assert abs(moved[has].mean() - moved[~has].mean()) == pytest.approx(2.0)
+    # Another order of the same errors, so that what is real in them is not counted as seen.
+    assert not np.isclose(still, train.missed_NH).all(1)[whole].any()
+    assert np.nanstd(still) == pytest.approx(np.nanstd(train.missed_NH), rel=0.05)
+
+
+def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkeypatch):
+    monkeypatch.setattr(news_audit, "DRAWS", 10)
+    monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))
+    sample = probe(0.0).train
+
+    def count(effect: float) -> int:
+        draws = (
+            plant_effect([sample], ANY, effect, np.random.default_rng(seed)) for seed in range(10)
+        )
+        return sum(is_seen(probe(0.0).read(drawn)[0], sample, ANY) for drawn in draws)
+
+    seen = [count(effect) for effect in (0.0, 0.3, 4.0)]
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (0, 10)
+    assert probe(0.0).measure_power([sample], ANY) == [(4.0, 0.0)]
+    monkeypatch.setattr(news_audit, "EFFECTS", (0.05,))
+    assert probe(0.0).measure_power([sample], ANY) == [(None, 0.0)]
+
+
+def test_the_probe_learns_errors_that_its_base_made_on_days_it_had_not_seen():
+    train = planted_world(3.0, is_regional=True, share=0.1).split("train")
+    missed_NH = np.abs(probe().train.missed_NH) * probe().train.size_N[:, None]
+    seen_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
+    assert np.nanmean(missed_NH) > 1.01 * np.abs(seen_NH).mean()
+
+
+def test_a_probe_without_fresh_news_is_refused():
+    with pytest.raises(DataError, match="0 train windows"):
+        NewsProbe(make_windows("train", 40), news_pool())
+
+
+def test_the_rows_of_a_probe_name_what_it_would_have_seen(monkeypatch):
+    monkeypatch.setattr(news_audit, "DRAWS", 1)
+    monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
+    world = planted_world(3.0, is_regional=True, share=0.1)
+    rows = audit_probe(world.windows, world.news, FACTS)
+    assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
+    declared = rows.filter(
+        (pl.col("group_kind") == "declared") & (pl.col("group") == ANY) & (pl.col("news") == "own")
+    ).to_dicts()
+    sizes = measure_residuals(world.split("train")).values()
+    low, high = min(sizes), max(sizes)
+    assert low < declared[0]["seen_from"] / declared[0]["seen_from_sd"] < high
+    assert rows.filter(pl.col("news") != "own")["seen_from_sd"].is_null().all()
+
+    train = rows.filter(pl.col("split") == "train").to_dicts()
+    assert judge_news(train).startswith("Yes")
+    silent = [
+        row | ({"interval_low": -1.0, "interval_high": 1.0} if row["news"] != "own" else {})
+        for row in train
+    ]
+    assert "4 standard deviations" in judge_news(silent)
+    missed = [row | {"seen_from": None, "seen_from_sd": None} for row in silent]
+    assert judge_news(missed) != judge_news(silent)
 
 
 def test_too_few_days_for_an_interval_are_said_to_be():

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from compevo_core.agents.logics import TOPICS, build_slots, find_topics
-from compevo_core.paper.planted_news import DISTRACTORS, HEADLINES, measure_residuals
+from compevo_core.paper.planted_news import (
+    DISTRACTORS,
+    HEADLINES,
+    WORLDS,
+    list_headlines,
+    measure_residuals,
+)
 from tests.support.planted import base_windows, planted_world
 
 SIGNS = {"power outages": -1, "rooftop solar": 1}
@@ -60,6 +66,16 @@ def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others
     silent, other = planted_world(0.0), planted_world(seed=1)
     assert np.array_equal(silent.windows.truth(), base_windows().truth())
     assert other.effects != planted_world().effects
+
+
+def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act() -> None:
+    topics = WORLDS["many-topics"]["topics"]
+    assert len(set(topics)) == 100
+    headlines = {title for topic in topics for title in list_headlines(topic)}
+    assert len(headlines) == 400 and all("{place}" in title for title in headlines)
+    assert not any("{topic}" in title for title in headlines)
+    acting = set(WORLDS["many-topics"]["signs"])
+    assert len(acting) == 3 and acting < set(topics)
 
 
 def test_logics_can_name_every_acting_topic() -> None:

@@ -8,6 +8,7 @@ from compevo_core.report.control_tables import (
     control_table,
     format_control,
     judge_control,
+    search_table,
     show_control,
 )
 
@@ -27,7 +28,8 @@ def _make_rows() -> list[dict[str, Any]]:
                 }
                 rows.append(
                     dict.fromkeys(CONTROL_SCHEMA)
-                    | {"dataset": "electricity", "effect": effect, "seed": seed, "arm": arm}
+                    | {"dataset": "electricity", "world": "plain", "effect": effect}
+                    | {"seed": seed, "arm": arm}
                     | {"mae": 100.0 - 10 * seed, "unit": "MW", "precision": 0.75, "recall": 0.5}
                     | (found if effect else {})
                 )
@@ -35,7 +37,8 @@ def _make_rows() -> list[dict[str, Any]]:
 
 
 ROUNDS = [
-    {"dataset": "electricity", "effect": 2.0, "seed": seed, "rewriting": number}
+    {"dataset": "electricity", "world": "plain", "effect": 2.0, "seed": seed}
+    | {"arm": "evolved", "rewriting": number}
     | {"precision": number / 2, "recall": number / 4, "news_gain": None}
     for seed in (0, 1)
     for number in (0, 1, 2)
@@ -70,6 +73,20 @@ def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share() -> None:
         "precision, effect 2": [0.0, 0.5, 1.0],
         "recall, effect 2": [0.0, 0.25, 0.5],
     }
+
+
+def test_ways_to_write_logics_are_compared_with_flat_draws_of_equal_seeds() -> None:
+    slopes = {("flat", 0): 0.2, ("flat", 1): 0.4, ("policy", 0): 0.3, ("policy", 1): 0.7}
+    found = {"effect": 2.0, "mae": 100.0, "unit": "MW", "precision": 0.5, "recall": 0.5}
+    rows = [
+        dict.fromkeys(CONTROL_SCHEMA)
+        | {"dataset": "electricity", "world": "many-topics", "seed": seed, "arm": arm}
+        | {**found, "slope": slope}
+        for (arm, seed), slope in slopes.items()
+    ]
+    flat, policy = search_table(rows).rows
+    assert (flat[5], flat[6]) == ("0.30 ± 0.14", "n/a")
+    assert (policy[5], policy[6]) == ("0.50 ± 0.28", "+0.20 ± 1.27")
 
 
 def test_documents_get_verdict_table_and_pictures_or_the_command() -> None:

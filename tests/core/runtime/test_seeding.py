@@ -1,13 +1,46 @@
 """Draws with a seed of their own: as after torch.manual_seed, and nobody's generator moves."""
 
+import ast
 import contextlib
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.runtime.seeding import use_seed
+from compevo_core.runtime import seeding
+from compevo_core.runtime.seeding import derive_seed, use_seed
+
+CORE = Path(seeding.__file__).parents[1]
+
+
+def list_calls(name: str, *rooms: str) -> list[ast.Call]:
+    paths = [path for room in rooms for path in (CORE / room).rglob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return [call for call in calls if ast.unparse(call.func).split(".")[-1] == name]
+
+
+def test_each_stream_of_a_training_has_a_name_of_its_own() -> None:
+    rooms = ("agents", "lm", "training")
+    names = [ast.literal_eval(call.args[1]) for call in list_calls("derive_seed", *rooms)]
+    assert len(names) == len(set(names)) == 9
+    # Numbers in a list are no key: their last zeros do not count.
+    assert not [c for c in list_calls("default_rng", *rooms) if isinstance(c.args[0], ast.List)]
+
+
+def test_no_two_streams_are_equal() -> None:
+    numbers = [(), *((a,) for a in range(12)), *((a, b) for a in range(12) for b in range(12))]
+    names = ("days", "logics", "peers", "dropout", "news", "weights")
+    seeds = [derive_seed(run, name, *n) for run in range(12) for name in names for n in numbers]
+    assert len(set(seeds)) == len(seeds)
+    first = [np.random.default_rng(seed).random() for seed in seeds[:1000]]
+    torch_first = [torch.rand(2, generator=torch.Generator().manual_seed(s)) for s in seeds[:1000]]
+    assert len(set(first)) == len({tuple(pair.tolist()) for pair in torch_first}) == 1000
+    # Equal on every machine and with every version of Python.
+    assert derive_seed(7, "days", 3) == derive_seed(7, "days", "3") == 733913751057564626
 
 
 class MadeUpAccelerator:

@@ -1,6 +1,5 @@
 """``compevo table``, ``export`` and ``audit-news``: what a user types and reads."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -8,15 +7,15 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.config.run import RunConfig
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
-from tests.support.population import article_ids, news_pool, windows
+from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
 
@@ -99,30 +98,22 @@ def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path:
     assert rows.select("method", "budget", "seed").unique().rows() == [("mael", "", 5)]
 
 
-def test_the_audit_of_a_probe_measures_validation_and_test_apart(tmp_path: Path) -> None:
-    def with_news(part: WindowSet) -> list:
-        return [
-            replace(one, view=replace(one.view, candidate_ids=(article_ids()[i // 2 % 6],)))
-            for i, one in enumerate(part)
-        ]
-
-    parts = [
-        windows("train", 40),
-        windows("val", 8, first_day=60),
-        windows("test", 8, first_day=90),
-    ]
-    cut = [one for part in parts for one in with_news(part)]
-    WindowSet(cut, dataset="electricity").write(tmp_path / "windows")
-    news_pool().write(tmp_path / "news")
+def test_the_audit_of_a_probe_measures_every_split_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news_audit, "DRAWS", 1)
+    monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
+    world = planted_world(3.0, is_regional=True, share=0.1)
+    world.windows.write(tmp_path / "windows")
+    world.news.write(tmp_path / "news")
 
     paths = ("--windows", tmp_path / "windows", "--news", tmp_path / "news")
     printed = invoke("audit-news", "electricity", "--probe", *paths, "--results", tmp_path / "out")
-    assert "Electricity, validation split: does news help a linear probe?" in printed
-    assert "Electricity, test split: does news help a linear probe?" in printed
+    assert printed.count("does news help a linear probe?") == 3
 
     rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv")
-    assert rows["split"].unique(maintain_order=True).to_list() == ["val", "test"]
-    assert rows["penalty"].n_unique() == 1
+    assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
+    assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
 def test_a_folder_without_its_windows_is_refused(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
         for value in shown.values()
         if isinstance(value, dg.MarkdownMetadataValue)
     ]
-    assert pages  # the plot is one
+    assert pages  # the drawing is one
     assert not any("host.example" in page or "<script" in page for page in pages)
     # Headlines are there all the same: as cells, which are text to the pages.
     cells = [str(record.data) for record in shown["newest"].records]

@@ -53,17 +53,9 @@ def test_a_missing_value_has_no_row():
     }
 
 
-@pytest.mark.parametrize(
-    ("rows", "match"),
-    [
-        ([ROW.replace("83.0", "wet")], "line 2: Afternoon Humidity is 'wet'"),
-        ([ROW.replace("NSW", "WA")], "line 2: State is 'WA'"),
-        ([ROW.replace("2020-01-15", "15/01/2020")], "line 2: Date is '15/01/2020'"),
-    ],
-)
-def test_a_bad_row_is_named_with_its_line(rows, match):
-    with pytest.raises(SchemaDrift, match=match):
-        parse(*rows)
+def test_an_unknown_state_is_named_with_its_line():
+    with pytest.raises(SchemaDrift, match="line 2: State is 'WA'"):
+        parse(ROW.replace("NSW", "WA"))
 
 
 def test_the_sample_covers_the_sample_demand_and_says_it_is_synthetic():

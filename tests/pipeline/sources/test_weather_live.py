@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from compevo_core.errors import SourceBlocked, SourceRejected, SourceTransient
+from compevo_core.errors import SourceRejected, SourceTransient
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
-from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.weather.forecast import SOURCE, fetch_live, name_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import ingest_feeds
@@ -98,6 +98,7 @@ def test_a_run_without_a_value_is_asked_for_again_and_stores_nothing(replay, tmp
         place["hourly"] |= {
             name: [None] * len(listed) for name, listed in place["hourly"].items() if name != "time"
         }
+        place["hourly_units"] = dict.fromkeys(place["hourly_units"], "undefined")
     body = json.dumps(empty).encode()
     replay.serve({(HOST, PATH): [Answer(body=body, kind="application/json"), answer_newest()]})
     span = {"since": NEWEST - timedelta(hours=1)}
@@ -164,21 +165,3 @@ def test_runs_are_stored_as_covariates_by_step_and_a_second_refresh_writes_no_ro
     assert again["weather-forecast"] == {"files": 0}
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert len(replay.seen) == 4
-
-
-def test_weather_that_fails_costs_its_columns_and_is_an_error_only_where_nothing_else_was_asked(
-    replay, tmp_path, caplog
-):
-    replay.serve({(HOST, PATH): Answer(status=403, body=b"blocked", kind="text/plain")})
-    with pytest.raises(SourceBlocked):
-        ingest(tmp_path, WEATHER)
-
-    demand = Feed(
-        name="demand",
-        read_files=WEATHER[0].read_files,
-        parsers={FrameKind.SERIES: lambda raws: None},
-        fetch_live=lambda live: iter(()),
-    )
-    _, counts = ingest(tmp_path, [demand, *WEATHER])
-    assert counts == {"demand": {"files": 0}}
-    assert "weather-forecast is left out" in caplog.text

@@ -17,7 +17,7 @@ from tests.support.planted import base_windows, search
 
 LOG = logging.getLogger(__name__)
 ARMS = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
-AFTER = {"prior", "no-news", "swapped-news"}
+AFTER = {"prior", "no-news", "swapped-news", "best-agent"}
 
 
 def _write_preset(path) -> str:

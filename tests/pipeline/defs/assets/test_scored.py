@@ -89,7 +89,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> No
     days = {str(record.data["day"]) for record in shown["last_days"].records}
     assert "best member" in references
     assert "2026-02-24" in days
-    assert "data:image/png" in shown["plot"].value and shown["mode"].value == "sample"
+    assert "MAE of compevo" in shown["errors"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert set(checks) == {"drift", "coverage", "next_inputs"}
     for check in checks.values():

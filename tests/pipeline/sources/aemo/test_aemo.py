@@ -48,18 +48,6 @@ def test_the_sample_ends_with_a_day_that_is_forecast_and_not_measured(parsed):
     )
 
 
-def test_the_sample_looks_like_demand(parsed):
-    nsw = parsed.filter(series_id="AEMO/HISTDEMAND/NSW1").with_columns(
-        hour=(pl.col("start_utc") + timedelta(hours=10)).dt.hour(),
-        day=(pl.col("start_utc") + timedelta(hours=10)).dt.weekday(),
-    )
-    assert 5000 < nsw["value"].min() < nsw["value"].max() < 14_500
-    by_hour = dict(nsw.group_by("hour").agg(pl.col("value").mean()).rows())
-    assert by_hour[18] > by_hour[12] > by_hour[3]
-    weekend = nsw.filter(pl.col("day") >= 6)["value"].mean()
-    assert weekend < 0.97 * nsw.filter(pl.col("day") < 6)["value"].mean()
-
-
 def test_the_sample_forecast_is_near_the_actual_and_was_issued_before_it(sample, parsed):
     published = aemo.parse_published(sample).filter(quantile=0.5, entity="NSW1")
     actual = parsed.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").select(

@@ -10,7 +10,6 @@ from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
-from compevo_pipeline.sources.weather import observed as weather
 from tests.support.sources import clock
 
 DAY = timedelta(days=1)
@@ -182,29 +181,6 @@ def test_after_the_change_to_five_minutes_the_published_values_lie_25_minutes_la
     assert count_equal_days(after, lookup) == {"equal": 2, "different": 0, "not covered": 42}
 
 
-def test_the_prompts_weather_is_the_tables_of_the_same_day(benchmark_raws, archive_dir):
-    (raw,) = weather.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
-    table = weather.parse(raw)
-    assert table["available_at"].null_count() == 0
-    known = {
-        (e, n, d): v
-        for e, n, d, v in table.select("entity", "name", "valid_date", "value").iter_rows()
-    }
-    names = ("min_temp_k", "max_temp_k", "afternoon_humidity_pct", "afternoon_pressure_hpa")
-    blocks = 0
-    for raw_file in benchmark_raws:
-        if raw_file.source == n2f_parsers.SOURCE:
-            for row in n2f_parsers.parse_prompts(raw_file).iter_rows(named=True):
-                for day, values in (
-                    ("history", row["history_weather"]),
-                    ("target", row["target_weather"]),
-                ):
-                    found = [known[row["entity"], name, row[f"{day}_date"]] for name in names]
-                    assert found == pytest.approx(values, abs=0.006)
-                    blocks += 1
-    assert blocks == 400
-
-
 def test_the_news_table_gives_the_documented_counts(benchmark_raws):
     (table,) = [one for one in benchmark_raws if one.source == "n2f_news"]
     articles, report = n2f_parsers.parse_news(table)
@@ -216,7 +192,4 @@ def test_the_news_table_gives_the_documented_counts(benchmark_raws):
 
 def test_the_test_prompts_news_is_from_before_the_predicted_day(benchmark_raws):
     (test_file,) = [one for one in benchmark_raws if n2f_parsers.is_test_file(one)]
-    rows = n2f_parsers.parse_prompts(test_file)
-    assert rows.filter(pl.col("news") != "").height == 24
-    assert rows.filter(pl.col("target_holiday") != "").height == 4
     assert n2f_parsers.parse_prompt_articles(test_file).height == 28

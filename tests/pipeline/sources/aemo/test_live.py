@@ -5,7 +5,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
+from compevo_core.errors import (
+    SchemaDrift,
+    SourceAbsent,
+    SourceBlocked,
+    SourceRejected,
+    SourceTransient,
+)
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
@@ -116,6 +122,11 @@ def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, 
     assert "is left out" in caplog.text
 
 
+REPORT = aemo_live.ACTUAL_REPORT
+NO_ADDRESS = f'<a href="https://[/{REPORT}_202607190030.zip">'.encode()
+OTHER_HOST = f'<a href="https://files.example/{REPORT}_202607190030.zip">'.encode()
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -123,7 +134,12 @@ def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, 
         (Answer(status=403), SourceBlocked),
         (Answer(status=503), SourceTransient),
         (Answer(body=b"<html>maintenance</html>", kind="text/html"), SourceAbsent),
+        (nemweb.listing(ACTUAL, []), SourceAbsent),
         (nemweb.listing(ACTUAL, ["PUBLIC_DEMAND_RENAMED_202607190030.zip"]), SchemaDrift),
+        (nemweb.listing(ACTUAL, [f"{REPORT}_LATEST.zip"]), SchemaDrift),
+        (nemweb.listing(ACTUAL, [f"{REPORT}_00010101.zip", f"{REPORT}_99991231.zip"]), SchemaDrift),
+        (Answer(body=NO_ADDRESS, kind="text/html"), SourceRejected),
+        (Answer(body=OTHER_HOST, kind="text/html"), SourceRejected),
     ],
 )
 def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
@@ -136,7 +152,8 @@ def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
     with pytest.raises(error):
         came.extend(aemo_live.fetch_operational(live))
     states = {entry.state for entry in live.ledger.list_entries("aemo_operational_demand")}
-    assert states == {EntryState.FETCHED}
+    assert EntryState.FETCHED in states
+    assert {seen.host for seen in replay.seen} == {HOST}
 
 
 def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(replay, tmp_path):
@@ -148,11 +165,14 @@ def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(repla
     assert live.ledger.get("aemo_operational_demand", gone).state is EntryState.ABSENT
 
 
-def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(replay, tmp_path):
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(
+    replay, tmp_path, is_empty
+):
     nemweb.serve_day(replay, count=4)
     name, body = nemweb.actual(DAY + timedelta(minutes=60))
     path = (HOST, f"/Reports/CURRENT/{ACTUAL}/{name}")
-    replay.serve({path: Answer(body=body[: len(body) // 2])})
+    replay.serve({path: Answer(body=nemweb.pack() if is_empty else body[: len(body) // 2])})
     assert len(fetch_all(tmp_path)) == 5
     replay.serve({path: Answer(body=body)})
     assert [file.packed_in for file in fetch_all(tmp_path)] == [name]

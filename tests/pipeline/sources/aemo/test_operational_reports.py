@@ -1,9 +1,7 @@
 """NEMWeb's reports of operational demand, as downloaded: plain, zipped, and as zips of zips."""
 
-import io
 import logging
 import shutil
-import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from compevo_pipeline.sources.aemo.parse_operational import (
 )
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from tests.pipeline.sources.aemo.test_reports import day, report
+from tests.support.nemweb import pack
 from tests.support.sources import clock, raw
 
 CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
@@ -75,14 +74,6 @@ def rooftop(*rows: tuple[str, str]) -> str:
 
 def wrap(name: str, content: str) -> RawFile:
     return raw(name, content, "aemo_operational_demand")
-
-
-def pack(*members: tuple[str, str | bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as bundle:
-        for name, content in members:
-            bundle.writestr(name, content)
-    return buffer.getvalue()
 
 
 def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added() -> None:

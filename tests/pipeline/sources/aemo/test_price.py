@@ -84,35 +84,3 @@ def test_a_missing_five_minute_row_is_an_error_unless_gaps_are_tolerated():
         None,
         pytest.approx(108.5),
     ]
-
-
-def test_a_missing_half_hour_names_the_line_after_the_gap():
-    cells = [*HALF_HOURS, ("2020/01/01 02:00:00", "1", "1")]
-    with pytest.raises(
-        SchemaDrift, match=r"PRICE_AND_DEMAND_202001_VIC1\.csv, line 4: .* fetch the file again"
-    ):
-        parse(rows(*cells))
-
-
-@pytest.mark.parametrize(
-    ("cell", "match"),
-    [
-        (
-            ("2020/01/01 00:30:00", "1", "1"),
-            r"line 4: REGION VIC1, SETTLEMENTDATE 2020-01-01 00:30:00 is a duplicate",
-        ),
-        (("2020/01/01 01:30:00", "n/a", "1"), r"line 4: TOTALDEMAND is 'n/a', not a number"),
-        (("2020/01/01 01:30:00", "1", ""), r"line 4: RRP is '', not a number"),
-        (("2020/01/01 01:30:00", "NaN", "1"), r"line 4: TOTALDEMAND is 'NaN', not a number"),
-        (("2020/01/01 01:30:00", "inf", "1"), r"line 4: TOTALDEMAND is 'inf', not a number"),
-        (
-            ("01/01/2020 01:30", "1", "1"),
-            r"line 4: SETTLEMENTDATE is '01/01/2020 01:30', not a timestamp",
-        ),
-        (("", "1", "1"), r"line 4: SETTLEMENTDATE is '', not a timestamp"),
-        (("2020/02/30 01:30:00", "1", "1"), r"line 4: SETTLEMENTDATE is '2020/02/30 01:30:00'"),
-    ],
-)
-def test_a_bad_cell_is_named_with_file_line_and_remedy(cell, match):
-    with pytest.raises(SchemaDrift, match=rf"{NAME}, {match}.*; (correct|remove|fetch)"):
-        parse(rows(*HALF_HOURS, cell))

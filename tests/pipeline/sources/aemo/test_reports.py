@@ -71,19 +71,9 @@ def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
 @pytest.mark.parametrize(
     ("record", "match"),
     [
-        (
-            'D,DEMAND,HISTORIC,1,NSW1,"2019/01/01 00:00:00",1,7515',
-            r"line 243: REGIONID NSW1.*is a duplicate",
-        ),
         ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",49,7515', r"line 243: PERIODID is 49"),
         ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",1.5,7515', r"line 243: PERIODID is 1\.5"),
-        ('D,DEMAND,HISTORIC,1,NSW1,"2019/01/02 00:00:00",1,lots', r"line 243: DEMAND is 'lots'"),
-        (
-            'D,DEMAND,HISTORIC,1,NSW1,"2019-01-02",1,7515',
-            r"line 243: SETTLEMENTDATE is '2019-01-02'",
-        ),
         ('D,DEMAND,HISTORIC,1,NSW2,"2019/01/02 00:00:00",1,7515', r"line 243: REGIONID is 'NSW2'"),
-        ("D,DEMAND,HISTORIC,1,NSW1", r"line 243: 5 cells, not 8"),
         ("I,DEMAND,FORECAST,1,REGIONID", r"line 243: expected a D record"),
     ],
 )

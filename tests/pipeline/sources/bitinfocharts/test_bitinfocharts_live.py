@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
+from compevo_core.errors import SourceBlocked
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.sources.bitinfocharts.source import PAGE_IDS
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -140,22 +140,6 @@ def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
     home.ingest("bitcoin")
     price = home.series("bitcoin").filter(pl.col("variable") == "price_usd")
     assert price["value"].to_list() == [5.0, 6.0]
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (Answer(status=404, body=b"none", kind="text/html"), SourceAbsent),
-        (Answer(body=page(), kind="text/html", send_bytes=40), SourceTransient),
-    ],
-)
-def test_each_fault_ends_in_its_class_and_keeps_what_came_before(home, replay, answer, expected):
-    slugs = list(PAGE_IDS)
-    replay.serve({path(slugs[1]): answer})
-    with pytest.raises(SourceError) as caught:
-        home.ingest("bitcoin")
-    assert isinstance(caught.value, expected)
-    assert home.series("bitcoin")["series_id"].n_unique() == 1
 
 
 def test_a_page_whose_points_changed_form_is_left_out_and_asked_for_again(home, replay):

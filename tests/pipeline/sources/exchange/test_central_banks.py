@@ -65,25 +65,13 @@ def test_sdmx_columns_are_found_by_name_and_quoted_cells_are_read():
     assert values(sdmx("\n".join([header, *rows])), "ECB/AUD") == pytest.approx([1.12 / 1.61])
 
 
-def test_sdmx_without_dollars_or_per_another_currency_is_refused():
+def test_sdmx_without_a_column_or_dollars_or_per_another_currency_is_refused():
+    with pytest.raises(SchemaDrift, match=r"line 1: the header lacks \['OBS_VALUE'\]"):
+        sdmx(SDMX.replace("OBS_VALUE", "VALUE"))
     with pytest.raises(SchemaDrift, match="no rate of USD"):
         sdmx("\n".join(line for line in SDMX.split("\n") if ".USD." not in line))
     with pytest.raises(SchemaDrift, match="line 2: a rate per GBP, not per EUR"):
         sdmx(SDMX.replace("D,AUD,EUR", "D,AUD,GBP"))
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("OBS_VALUE", "VALUE", r"line 1: the header lacks \['OBS_VALUE'\]"),
-        ("2026-11-20,1.61", "2026-11-19,1.61", "line 3: CURRENCY AUD, .* is a duplicate"),
-        ("1.61", "many", "line 3: OBS_VALUE is 'many', not a number"),
-        ("2026-11-19,1.60", "19/11/2026,1.60", "line 2: TIME_PERIOD is '19/11/2026'"),
-    ],
-)
-def test_a_changed_sdmx_table_names_its_line(old, new, message):
-    with pytest.raises(SchemaDrift, match=message):
-        sdmx(SDMX.replace(old, new, 1))
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -101,11 +89,9 @@ def test_rba_columns_are_found_by_their_title_wherever_they_stand():
     assert values(frame, "RBA/AUD")[0] == 0.65
 
 
-def test_an_rba_table_without_its_last_description_or_cut_in_a_row_is_refused():
+def test_an_rba_table_without_its_last_description_is_refused():
     with pytest.raises(SchemaDrift, match="no line starts with 'Series ID'"):
         rba(RBA[:300])
-    with pytest.raises(SchemaDrift, match=r"line 12: 5 cells, not 11"):
-        rba(RBA[: RBA.index(",0.6020")].rstrip("\n"))
 
 
 def test_files_saved_by_hand_are_read_with_the_archive(tmp_path):

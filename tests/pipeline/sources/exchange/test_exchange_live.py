@@ -1,8 +1,6 @@
 """Live exchange rates over the replay server, from request to stored rows."""
 
-import io
 import itertools
-import zipfile
 from datetime import UTC, datetime
 
 import polars as pl
@@ -11,12 +9,12 @@ import pytest
 from compevo_core.errors import (
     SchemaDrift,
     SourceAbsent,
-    SourceError,
     SourceTransient,
 )
 from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
 from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
 from tests.support.live import LiveHome
+from tests.support.nemweb import pack
 from tests.support.replay import Answer
 
 FRIDAY_EVENING = datetime(2026, 11, 20, 18, tzinfo=UTC)
@@ -26,14 +24,7 @@ DAYS = ("data-api.ecb.europa.eu", "/" + SDMX_URL.split("/", 3)[3])
 TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
 
 
-def packed(text=CSV):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as bundle:
-        bundle.writestr("eurofxref-hist.csv", text)
-    return content.getvalue()
-
-
-BULK_ANSWER = Answer(body=packed(), kind="application/zip", etag='"a"')
+BULK_ANSWER = Answer(body=pack(("eurofxref-hist.csv", CSV)), kind="application/zip", etag='"a"')
 DAYS_ANSWER = Answer(body=SDMX.encode(), kind="text/csv", etag='"s"')
 RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
 
@@ -146,28 +137,6 @@ def test_where_the_ecb_fails_the_rbas_rates_are_stored_and_the_failure_ends_the_
     with pytest.raises(SourceTransient):
         home.ingest("exchange")
     assert home.series("exchange")["series_id"].str.starts_with("RBA/").all()
-
-
-HTML = Answer(body=b"<!doctype html><p>Maintenance", kind="text/html")
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ({BULK: Answer(status=404, body=b"gone", kind="text/plain")}, SourceAbsent),
-        ({BULK: HTML}, SchemaDrift),
-        ({BULK: Answer(body=packed()[:-30], kind="application/zip")}, SourceTransient),
-        ({BULK: Answer(body=packed("Date,EUR\n2026-11-18,1\n"))}, SchemaDrift),
-    ],
-)
-def test_each_fault_of_the_ecb_ends_in_its_class_and_stores_nothing(
-    home, replay, answers, expected
-):
-    replay.serve(answers)
-    with pytest.raises(SourceError) as caught:
-        home.ingest("exchange", only=["exchange"])
-    assert isinstance(caught.value, expected)
-    assert not (home.workspace.layout.series / "exchange").exists()
 
 
 @pytest.mark.parametrize(

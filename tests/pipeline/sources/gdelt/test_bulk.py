@@ -1,9 +1,7 @@
 """GKG and GAL files, and the lists of them."""
 
 import gzip
-import io
 import json
-import zipfile
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +15,7 @@ from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_los
 from compevo_pipeline.sources.gdelt import parse as bulk
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.live import SAFE_ROOT, parse_list, verify_file
+from tests.support.nemweb import pack
 from tests.support.sources import raw
 
 GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
@@ -38,10 +37,7 @@ def row(number=0, extras=TITLE, date="20260301001500", translation="", url=None)
 
 
 def zipped(text, member="20260301001500.gkg.csv"):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as bundle:
-        bundle.writestr(member, text)
-    return packed.getvalue()
+    return pack((member, text))
 
 
 def gkg(*rows):
@@ -123,11 +119,8 @@ def test_untitled_gkg_rows_are_counted():
 
 
 def test_a_gkg_zip_with_two_files_or_a_path_outside_or_torn_is_refused():
-    packed = io.BytesIO(zipped(row()))
-    with zipfile.ZipFile(packed, "a") as bundle:
-        bundle.writestr("second.csv", row())
     with pytest.raises(SchemaDrift, match="holds 2 files"):
-        gdelt.parse(raw(GKG_NAME, packed.getvalue()))
+        gdelt.parse(raw(GKG_NAME, pack(("first.csv", row()), ("second.csv", row()))))
     with pytest.raises(SchemaDrift, match="outside its folder"):
         gdelt.parse(raw(GKG_NAME, zipped(row(), "../../x.csv")))
     with pytest.raises(SourceTransient, match="damaged or truncated"):

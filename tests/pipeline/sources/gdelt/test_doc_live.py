@@ -185,15 +185,6 @@ def test_a_throttle_that_names_no_time_is_a_pause_of_minutes_and_no_step_asks_ag
     assert to_dagster(caught.value).seconds_to_wait == 300
 
 
-def test_where_the_api_asks_for_a_pause_no_process_asks_before_it_is_over(tmp_path, replay):
-    answer = Answer(status=429, headers={"Retry-After": "900"}, kind="text/plain")
-    replay.serve({DOC: answer})
-    for _ in range(2):
-        with pytest.raises(SourceTransient, match=r"429|asked for a pause"):
-            ask(tmp_path)
-    assert len(replay.seen) == 1
-
-
 def test_every_topic_is_asked_and_a_throttle_fails_no_other_feed(tmp_path, replay):
     replay.serve({DOC: answer_every(600)})
     home = LiveHome(tmp_path, NOW)

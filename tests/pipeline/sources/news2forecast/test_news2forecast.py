@@ -51,14 +51,6 @@ def test_a_sample_gives_the_published_numbers_region_and_predicted_day():
     assert row["y"] == [value + 0.5 for value in range(48, 96)]
 
 
-def test_a_prompt_gives_holidays_and_the_weather_of_both_days():
-    row = n2f_parsers.parse_prompts(make_raw(sample())).row(0, named=True)
-    assert (row["history_holiday"], row["target_holiday"]) == ("Easter Saturday", "Easter Sunday")
-    assert row["history_weather"] == [292.58, 294.91, 94.0, 1019.0]
-    assert row["target_weather"] == [292.94, 295.56, 93.0, 1016.0]
-    assert row["news"] == ""
-
-
 def test_stamped_news_is_read_in_sydney_time():
     first, second = (
         STAMPED.format("11:42", "Flooding may follow."),

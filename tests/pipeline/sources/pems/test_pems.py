@@ -1,16 +1,14 @@
-"""PeMS station-hour files: daylight saving, imputed values, bad lines, metadata."""
+"""PeMS station-hour files: daylight saving, imputed values, bad lines."""
 
-import gzip
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
 from compevo_core.data.series import is_synthetic, regularise_series, validate_series
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceTransient
-from compevo_pipeline.sources.common.base import Mode, read_archive_file
+from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.pems import source as pems
-from compevo_pipeline.sources.pems.parse import META_COLUMNS, parse_meta
 from tests.support.sources import clock, raw
 
 NAME = "d04_text_station_hour_2016_03.txt"
@@ -95,16 +93,6 @@ def test_the_share_of_observed_samples_is_a_series_of_its_own():
     assert frame["value"].to_list() == [73.0]
 
 
-def test_a_truncated_download_is_transient_and_a_web_page_is_drift():
-    packed = gzip.compress(
-        "\n".join(line(f"03/0{day}/2016 00:00:00") for day in range(1, 10)).encode()
-    )
-    with pytest.raises(SourceTransient, match=rf"{NAME}.gz: the gzip stream is truncated"):
-        pems.parse(raw(NAME + ".gz", packed[:-20]))
-    with pytest.raises(SchemaDrift, match="a web page"):
-        pems.parse(raw(NAME, "<html>login</html>"))
-
-
 def test_an_unknown_file_name_is_refused():
     with pytest.raises(SchemaDrift, match="neither a station_hour or station_5min file nor"):
         pems.parse(raw("notes.txt", "x"))
@@ -124,21 +112,6 @@ def test_the_sample_is_synthetic_and_regular():
         report = regularise_series(frame.filter(pl.col("series_id") == f"PEMS/{station}"), HOUR)[1]
         assert report.rows == 91 * 24 - 1
         assert report.missing < 20
-
-
-def test_a_metadata_file_with_a_changed_header_is_refused():
-    text = "\t".join(META_COLUMNS).replace("Latitude", "Lat") + "\n"
-    with pytest.raises(SchemaDrift, match=r"missing \['Latitude'\]"):
-        parse_meta(text, "d04_text_meta_2021_10_16.txt")
-
-
-def test_the_real_metadata_file_has_3991_stations(archive_dir):
-    path = max(archive_dir.glob("traffic/d04_text_meta_*.txt*"))
-    file = read_archive_file(path, archive_dir, source=pems.SOURCE, clock=clock)
-    frame = parse_meta(pems.read_file_text(file), file.name)
-    assert frame.height == 3991
-    assert frame["District"].unique().to_list() == ["4"]
-    assert frame["Latitude"].is_between(36.5, 39.5).all()
 
 
 def test_an_archive_without_traffic_files_says_what_to_add(tmp_path):

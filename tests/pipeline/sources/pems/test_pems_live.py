@@ -15,12 +15,10 @@ from compevo_core.errors import (
     SourceAbsent,
     SourceBlocked,
     SourceError,
-    SourceTransient,
 )
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.pems.live import parse_list
-from compevo_pipeline.sources.pems.parse import META_COLUMNS
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support.live import LiveHome
@@ -44,7 +42,7 @@ FILES = {
     "d04_text_station_hour_2026_09.txt.gz": ("September", hours("09")),
     "d04_text_station_hour_2026_01.txt.gz": ("January", hours("01")),
 }
-META = "\t".join(META_COLUMNS) + "\n" + "\t".join(["400001", "101", "S", "4", *[""] * 14]) + "\n"
+META = "ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"
 
 
 class Site:
@@ -184,24 +182,6 @@ def test_a_refused_log_in_names_the_variables_and_asks_for_nothing(home, site):
     with pytest.raises(SourceBlocked, match="COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD"):
         home.ingest("traffic")
     assert site.log == ["login"]
-
-
-@pytest.mark.parametrize(
-    ("fault", "expected"),
-    [
-        (Answer(status=429, headers={"Retry-After": "600"}, kind="text/plain"), SourceTransient),
-        (Answer(status=404, body=b"none", kind="text/plain"), SourceAbsent),
-        (Answer(body=hours(10), send_bytes=30), SourceTransient),
-        (Answer(body=hours(10)[:-12]), SourceTransient),
-    ],
-)
-def test_a_fault_of_a_file_ends_in_its_class_and_keeps_the_files_before(
-    home, site, fault, expected
-):
-    site.send = lambda name: fault if name == HOUR_FILE else Answer(body=FILES[name][1])
-    with pytest.raises(SourceError) as caught:
-        home.ingest("traffic", only=["pems"])
-    assert isinstance(caught.value, expected)
 
 
 def test_a_year_without_files_is_an_empty_list():

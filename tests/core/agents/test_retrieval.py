@@ -1,0 +1,71 @@
+"""What a logic selects: place, age, country and number, and the topic that articles are near to."""
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from compevo_core.agents.logics import build_slots, find_topics, read_query
+from compevo_core.agents.retrieval import NewsRetriever
+from tests.support.planted import planted_world, sentence_encoder
+
+LOGIC = "Track news about power outages in {place},{rest} at any time of day, as a sign of x."
+
+
+def _retriever(top_k: int = 64, *, selects: bool = True) -> NewsRetriever:
+    world = planted_world(is_regional=True)
+    return NewsRetriever(world.news, sentence_encoder(), top_k, selects=selects)
+
+
+def _view():
+    world = planted_world(is_regional=True)
+    return next(w.view for w in world.windows if w.view.entity == "SA1")
+
+
+def _titles(retriever: NewsRetriever, logic: str, view=None) -> list[str]:
+    return [retriever.pool.get_title(name) for name in retriever.rank(logic, view or _view())]
+
+
+def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one() -> None:
+    home = _titles(_retriever(), LOGIC.format(place="the home region", rest=""))
+    named = _titles(_retriever(), LOGIC.format(place="New South Wales", rest=""))
+    either = _titles(_retriever(), LOGIC.format(place="any region", rest=""))
+    assert home and all("South Australia" in title for title in home)
+    assert named and all("New South Wales" in title for title in named)
+    assert sorted(either) == sorted([*home, *named])
+    # Without selection all are ranked, whatever the logic names.
+    unselected = _titles(_retriever(selects=False), LOGIC.format(place="the home region", rest=""))
+    assert sorted(unselected) == sorted(either)
+
+
+def test_age_country_and_number_select() -> None:
+    view, retriever = _view(), _retriever(top_k=8)
+    young = LOGIC.format(place="any region", rest=" at most a day old,")
+    late = dataclasses.replace(view, origin_utc=view.origin_utc + timedelta(days=2))
+    assert _titles(retriever, young) and not _titles(retriever, young, late)
+    local = LOGIC.format(place="any region", rest=" from papers of its country,")
+    assert len(_titles(retriever, local)) == len(view.candidate_ids)
+    few = LOGIC.format(place="any region", rest=" three articles at a time,")
+    assert len(retriever.retrieve(few, view)) == 3
+    assert len(retriever.retrieve(young, view)) == 8
+    # A logic may ask for fewer articles than an agent reads, not for more.
+    assert len(_retriever(top_k=1).retrieve(few, view)) == 1
+    assert len(_retriever(top_k=0).retrieve(few, view)) == 0
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_every_sentence_of_the_slots_is_read_back(*, selects: bool) -> None:
+    slots = build_slots(["SA1"], ["tides", "ferries"], selects=selects, top_k=8)
+    assert len(slots) == (8 if selects else 5)
+    last = "".join(texts[-1] for texts in slots).strip()
+    assert find_topics(last) == ("tides", "ferries")
+    query = read_query(last)
+    assert query.region == "South Australia" and not query.is_home
+    expected = (3, 3, True) if selects else (None, None, False)
+    assert (query.most, query.days, query.is_local) == expected
+
+
+def test_free_text_is_one_topic_and_selects_by_what_it_mentions() -> None:
+    query = read_query("Look for storms in Victoria, at most a day old.")
+    assert query.topics == ("Look for storms in Victoria, at most a day old.",)
+    assert (query.region, query.days, query.is_home) == ("Victoria", 1, False)

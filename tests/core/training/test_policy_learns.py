@@ -1,0 +1,53 @@
+"""GRPO on a bandit: what is rewarded becomes likelier, by the trainer's own update."""
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.logic_writer import Observation
+from compevo_core.agents.logics import find_topics
+from tests.support.rounds import build_round_trainer
+
+PAID = {"power outages", "rooftop solar"}
+UPDATES = 12
+
+
+def _share_paid(policy_lr: float, lambda_div: float) -> list[float]:
+    """Return the share of samples that name what is paid for, at each update."""
+    trainer, state, _ = build_round_trainer(
+        rounds=2 * UPDATES,
+        population__agents=2,
+        evolution__form="slots",
+        grpo__group_size=12,
+        objective__lambda_div=lambda_div,
+        optim__policy_lr=policy_lr,
+        optim__warmup_ratio=0.0,
+    )
+    generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
+    seen = Observation(logics=state.logics, rewards=[-1.0, -1.0], peers=[[1], [0]])
+    shares = []
+    for number in range(UPDATES):
+        trainer.update.start_round(number)
+        proposal = trainer.writer.propose(seen, state.previous_AD, generators)
+        reward_AG = torch.tensor(
+            [[float(bool(PAID & {*find_topics(x)})) for x in row] for row in proposal.group_logics]
+        )
+        trainer.update.apply(proposal, reward_AG, number)
+        shares.append(float(reward_AG.mean()))
+    return shares
+
+
+def _rise(shares: list[float]) -> float:
+    return float(np.mean(shares[4:]) - np.mean(shares[:2]))
+
+
+def test_a_rewarded_logic_becomes_likelier() -> None:
+    assert _rise(_share_paid(2e-2, 0.0)) > 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy_lr", "lambda_div"), [(1e-5, 0.0), (2e-2, 0.1)])
+def test_it_does_not_at_a_small_rate_or_under_the_printed_weight_of_diversity(
+    policy_lr: float, lambda_div: float
+) -> None:
+    assert _rise(_share_paid(policy_lr, lambda_div)) < 0.15
