@@ -6,8 +6,9 @@ fitted anew for every logic that an agent tries, on all train windows: what a lo
 not depend on which logics were read before.
 
 An article is read by the part of the day that its own words name, each part with weights of its
-own: rain in the morning moves other steps than rain at night. Embeddings hardly hold numbers, so
-the numbers of a text are read beside them, each by the word before or after it.
+own: rain in the morning moves other steps than rain at night. Where train holds a whole year the
+weights turn with the season: a clear sky is warm in summer and cold in winter. Embeddings hardly
+hold numbers, so the numbers of a text are read beside them, each by the word before or after it.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
 retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
@@ -17,7 +18,8 @@ overlap apart. The articles of a part of the day are averaged and centred, so th
 alone says nothing, and a window without articles is read as zero.
 
 Shapes: N train windows, A agents, M articles, G parts of the day, E article embedding, F numbers, X
-all that is read of a window (G blocks of E, then F), K components, H horizon.
+all that a window says (G blocks of E, then F), Z the same with the blocks by season (3 x G blocks
+of E, then F), K components, H horizon.
 """
 
 import dataclasses
@@ -38,7 +40,7 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import BoolArray, leave_out_blocks
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import HORIZON, WindowView
 
 FOLDS = 5
 """Parts of train, one after the other in time; each is read by a fit on the others."""
@@ -56,14 +58,16 @@ _NUMBER = re.compile(
     r"(?:([a-z]+)[^a-z0-9.;]*)?(?<![\d.,])(-?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
-_KEPT_FITS = 256
+_KEPT_FITS = 128
 """Fits that are kept: those of the seed logics and of some rewritings. Each holds all of train."""
 
-# Of the embeddings; the others hold next to none of their variance. Several parts multiply them.
-_COMPONENTS, _COMPONENTS_OF_PART = 128, 64
+# Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
+# what a season changes is less than what it leaves.
+_COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 32
 _PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
-_TOLERANCE = 0.05  # of the error, for a stronger penalty: a number may leave the range of train
+_SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
+_MONTHS, _DAYS_OF_YEAR = 12, 365.25
 _LEAST_KNOWN = 0.5  # of a window's steps, to be fitted on; the others are interpolated
 
 
@@ -119,17 +123,20 @@ class LinearFit:
 
     keys_F: npt.NDArray[np.int64]  # zero where there are fewer numbers
     mean_X: FloatArray
-    weights_XH: npt.NDArray[np.float32]
+    weights_ZH: npt.NDArray[np.float32]
     held_out: Mapping[str, FloatArray]  # (H,) by train window; a window without articles is absent
 
-    def read(self, window_id: str, articles: Sequence[RetrievedArticle]) -> FloatArray:
-        """Return the reading (H,) of a window's articles, scaled; what is missing is the mean."""
-        if window_id in self.held_out:
-            return self.held_out[window_id]
+    def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
+        """Return the reading (H,) of a window's articles, scaled; one of train is held out."""
+        held_out_H = self.held_out.get(view.window_id)
+        return self.predict(view, articles) if held_out_H is None else held_out_H
+
+    def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
+        """Return what the fit on all of train reads (H,), scaled; what is missing is the mean."""
         words = [read_words(article.title) for article in articles]
         evidence = gather_evidence(words, np.stack([article.embedding for article in articles]))
         offset_X = np.nan_to_num(_arrange(evidence, self.keys_F) - self.mean_X)
-        reading_H: FloatArray = offset_X @ self.weights_XH
+        reading_H: FloatArray = _add_seasons(offset_X[None], [view])[0] @ self.weights_ZH
         return reading_H
 
 
@@ -145,20 +152,21 @@ class SealedReadings(nn.Module):
 
     keys_AF: torch.Tensor
     mean_AX: torch.Tensor
-    weights_AXH: torch.Tensor
+    weights_AZH: torch.Tensor
 
     def __init__(self, agents: int, article_size: int) -> None:
         super().__init__()
-        size = len(PARTS) * article_size + MOST_NUMBERS
+        words = len(PARTS) * article_size
+        weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, HORIZON)
         self.register_buffer("keys_AF", torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64))
-        self.register_buffer("mean_AX", torch.zeros(agents, size))
-        self.register_buffer("weights_AXH", torch.zeros(agents, size, HORIZON))
+        self.register_buffer("mean_AX", torch.zeros(agents, words + MOST_NUMBERS))
+        self.register_buffer("weights_AZH", weights_AZH)
 
     def find(self, row: int, logic: str) -> LinearFit:
         """Return the agent's fit, whatever the logic: it plays one alone."""
         del logic
-        keys_F, weights_XH = (of[row].cpu().numpy() for of in (self.keys_AF, self.weights_AXH))
-        return LinearFit(keys_F, self.mean_AX[row].cpu().double().numpy(), weights_XH, {})
+        keys_F, weights_ZH = (of[row].cpu().numpy() for of in (self.keys_AF, self.weights_AZH))
+        return LinearFit(keys_F, self.mean_AX[row].cpu().double().numpy(), weights_ZH, {})
 
     def store(self, reader: LinearReader, logics: Sequence[str]) -> None:
         """Take over the fits of the logics that local agents play."""
@@ -166,7 +174,7 @@ class SealedReadings(nn.Module):
             fit = reader.find(row, logic)
             self.keys_AF[row] = torch.from_numpy(fit.keys_F)
             self.mean_AX[row] = torch.from_numpy(fit.mean_X)
-            self.weights_AXH[row] = torch.from_numpy(fit.weights_XH)
+            self.weights_AZH[row] = torch.from_numpy(fit.weights_ZH)
 
 
 class FittedReader:
@@ -191,6 +199,9 @@ class FittedReader:
             _interpolate(truth_NH - base_NH) for base_NH in mix_bases(mix_AP, examples)
         ]
         self._blocks = list(leave_out_blocks(self._views, FOLDS))
+        # What less than a year shows of a season would be carried into another one.
+        months = {view.calendar.day_of_year // 31 for view in self._views}
+        self._seasons = (1, 2) if len(months) == _MONTHS else ()
 
         names = sorted({name for view in self._views for name in view.candidate_ids})
         self._words = {name: read_words(retriever.pool.get_title(name)) for name in names}
@@ -215,61 +226,68 @@ class FittedReader:
             values_NX[n] = _arrange(of_window, keys_F)
 
         mean_X = np.nan_to_num(mean_known(values_NX, 0))
-        offset_NX = np.nan_to_num(values_NX - mean_X)
+        offset_NZ = _add_seasons(np.nan_to_num(values_NX - mean_X), self._views)
         is_read_N = np.isin(np.arange(len(self._views)), list(evidence))
         usable_N = is_read_N & self._is_known_N
 
-        # Numbers first: they are few and exact, and a penalty that suits many components does not
-        # suit them. Words are read for what numbers leave.
-        held_out_NH = np.zeros_like(self._missed_ANH[row])
-        weights_XH = np.zeros((size, HORIZON), dtype=np.float32)
-        for basis_XK, tolerance in (
-            (_scale_numbers(offset_NX), _TOLERANCE),
-            (self._find_basis(offset_NX), 0.0),
-        ):
-            columns_X = basis_XK.any(1)
-            step_NH, weights_KH = fit_ridge(
-                offset_NX[:, columns_X] @ basis_XK[columns_X],
-                self._missed_ANH[row] - held_out_NH,
-                self._blocks,
-                usable_N,
-                tolerance,
-            )
-            held_out_NH += step_NH
-            weights_XH[columns_X] += basis_XK[columns_X] @ weights_KH
-
+        # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
+        basis_ZK = np.concatenate(
+            [
+                self._find_basis(offset_NZ, (0,), _COMPONENTS_OF_PART),
+                _SEASONAL * self._find_basis(offset_NZ, self._seasons, _COMPONENTS_OF_SEASON),
+                _scale_numbers(offset_NZ),
+            ],
+            axis=1,
+        )
+        columns_Z = basis_ZK.any(1)
+        held_out_NH, weights_KH = fit_ridge(
+            offset_NZ[:, columns_Z] @ basis_ZK[columns_Z],
+            self._missed_ANH[row],
+            self._blocks,
+            usable_N,
+        )
+        weights_ZH = np.zeros((offset_NZ.shape[1], HORIZON), dtype=np.float32)
+        weights_ZH[columns_Z] = basis_ZK[columns_Z] @ weights_KH
         held_out = {self._views[n].window_id: held_out_NH[n].astype(np.float32) for n in evidence}
-        return LinearFit(keys_F, mean_X, weights_XH, held_out)
+        return LinearFit(keys_F, mean_X, weights_ZH, held_out)
 
     def _gather(self, names: Sequence[str]) -> Evidence:
         pool = self._retriever.pool
         words = [self._words[name] for name in names]
         return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
 
-    def _find_basis(self, offset_NX: FloatArray) -> FloatArray:
-        """Return the components (X, K) of the parts of the day that any article names."""
+    def _find_basis(
+        self, offset_NZ: FloatArray, seasons: Sequence[int], of_part: int
+    ) -> FloatArray:
+        """Return the components (Z, K) of the parts of the day that any article names."""
         size = len(self._components_EK)
-        last = len(PARTS) * size
-        starts = [at for at in range(0, last, size) if offset_NX[:, at : at + size].any()]
-        count = _COMPONENTS if len(starts) < 2 else _COMPONENTS_OF_PART
+        starts = [
+            (len(PARTS) * season + part) * size for season in seasons for part in range(len(PARTS))
+        ]
+        starts = [start for start in starts if offset_NZ[:, start : start + size].any()]
+        components_EK = self._components_EK[:, : _COMPONENTS if len(starts) < 2 else of_part]
 
-        components_EK = self._components_EK[:, :count]
-
-        blocks = []
-        for start in starts:
-            basis_XK = np.zeros((offset_NX.shape[1], components_EK.shape[1]))
-            basis_XK[start : start + size] = components_EK
-            blocks.append(basis_XK)
-        return np.concatenate([np.empty((offset_NX.shape[1], 0)), *blocks], axis=1)
+        basis_ZBK = np.zeros((offset_NZ.shape[1], len(starts), components_EK.shape[1]))
+        for block, start in enumerate(starts):
+            basis_ZBK[start : start + size, block] = components_EK
+        return basis_ZBK.reshape(offset_NZ.shape[1], -1)
 
 
-def _scale_numbers(offset_NX: FloatArray) -> FloatArray:
-    """Return the columns (X, F) that give each number a standard deviation of one."""
-    spread_F = offset_NX[:, -MOST_NUMBERS:].std(0)
+def _add_seasons(offset_NX: FloatArray, views: Sequence[WindowView]) -> FloatArray:
+    """Return what windows say (N, Z): the words as they are, and by cosine and sine of the year."""
+    turns_N = np.array([view.calendar.day_of_year for view in views]) / _DAYS_OF_YEAR
+    words_NW, numbers_NF = np.split(offset_NX, [-MOST_NUMBERS], axis=1)
+    seasons = [wave(2 * np.pi * turns_N)[:, None] * words_NW for wave in (np.cos, np.sin)]
+    return np.concatenate([words_NW, *seasons, numbers_NF], axis=1)
+
+
+def _scale_numbers(offset_NZ: FloatArray) -> FloatArray:
+    """Return the columns (Z, F) that give each number a standard deviation of one."""
+    spread_F = offset_NZ[:, -MOST_NUMBERS:].std(0)
     known_F = spread_F > 0
-    basis_XF = np.zeros((offset_NX.shape[1], MOST_NUMBERS))
-    basis_XF[-MOST_NUMBERS:] = np.diag(1 / np.where(known_F, spread_F, 1.0))
-    return basis_XF[:, known_F]
+    basis_ZF = np.zeros((offset_NZ.shape[1], MOST_NUMBERS))
+    basis_ZF[-MOST_NUMBERS:] = np.diag(1 / np.where(known_F, spread_F, 1.0))
+    return basis_ZF[:, known_F]
 
 
 def _arrange(evidence: Evidence, keys_F: npt.NDArray[np.int64]) -> FloatArray:
@@ -312,12 +330,11 @@ def fit_ridge(
     y_NH: FloatArray,
     blocks: Sequence[tuple[BoolArray, BoolArray]],
     usable_N: BoolArray,
-    tolerance: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return held-out predictions (N, H) and the weights (K, H) of a fit on all usable rows.
 
-    The penalty is the strongest whose held-out error is within a tolerance of the lowest; all is
-    zero if that is no lower than without any reading.
+    The penalty is the one of the lowest held-out error; all is zero if that is no lower than
+    without any reading.
     """
     zeros = np.zeros_like(y_NH), np.zeros((x_NK.shape[1], y_NH.shape[1]))
     if not usable_N.any() or not x_NK.shape[1]:
@@ -329,7 +346,7 @@ def fit_ridge(
 
     y_UH = y_NH[usable_N]
     errors_P = ((y_UH - held_out_PNH[:, usable_N]) ** 2).mean((1, 2))
-    best = int(np.flatnonzero(errors_P <= (1 + tolerance) * errors_P.min())[-1])
+    best = int(errors_P.argmin())
     if errors_P[best] >= (y_UH**2).mean():
         return zeros
     return held_out_PNH[best], _solve_ridge(x_NK, y_NH, usable_N)[best]

@@ -48,12 +48,17 @@ from compevo_core.training.trainer import train
 FIXED: dict[str, Any] = {"evolution.every": 0}
 ALL_ARTICLES = 64  # more than a window has
 
-_SEARCH: dict[str, Any] = {
+RIDGE_ALONE: dict[str, Any] = {
     "run.supervised_rounds": 2,
     "run.rounds": 8,
     "evolution.every": 1,
     "optim.forecast_lr": 0.0,
     "forecast.layers": 1,
+}
+"""A search of eight rewritings, whose reader is the ridge alone."""
+
+_SEARCH: dict[str, Any] = {
+    **RIDGE_ALONE,
     "evolution.temperature": 2.0,
     "evolution.unread": 3,
     "evolution.max_new_tokens": 48,
@@ -61,7 +66,7 @@ _SEARCH: dict[str, Any] = {
     "grpo.enabled": True,
     "evolution.flat_share": 0.0,
 }
-"""A search by the agents' own policies, eight rewritings, whose reader is the ridge alone."""
+"""The same, by the agents' own policies."""
 
 READING, SEARCH = "reading", "search"
 """What the arms of a control compare: who reads which news, or who searches how."""

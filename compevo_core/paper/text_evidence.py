@@ -32,7 +32,7 @@ from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.score_files import write_config
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.control import ALL_ARTICLES, FIXED, forecast_arm
+from compevo_core.paper.control import ALL_ARTICLES, FIXED, RIDGE_ALONE, forecast_arm
 from compevo_core.paper.news_changes import SWAPPED, change_news
 from compevo_core.paper.planted_news import EVOLVED, PRIOR
 from compevo_core.paper.worded_data import TEXT_SCHEMA, WordedData
@@ -46,8 +46,7 @@ FOLDS = 5
 RIDGE = "ridge"
 """A ridge on all articles: by part of the day, with the numbers of their words.
 
-Beside it stand ridges on the numbers alone, on the words alone, and on the plain mean of the
-embeddings, whatever part of the day they speak of."""
+Beside it stand ridges on the numbers and on the words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class TextPlan:
             },
             EVOLVED: {},
         }
-        shared = {**data.settings, "forecast.prior": BASE, "run.seed": seed}
+        shared = {**RIDGE_ALONE, **data.settings, "forecast.prior": BASE, "run.seed": seed}
         return {arm: self.config.with_overrides({**shared, **own}) for arm, own in arms.items()}
 
 
@@ -192,14 +191,13 @@ def _change_pools(news: NewsPool) -> dict[str, NewsPool]:
         RIDGE: news,
         "ridge-numbers": NewsPool(news.articles, alike, news.encoder_name),
         "ridge-words": cut(r"\d"),
-        "ridge-plain": cut(r".+"),
     }
 
 
 def _read(fit: LinearFit, retriever: NewsRetriever, view: WindowView) -> FloatArray:
     """Return what a ridge reads of all articles of a window (H,), scaled."""
     articles = retriever.resolve(retriever.retrieve(RIDGE, view))
-    return fit.read("", articles) if articles else np.zeros(HORIZON)
+    return fit.read(view, articles) if articles else np.zeros(HORIZON)
 
 
 def write_text(results: Path, data: WordedData, plan: TextPlan, rows: pl.DataFrame) -> Path:

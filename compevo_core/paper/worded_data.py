@@ -84,6 +84,27 @@ _WEATHER = DatasetSpec(
     task="Forecast the temperature in {entity} in degrees Celsius.",
 )
 
+TOPICS = (
+    "temperature",
+    "clouds",
+    "clear sky",
+    "rain",
+    "snow",
+    "fog",
+    "humidity",
+    "air pressure",
+    "wind",
+)
+"""What the captions of train speak of: topics of the weather that a logic may name."""
+
+WEATHER_SETTINGS: Mapping[str, Any] = {
+    # The ridge alone reads: no language model is asked.
+    "backbone.name_or_path": "tiny-random",
+    "news.top_k": 12,  # half of a day's sentences
+    "news.selects": True,
+    "evolution.topics": TOPICS,
+}
+
 _PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In the evening"}
 _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
@@ -151,8 +172,12 @@ def _read_weather(folder: Path, encoder: Encoder) -> WordedData:
         windows=windows,
         news=news,
         foresight=True,
-        logics={"temperature": "temperature", "wind": "wind"},
-        settings={"news.top_k": 4},  # a sentence on one matter for each part of the day
+        logics={
+            "temperature": "temperature",
+            "sky": "Track news about temperature and clouds in any region, at any time of day, as "
+            "a sign of sudden changes.",
+        },
+        settings=WEATHER_SETTINGS,
     )
 
 

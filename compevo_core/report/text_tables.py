@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean, stdev
 
-from compevo_core.paper.planted_news import EVOLVED, PRIOR
+from compevo_core.paper.planted_news import BEST_AGENT, EVOLVED, PRIOR
 from compevo_core.report.tables import Row, Table, tabulate
 from compevo_core.report.wording import MISSING, format_number
 
 ARM_TITLES = {
     "persistence": "persistence",
     PRIOR: "calendar ridge alone",
-    "ridge-plain": "ridge on the mean embedding of all articles",
     "ridge-words": "ridge by part of the day, without numbers",
     "ridge-numbers": "ridge on the numbers in the text alone",
     "ridge": "ridge by part of the day and number",
@@ -23,8 +22,9 @@ ARM_TITLES = {
     "no-news": "evolved logics, no news",
     "swapped-news": "evolved logics, news of another day",
     "seed-logics": "seed logics kept",
-    "hand-wind": "logics about wind, written by hand",
+    "hand-sky": "logics about temperature and clouds, written by hand",
     "hand-temperature": "logics about temperature, written by hand",
+    BEST_AGENT: "evolved logics, the agent of most weight",
     EVOLVED: "evolved logics",
     "all-articles": "all articles, no choice",
 }

@@ -78,10 +78,8 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
     readings = []
     for view in test.views():
         articles = retriever.resolve(retriever.retrieve(LOGIC, view))
-        reading_H = reader.find(0, LOGIC).read(view.window_id, articles)
-        np.testing.assert_allclose(
-            sealed.find(0, "any").read("any", articles), reading_H, atol=1e-5
-        )
+        reading_H = reader.find(0, LOGIC).read(view, articles)
+        np.testing.assert_allclose(sealed.find(0, "any").read(view, articles), reading_H, atol=1e-5)
         readings.append(reading_H)
     assert _slope(readings, _scale_effects(test)) > 0.4
 
@@ -104,15 +102,15 @@ def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch) -> No
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
     fit = _fit(noise).find(0, OTHER)
-    assert not fit.weights_XH.any()
+    assert not fit.weights_ZH.any()
     assert not any(values_H.any() for values_H in fit.held_out.values())
 
 
 def test_an_article_like_all_others_is_read_as_zero(examples) -> None:
     fit = _fit(examples).find(0, LOGIC)
     usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
-    assert np.abs(fit.read("another day", [usual])).max() < 1e-9
-    assert np.abs(fit.mean_X @ fit.weights_XH).max() > 1e-3
+    assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
+    assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
 def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples) -> None:
@@ -124,10 +122,10 @@ def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples
     fit = _fit(some).find(0, LOGIC)
     assert some[0].view.window_id not in fit.held_out
     assert np.isfinite(fit.held_out[some[1].view.window_id]).all()
-    assert np.isfinite(fit.weights_XH).all()
+    assert np.isfinite(fit.weights_ZH).all()
 
     empty = [replace(e, view=replace(e.view, candidate_ids=())) for e in examples]
-    assert not _fit(empty).find(0, LOGIC).weights_XH.any()
+    assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
 
 
 def _make_news(titles: list[str]) -> NewsPool:
@@ -161,7 +159,7 @@ def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples
     sealed.store(reader, [LOGIC])
     cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
     for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
-        assert fit.read("another day", cold).mean() == pytest.approx(-1.5, abs=0.3)
+        assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
 def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch) -> None:
@@ -185,8 +183,24 @@ def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypa
         RetrievedArticle("a", "1 Jan", "In the morning", warm),
         RetrievedArticle("b", "1 Jan", "In the evening", warm),
     ]
-    reading_H = reader.find(0, LOGIC).read("another day", articles)
+    reading_H = reader.find(0, LOGIC).predict(examples[0].view, articles)
     assert reading_H[:24].min() > 0.3 and reading_H[24:].max() < -0.3
+
+
+def test_what_a_word_means_turns_with_the_season(examples) -> None:
+    sky = ["clear sky", "clouds"]
+    rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
+    rng = np.random.default_rng(5)
+    changed = []
+    for n, (e, is_clear) in enumerate(zip(examples, rng.integers(2, size=240), strict=True)):
+        calendar = replace(e.view.calendar, day_of_year=1 + 365 * n // len(examples))
+        warmth = (is_clear - 0.5) * -np.cos(2 * np.pi * calendar.day_of_year / 365.25)
+        view = replace(e.view, calendar=calendar, candidate_ids=(sky[1 - is_clear],))
+        changed.append(replace(e, view=view, truth_H=np.full(48, warmth)))
+    reader, retriever = _read_news(changed, make_pool(rows, sentence_encoder()))
+    clear = retriever.resolve(["clear sky"])
+    winter, summer = (reader.find(0, LOGIC).predict(changed[n].view, clear) for n in (0, 120))
+    assert winter.max() < -0.2 and summer.min() > 0.2
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_evolved_logics_name_what_acts_and_read_it(control) -> None:
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
     assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
-    assert evolved["recovered_low"] > 0.2
+    assert evolved["recovered_low"] > 0.15
     assert evolved["mae"] < 0.8 * prior["mae"]
     assert evolved["precision"] >= 0.5
     assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0

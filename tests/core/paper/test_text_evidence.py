@@ -80,7 +80,7 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch) -> None:
     plan = TextPlan(config=search(run__rounds=2, grpo__group_size=2), seeds=(0,), commit="abc")
     rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
     trained = {"seed-logics", "all-articles", "hand-temperature", "evolved"}
-    changed = {"no-news", "swapped-news"}
+    changed = {"no-news", "swapped-news", "best-agent"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed
     assert {PRIOR, "ridge", "persistence"} <= set(rows.filter(pl.col("seed").is_null())["arm"])
     assert rows["foresight"].all()
@@ -95,4 +95,4 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch) -> None:
 def test_data_without_enough_windows_train_nothing(tmp_path) -> None:
     plan = TextPlan(config=search(), seeds=(0, 1))
     rows = run_text(_make_data(trains=False), sentence_encoder(), plan, tmp_path, LOG)
-    assert rows["seed"].null_count() == rows.height == 7
+    assert rows["seed"].null_count() == rows.height == 6

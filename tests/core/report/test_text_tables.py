@@ -30,7 +30,7 @@ ROWS = [
             ("evolved", 1.7),
             ("swapped-news", 2.1),
             ("hand-temperature", 1.5),
-            ("hand-wind", 1.9),
+            ("hand-sky", 1.9),
             ("seed-logics", 1.8),
         )
     ),
