@@ -63,7 +63,7 @@ _KEPT_FITS = 128
 
 # Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
 # what a season changes is less than what it leaves.
-_COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 32
+_COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
 _PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
 _SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
@@ -136,7 +136,9 @@ class LinearFit:
         words = [read_words(article.title) for article in articles]
         evidence = gather_evidence(words, np.stack([article.embedding for article in articles]))
         offset_X = np.nan_to_num(_arrange(evidence, self.keys_F) - self.mean_X)
-        reading_H: FloatArray = _add_seasons(offset_X[None], [view])[0] @ self.weights_ZH
+        words_W, numbers_F = np.split(offset_X, [-MOST_NUMBERS])
+        offset_Z = np.concatenate([*(wave * words_W for wave in _list_waves([view])), numbers_F])
+        reading_H: FloatArray = offset_Z @ self.weights_ZH
         return reading_H
 
 
@@ -201,7 +203,7 @@ class FittedReader:
         self._blocks = list(leave_out_blocks(self._views, FOLDS))
         # What less than a year shows of a season would be carried into another one.
         months = {view.calendar.day_of_year // 31 for view in self._views}
-        self._seasons = (1, 2) if len(months) == _MONTHS else ()
+        self._waves = _list_waves(self._views)[: 3 if len(months) == _MONTHS else 1]
 
         names = sorted({name for view in self._views for name in view.candidate_ids})
         self._words = {name: read_words(retriever.pool.get_title(name)) for name in names}
@@ -226,68 +228,55 @@ class FittedReader:
             values_NX[n] = _arrange(of_window, keys_F)
 
         mean_X = np.nan_to_num(mean_known(values_NX, 0))
-        offset_NZ = _add_seasons(np.nan_to_num(values_NX - mean_X), self._views)
+        offset_NX = np.nan_to_num(values_NX - mean_X)
         is_read_N = np.isin(np.arange(len(self._views)), list(evidence))
         usable_N = is_read_N & self._is_known_N
 
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
-        basis_ZK = np.concatenate(
-            [
-                self._find_basis(offset_NZ, (0,), _COMPONENTS_OF_PART),
-                _SEASONAL * self._find_basis(offset_NZ, self._seasons, _COMPONENTS_OF_SEASON),
-                _scale_numbers(offset_NZ),
-            ],
-            axis=1,
-        )
-        columns_Z = basis_ZK.any(1)
-        held_out_NH, weights_KH = fit_ridge(
-            offset_NZ[:, columns_Z] @ basis_ZK[columns_Z],
-            self._missed_ANH[row],
-            self._blocks,
-            usable_N,
-        )
-        weights_ZH = np.zeros((offset_NZ.shape[1], HORIZON), dtype=np.float32)
-        weights_ZH[columns_Z] = basis_ZK[columns_Z] @ weights_KH
+        columns = self._list_columns(offset_NX)
+        x_NK = np.concatenate([x for _, _, x in columns], axis=1)
+        held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._blocks, usable_N)
+        weights_ZH = np.zeros((3 * size - 2 * MOST_NUMBERS, HORIZON), dtype=np.float32)
+        end = 0
+        for start, basis_EK, _ in columns:
+            end += basis_EK.shape[1]
+            of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
+            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
         held_out = {self._views[n].window_id: held_out_NH[n].astype(np.float32) for n in evidence}
         return LinearFit(keys_F, mean_X, weights_ZH, held_out)
+
+    def _list_columns(self, offset_NX: FloatArray) -> list[tuple[int, FloatArray, FloatArray]]:
+        """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
+
+        Parts of the day that no article names are left out, and so is what never differs.
+        """
+        words_NGE = offset_NX[:, :-MOST_NUMBERS].reshape(len(offset_NX), len(PARTS), -1)
+        parts = np.flatnonzero(words_NGE.any((0, 2)))
+        count = _COMPONENTS if len(parts) < 2 else _COMPONENTS_OF_PART
+        columns = []
+        for season, wave_N in enumerate(self._waves):
+            basis_EK = self._components_EK[:, : _COMPONENTS_OF_SEASON if season else count]
+            basis_EK = basis_EK * (_SEASONAL if season else 1.0)
+            for part in parts:
+                start = (season * len(PARTS) + part) * len(basis_EK)
+                columns.append((start, basis_EK, wave_N[:, None] * (words_NGE[:, part] @ basis_EK)))
+
+        # Numbers have a standard deviation of one.
+        numbers_NF = offset_NX[:, -MOST_NUMBERS:]
+        spread_F = numbers_NF.std(0)
+        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
+        return [*columns, (3 * words_NGE[0].size, scale_FF, numbers_NF @ scale_FF)]
 
     def _gather(self, names: Sequence[str]) -> Evidence:
         pool = self._retriever.pool
         words = [self._words[name] for name in names]
         return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
 
-    def _find_basis(
-        self, offset_NZ: FloatArray, seasons: Sequence[int], of_part: int
-    ) -> FloatArray:
-        """Return the components (Z, K) of the parts of the day that any article names."""
-        size = len(self._components_EK)
-        starts = [
-            (len(PARTS) * season + part) * size for season in seasons for part in range(len(PARTS))
-        ]
-        starts = [start for start in starts if offset_NZ[:, start : start + size].any()]
-        components_EK = self._components_EK[:, : _COMPONENTS if len(starts) < 2 else of_part]
 
-        basis_ZBK = np.zeros((offset_NZ.shape[1], len(starts), components_EK.shape[1]))
-        for block, start in enumerate(starts):
-            basis_ZBK[start : start + size, block] = components_EK
-        return basis_ZBK.reshape(offset_NZ.shape[1], -1)
-
-
-def _add_seasons(offset_NX: FloatArray, views: Sequence[WindowView]) -> FloatArray:
-    """Return what windows say (N, Z): the words as they are, and by cosine and sine of the year."""
+def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
+    """Return by what words are multiplied in each window (N,): one, cosine and sine of the year."""
     turns_N = np.array([view.calendar.day_of_year for view in views]) / _DAYS_OF_YEAR
-    words_NW, numbers_NF = np.split(offset_NX, [-MOST_NUMBERS], axis=1)
-    seasons = [wave(2 * np.pi * turns_N)[:, None] * words_NW for wave in (np.cos, np.sin)]
-    return np.concatenate([words_NW, *seasons, numbers_NF], axis=1)
-
-
-def _scale_numbers(offset_NZ: FloatArray) -> FloatArray:
-    """Return the columns (Z, F) that give each number a standard deviation of one."""
-    spread_F = offset_NZ[:, -MOST_NUMBERS:].std(0)
-    known_F = spread_F > 0
-    basis_ZF = np.zeros((offset_NZ.shape[1], MOST_NUMBERS))
-    basis_ZF[-MOST_NUMBERS:] = np.diag(1 / np.where(known_F, spread_F, 1.0))
-    return basis_ZF[:, known_F]
+    return [np.ones(len(views)), np.cos(2 * np.pi * turns_N), np.sin(2 * np.pi * turns_N)]
 
 
 def _arrange(evidence: Evidence, keys_F: npt.NDArray[np.int64]) -> FloatArray:

@@ -2,7 +2,7 @@
 
 What belongs here: the arms, training them, the ridge that reads without any agent, rows against the
 calendar ridge. What does not: windows and articles (``paper.worded_data``), how an arm forecasts
-(``paper.control``), tables (``report.text_tables``).
+(``paper.control``), tables (``report.control_tables``).
 
 Shapes: N windows, P priors, H horizon.
 """
@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.linear_reader import FittedReader, LinearFit
+from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
@@ -26,7 +26,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import release_windows
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import HORIZON, Window
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
@@ -147,15 +147,28 @@ def read_by_ridges(data: WordedData, encoder: Encoder) -> dict[str, FloatArray]:
             )
             for window, base_H in zip(known, held_out_NH, strict=True)
         ]
-        for arm, news in _change_pools(data.news).items():
+        alike = np.repeat(data.news.embeddings[:1], len(data.news), axis=0)
+        for arm, pattern, embeddings in (
+            (RIDGE, "$^", data.news.embeddings),
+            (f"{RIDGE}-numbers", "$^", alike),
+            (f"{RIDGE}-words", r"\d", data.news.embeddings),
+        ):
+            titles = pl.col("title").str.replace_all(pattern, "")
+            articles = data.news.articles.with_columns(titles)
+            news = NewsPool(articles, embeddings, data.news.encoder_name)
             retriever = NewsRetriever(news, encoder, ALL_ARTICLES)
-            fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, arm)
+            fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, RIDGE)
+
             views = {arm: step.views()}
             if arm == RIDGE:
                 views[f"{arm}-swapped"] = tuple(swapped[view.window_id] for view in step.views())
             for name, of_step in views.items():
-                read_NH = np.stack([_read(fit, retriever, view) for view in of_step])
-                forecasts[name].append(base_NH + std_N[:, None] * read_NH)
+                read = [retriever.resolve(retriever.retrieve(RIDGE, view)) for view in of_step]
+                read_NH = [
+                    fit.read(view, found) if found else np.zeros(HORIZON)
+                    for view, found in zip(of_step, read, strict=True)
+                ]
+                forecasts[name].append(base_NH + std_N[:, None] * np.stack(read_NH))
     return {arm: np.concatenate(of_steps) for arm, of_steps in forecasts.items()}
 
 
@@ -167,45 +180,22 @@ def _select_test(data: WordedData) -> WindowSet:
 
 def _list_steps(data: WordedData, test: WindowSet) -> Iterator[tuple[WindowSet, WindowSet]]:
     """Yield windows to fit on, and those that are then forecast, in the order of time."""
-    train_set = data.windows.split("train")
-    if not data.refit_days:
-        yield train_set, test
-        return
-    first = test[0].view.origin_utc
-    number_of = [(view.origin_utc - first).days // data.refit_days for view in test.views()]
-    for number in sorted(set(number_of)):
-        step = test.with_windows(w for w, of in zip(test, number_of, strict=True) if of == number)
+    train_set, first = data.windows.split("train"), test[0].view.origin_utc
+    steps: defaultdict[int, list[Window]] = defaultdict(list)
+    for window in test:
+        days = (window.view.origin_utc - first).days
+        steps[days // data.refit_days if data.refit_days else 0].append(window)
+    for _, step in sorted(steps.items()):
         ended = [w for w in test if w.view.end_utc <= step[0].view.origin_utc]
-        yield train_set.with_windows([*train_set, *release_windows(ended)]), step
-
-
-def _change_pools(news: NewsPool) -> dict[str, NewsPool]:
-    """Return the articles whole, and without parts of what a ridge reads of them."""
-
-    def cut(pattern: str) -> NewsPool:
-        titles = pl.col("title").str.replace_all(pattern, "")
-        return NewsPool(news.articles.with_columns(titles), news.embeddings, news.encoder_name)
-
-    alike = np.repeat(news.embeddings[:1], len(news), axis=0)
-    return {
-        RIDGE: news,
-        "ridge-numbers": NewsPool(news.articles, alike, news.encoder_name),
-        "ridge-words": cut(r"\d"),
-    }
-
-
-def _read(fit: LinearFit, retriever: NewsRetriever, view: WindowView) -> FloatArray:
-    """Return what a ridge reads of all articles of a window (H,), scaled."""
-    articles = retriever.resolve(retriever.retrieve(RIDGE, view))
-    return fit.read(view, articles) if articles else np.zeros(HORIZON)
+        known = train_set.with_windows([*train_set, *release_windows(ended)])
+        yield known, test.with_windows(step)
 
 
 def write_text(results: Path, data: WordedData, plan: TextPlan, rows: pl.DataFrame) -> Path:
-    """Write the rows, and the settings of all runs beside them; return the rows' file."""
-    for seed in plan.seeds:
+    """Write the rows, and the settings of all trainings beside them; return the rows' file."""
+    for seed in plan.seeds if data.trains else ():
         for config in plan.configure_arms(data, seed).values():
             write_config(results, config)
-    results.mkdir(parents=True, exist_ok=True)
     path = results / f"text-{data.windows.dataset}.csv"
     write_atomically(path, rows.write_csv)
     return path

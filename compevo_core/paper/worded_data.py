@@ -14,7 +14,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,6 @@ from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.splits import Span, find_midnight
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder
@@ -56,10 +55,27 @@ TEXT_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
 }
 
-_HOUR = timedelta(hours=1)
+WEATHER_LOGICS: Mapping[str, str] = {
+    "temperature": "temperature",
+    "sky": "Track news about temperature and clouds in any region, at any time of day, as a sign "
+    "of sudden changes.",
+}
+WEATHER_SETTINGS: Mapping[str, Any] = {
+    # The ridge alone reads: no language model is asked.
+    "backbone.name_or_path": "tiny-random",
+    "run.rounds": 6,
+    "news.top_k": 12,  # half of a day's sentences
+    "news.selects": True,
+    # What the captions of train speak of.
+    "evolution.topics": (
+        *("temperature", "clouds", "clear sky", "rain", "snow", "fog"),
+        *("humidity", "air pressure", "wind"),
+    ),
+}
 
+_HOUR = timedelta(hours=1)
 _JENA = "JENA"
-_YEARS = (("train", 2014, 2016), ("val", 2017, 2017), ("test", 2018, 2018))
+_YEARS = {"train": (2014, 2016), "val": (2017, 2017), "test": (2018, 2018)}
 _WEATHER = DatasetSpec(
     name="weather-captioned",
     variable="temperature_c",
@@ -77,33 +93,12 @@ _WEATHER = DatasetSpec(
             first_day=date(first, 1, 1),
             last_day=date(last, 12, 31),
         )
-        for split, first, last in _YEARS
+        for split, (first, last) in _YEARS.items()
     ),
     max_fill_steps=12,
     max_filled_inputs=12,
     task="Forecast the temperature in {entity} in degrees Celsius.",
 )
-
-TOPICS = (
-    "temperature",
-    "clouds",
-    "clear sky",
-    "rain",
-    "snow",
-    "fog",
-    "humidity",
-    "air pressure",
-    "wind",
-)
-"""What the captions of train speak of: topics of the weather that a logic may name."""
-
-WEATHER_SETTINGS: Mapping[str, Any] = {
-    # The ridge alone reads: no language model is asked.
-    "backbone.name_or_path": "tiny-random",
-    "news.top_k": 12,  # half of a day's sentences
-    "news.selects": True,
-    "evolution.topics": TOPICS,
-}
 
 _PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In the evening"}
 _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
@@ -111,6 +106,9 @@ _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
 _FIRST_TEST_DAY = date(2026, 2, 19)
 _MARKET_OFFSET = timedelta(hours=10)
+
+Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
+"""Titles by entity and origin, each with when it was known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,45 +144,31 @@ def read_worded_data(
         ConfigError: an unknown name, or windows are missing.
         SourceAbsent: the archive lacks the files.
     """
-    if name == WEATHER:
-        return _read_weather(_find_folder(archive, "weather_captioned"), encoder)
-    if name == DEMAND and windows is not None:
-        return _read_demand(_find_folder(archive, "bom_worded_forecasts"), encoder, windows)
-    raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
-
-
-def _find_folder(archive: Path, name: str) -> Path:
-    folder = archive / name
+    if name not in TEXTS or (TEXTS[name] and windows is None):
+        raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
+    folder = archive / ("weather_captioned" if name == WEATHER else "bom_worded_forecasts")
     if not folder.is_dir():
-        raise SourceAbsent(f"{archive} has no folder {name}: name an archive that holds it")
-    return folder
+        raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
 
-
-def _read_weather(folder: Path, encoder: Encoder) -> WordedData:
-    titles = {
-        ("Jena", day): [(title, day - _HOUR) for title in of_day]
-        for day, of_day in _read_captions(folder).items()
-    }
-    windows, news = _give_articles(
-        build_windows(_WEATHER, _read_temperatures(folder)), titles, encoder, "captions"
-    )
-    return WordedData(
-        windows=windows,
-        news=news,
-        foresight=True,
-        logics={
-            "temperature": "temperature",
-            "sky": "Track news about temperature and clouds in any region, at any time of day, as "
-            "a sign of sudden changes.",
-        },
-        settings=WEATHER_SETTINGS,
-    )
+    if windows is None:
+        windows = build_windows(_WEATHER, _read_temperatures(folder))
+        given, news = _give_articles(windows, _read_captions(folder), encoder, "captions")
+        return WordedData(
+            windows=given,
+            news=news,
+            foresight=True,
+            logics=WEATHER_LOGICS,
+            settings=WEATHER_SETTINGS,
+        )
+    titles = _read_forecasts(folder)
+    given, news = _give_articles(_strip_weather(windows), titles, encoder, "worded-forecasts")
+    return WordedData(windows=given, news=news, foresight=False, refit_days=7, trains=False)
 
 
 def _read_temperatures(folder: Path) -> pl.DataFrame:
     """Return half-hours; a stamp of xx:20 or xx:50 is of the half-hour that it lies in."""
     values: dict[datetime, float] = {}
-    for year in range(_YEARS[0][1], _YEARS[-1][2] + 1):
+    for year in range(_YEARS["train"][0], _YEARS["test"][1] + 1):
         for row in csv.DictReader(_open(folder / f"hourly_weather_raw_{year}.csv.gz")):
             if degrees := re.fullmatch(r"(-?\d+)°C", row["temp"]):
                 start = _parse_stamp(row["time"])
@@ -204,7 +188,7 @@ def _read_temperatures(folder: Path) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SERIES_SCHEMA)
 
 
-def _read_captions(folder: Path) -> Mapping[datetime, list[str]]:
+def _read_captions(folder: Path) -> Titles:
     """Return the sentences of each day, each with its part of the day.
 
     The first of a part says no more than that, and is left out; of 51,000 sentences 8 have a hash
@@ -213,17 +197,21 @@ def _read_captions(folder: Path) -> Mapping[datetime, list[str]]:
     sentence_of = {
         name: text.strip() for text, name in json.load(_open(folder / "hashtable.json.gz")).items()
     }
-    titles: defaultdict[datetime, list[str]] = defaultdict(list)
+    titles: defaultdict[tuple[str, datetime], list[tuple[str, datetime]]] = defaultdict(list)
     for stamp, names in json.load(_open(folder / "wm_messages_v1.json.gz")).items():
         start = _parse_stamp(stamp)
+        origin = start.replace(hour=0)
         sentences = [sentence_of[name] for name in names if name in sentence_of]
-        titles[start.replace(hour=0)] += [
-            f"{_PARTS[start.hour]}: {text}" for text in sentences if not _OPENING.match(text)
+        titles["Jena", origin] += [
+            (f"{_PARTS[start.hour]}: {text}", origin - _HOUR)
+            for text in sentences
+            if not _OPENING.match(text)
         ]
     return titles
 
 
-def _read_demand(folder: Path, encoder: Encoder, windows: WindowSet) -> WordedData:
+def _read_forecasts(folder: Path) -> Titles:
+    """Return the newest forecast of each region and day as sentences, its numbers first."""
     newest: dict[tuple[str, datetime], tuple[datetime, Mapping[str, str]]] = {}
     for row in csv.DictReader(_open(folder / "worded_forecasts.csv.gz")):
         origin = find_midnight(date.fromisoformat(row["day"]), _MARKET_OFFSET)
@@ -233,46 +221,36 @@ def _read_demand(folder: Path, encoder: Encoder, windows: WindowSet) -> WordedDa
         if row["temp_max_c"] and known < origin and (key not in newest or newest[key][0] < known):
             newest[key] = known, row
 
-    titles = {
-        key: [(title, known) for title in _word_forecast(row)]
-        for key, (known, row) in newest.items()
-    }
-    given, news = _give_articles(
-        windows.with_windows(_strip_weather(windows)), titles, encoder, "worded-forecasts"
+    titles = {}
+    for key, (known, row) in newest.items():
+        lowest = f"Minimum {row['temp_min_c']}, maximum" if row["temp_min_c"] else "Maximum"
+        numbers = f"{lowest} {row['temp_max_c']} degrees, chance of rain {row['rain_chance']}."
+        text = f"{row['precis']} {row['forecast']}".strip()
+        sentences = [numbers, *(part for part in _SENTENCE_END.split(text) if part)]
+        titles[key] = [(sentence, known) for sentence in sentences]
+    return titles
+
+
+def _strip_weather(windows: WindowSet) -> WindowSet:
+    """Return windows that know the demand of the day before and no weather at all."""
+    return windows.with_windows(
+        window.change_view(
+            split="test" if window.view.calendar.target_date >= _FIRST_TEST_DAY else "train",
+            fold=-1,
+            subsets=(),
+            covariates={},
+            step_covariates={},
+            published=None,
+        )
+        for window in windows
+        if not window.view.unknown_steps
     )
-    return WordedData(windows=given, news=news, foresight=False, refit_days=7, trains=False)
-
-
-def _word_forecast(row: Mapping[str, str]) -> list[str]:
-    """Return a forecast as sentences, its numbers first."""
-    lowest = f"Minimum {row['temp_min_c']}, maximum" if row["temp_min_c"] else "Maximum"
-    numbers = f"{lowest} {row['temp_max_c']} degrees, chance of rain {row['rain_chance']}."
-    text = f"{row['precis']} {row['forecast']}".strip()
-    return [numbers, *(part for part in _SENTENCE_END.split(text) if part)]
-
-
-def _strip_weather(windows: WindowSet) -> Iterator[Window]:
-    """Yield windows that know the demand of the day before and no weather at all."""
-    for window in windows:
-        if not window.view.unknown_steps:
-            is_test = window.view.calendar.target_date >= _FIRST_TEST_DAY
-            yield window.change_view(
-                split="test" if is_test else "train",
-                fold=-1,
-                subsets=(),
-                covariates={},
-                step_covariates={},
-                published=None,
-            )
 
 
 def _give_articles(
-    windows: WindowSet,
-    titles: Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]],
-    encoder: Encoder,
-    source: str,
+    windows: WindowSet, titles: Titles, encoder: Encoder, source: str
 ) -> tuple[WindowSet, NewsPool]:
-    """Give each window the articles of its entity and origin, titles with their times."""
+    """Give each window the articles of its entity and origin."""
     rows = []
     ids_of: defaultdict[tuple[str, datetime], list[str]] = defaultdict(list)
     for (entity, origin), of_window in sorted(titles.items()):

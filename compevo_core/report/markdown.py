@@ -17,7 +17,7 @@ import typer
 
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.audit_tables import format_audit
-from compevo_core.report.control_tables import format_control
+from compevo_core.report.control_tables import format_control, format_text
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.paper.tables import format_all_paper_tables
 from compevo_core.report.result_tables import (
@@ -30,7 +30,6 @@ from compevo_core.report.result_tables import (
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
-from compevo_core.report.text_tables import format_text
 from compevo_core.runtime.files import write_text
 
 #: What the short table shows: operational demand as known when AEMO issues its own forecast.

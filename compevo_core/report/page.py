@@ -22,10 +22,13 @@ from compevo_core.report.audit_tables import audit_table, judge_news, list_audit
 from compevo_core.report.control_tables import (
     control_table,
     judge_control,
+    judge_text,
     list_controls,
     list_searches,
+    list_texts,
     search_table,
     show_control,
+    text_table,
 )
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
@@ -52,7 +55,6 @@ from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.run_sections import Section, build_run_sections
 from compevo_core.report.summaries import summarize_results
 from compevo_core.report.tables import Table
-from compevo_core.report.text_tables import judge_text, list_texts, text_table
 from compevo_core.report.tomorrow import view_day
 from compevo_core.report.wording import format_moment
 from compevo_core.runtime.files import write_text

@@ -256,7 +256,7 @@ def _run_control(
 def _run_text(dataset: str, config: "RunConfig", seeds: range, results: Path | None) -> None:
     """Run the experiment on worded data and print its table."""
     from compevo_core.paper.text_evidence import TextPlan
-    from compevo_core.report.text_tables import format_text
+    from compevo_core.report.control_tables import format_text
     from compevo_pipeline.storage.code_versions import read_commit
     from compevo_pipeline.work.experiments import run_text_on
 

@@ -385,7 +385,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.text_evidence import TextPlan  # torch, only in the step
-    from compevo_core.report.text_tables import judge_text
+    from compevo_core.report.control_tables import judge_text
 
     config = TextConfig.read(context)
     plan = TextPlan(
