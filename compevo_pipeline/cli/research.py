@@ -108,9 +108,7 @@ def experiment(
     ],
     dataset: Annotated[
         str,
-        typer.Argument(
-            help="Name of a data set whose windows are built; for text: weather or demand."
-        ),
+        typer.Argument(help="Name of a built data set; for text: weather or demand."),
     ],
     only: Annotated[
         str, typer.Option(help="Names of changes, separated by commas (default: all).")
@@ -159,7 +157,7 @@ def experiment(
     ] = "reading",
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Run one of the paper's experiments, the control, or the one on text with signal.
+    """Run one of the paper's experiments, the control, or text.
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
     Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
@@ -169,9 +167,8 @@ def experiment(
     found. It trains with the preset evidence unless another one is named. Rows go to
     control-DATASET.csv.
 
-    Text reads weather (captions of the very day that is forecast, perfect foresight) or demand
-    (worded weather forecasts) from the deployment's archive, with the same preset. Rows go to
-    text-NAME.csv.
+    Text reads weather (captions of the very day: perfect foresight) or demand (worded forecasts)
+    from the archive. Rows go to text-NAME.csv.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
