@@ -221,11 +221,13 @@ def _read_forecasts(folder: Path) -> Titles:
         if row["temp_max_c"] and known < origin and (key not in newest or newest[key][0] < known):
             newest[key] = known, row
 
-    titles = {}
-    for key, (known, row) in newest.items():
-        lowest = f"Minimum {row['temp_min_c']}, maximum" if row["temp_min_c"] else "Maximum"
-        numbers = f"{lowest} {row['temp_max_c']} degrees, chance of rain {row['rain_chance']}."
-        text = f"{row['precis']} {row['forecast']}".strip()
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for key, (known, of_day) in newest.items():
+        lowest = f"Minimum {of_day['temp_min_c']}, maximum" if of_day["temp_min_c"] else "Maximum"
+        numbers = (
+            f"{lowest} {of_day['temp_max_c']} degrees, chance of rain {of_day['rain_chance']}."
+        )
+        text = f"{of_day['precis']} {of_day['forecast']}".strip()
         sentences = [numbers, *(part for part in _SENTENCE_END.split(text) if part)]
         titles[key] = [(sentence, known) for sentence in sentences]
     return titles
