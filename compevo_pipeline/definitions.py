@@ -30,6 +30,7 @@ from compevo_pipeline.defs.assets.research import (
     build_benchmark_asset,
     build_lud_asset,
     control,
+    text,
 )
 from compevo_pipeline.defs.assets.sources import (
     build_articles_asset,
@@ -102,6 +103,7 @@ def build_defs(
         *(build(dataset) for dataset in registry for build in by_dataset),
         inference_2026,
         control,
+        text,
         *(build_next_day_asset(registry[name].spec) for name in daily),
         *(build_scored_asset(name) for name in daily),
         coverage,

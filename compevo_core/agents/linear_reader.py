@@ -5,21 +5,30 @@ ridge in closed form does. So the ridge reads first, and the adapters correct wh
 fitted anew for every logic that an agent tries, on all train windows: what a logic is worth does
 not depend on which logics were read before.
 
+An article is read by the part of the day that its own words name, each part with weights of its
+own: rain in the morning moves other steps than rain at night. Where train holds a whole year the
+weights turn with the season: a clear sky is warm in summer and cold in winter. Embeddings hardly
+hold numbers, so the numbers of a text are read beside them, each by the word before or after it.
+
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
 retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
 
-The reading of a train window is held out: it comes from a fit on other parts of train. Articles are
-averaged and centred, so that their presence alone says nothing, and a window without articles is
-read as zero.
+The reading of a train window is held out: it comes from a fit on other parts of train, windows that
+overlap apart. The articles of a part of the day are averaged and centred, so that their presence
+alone says nothing, and a window without articles is read as zero.
 
-Shapes: N train windows, A agents, E article embedding, K components, H horizon.
+Shapes: N train windows, A agents, M articles, G parts of the day, E article embedding, F numbers, X
+all that a window says (G blocks of E, then F), Z the same with the blocks by season (3 x G blocks
+of E, then F), K components, H horizon.
 """
 
 import dataclasses
+import hashlib
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,33 +37,110 @@ from torch import nn
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, mean_known
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.splits import BoolArray, leave_out_blocks
 from compevo_core.data.view import HORIZON, WindowView
 
 FOLDS = 5
 """Parts of train, one after the other in time; each is read by a fit on the others."""
 
-_KEPT_FITS = 256
+PARTS = ("", "morning", "afternoon", "evening", "night")
+"""Parts of the day that an article may name, the first for none; these words also name them."""
+
+MOST_NUMBERS = 32
+"""Numbers that a fit reads at most: those of the most windows."""
+
+_SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
+_PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
+# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east".
+_NUMBER = re.compile(
+    r"(?:([a-z]+)[^a-z0-9.;]*)?(?<![\d.,])(-?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
+)
+
+_KEPT_FITS = 128
 """Fits that are kept: those of the seed logics and of some rewritings. Each holds all of train."""
 
-_COMPONENTS = 128  # of the embeddings; the others hold next to none of their variance
+# Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
+# what a season changes is less than what it leaves.
+_COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
 _PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
+_SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
+_LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
+_MONTHS, _DAYS_OF_YEAR = 12, 365.25
+_LEAST_KNOWN = 0.5  # of a window's steps, to be fitted on; the others are interpolated
+
+
+class Words(NamedTuple):
+    """What the words of a title say outright."""
+
+    part: int  # of the day, a position in :data:`PARTS`
+    numbers: tuple[tuple[int, float], ...]  # each by its key
+
+
+class Evidence(NamedTuple):
+    """What a logic retrieved for a window: means of its articles, NaN for a part without any."""
+
+    means_GE: FloatArray
+    numbers: Mapping[int, float]  # by key
+
+
+def read_words(title: str) -> Words:
+    """Return the first part of the day that a title names, and its numbers.
+
+    A number's key is made of the part, its side and the word on that side; it is the same in every
+    process, so that a fit can be sealed.
+    """
+    text = title.lower()
+    match = _PART.search(text)
+    part = PARTS.index(_SYNONYMS.get(match[1], match[1])) if match else 0
+    numbers = [
+        (_make_key(part, side, word), float(value))
+        for before, value, after in _NUMBER.findall(text)
+        for side, word in (("before", before), ("after", after))
+        if word
+    ]
+    return Words(part, tuple(numbers))
+
+
+def gather_evidence(words: Sequence[Words], embeddings_ME: npt.NDArray[np.float32]) -> Evidence:
+    """Return the means of articles by part of the day and by number."""
+    means_GE = np.full((len(PARTS), embeddings_ME.shape[1]), np.nan)
+    parts_M = np.array([article.part for article in words])
+    for part in set(parts_M):
+        means_GE[part] = embeddings_ME[parts_M == part].mean(0)
+    # What all articles say is learnt from all of them; a part of the day adds to it.
+    means_GE[0] = embeddings_ME.mean(0)
+
+    values: dict[int, list[float]] = {}
+    for article in words:
+        for key, value in article.numbers:
+            values.setdefault(key, []).append(value)
+    return Evidence(means_GE, {key: sum(of_key) / len(of_key) for key, of_key in values.items()})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearFit:
     """How an agent reads what one logic retrieves; zero where that says nothing."""
 
-    mean_E: FloatArray
-    weights_EH: FloatArray
+    keys_F: npt.NDArray[np.int64]  # zero where there are fewer numbers
+    mean_X: FloatArray
+    weights_ZH: npt.NDArray[np.float32]
     held_out: Mapping[str, FloatArray]  # (H,) by train window; a window without articles is absent
 
-    def read(self, window_id: str, articles: Sequence[RetrievedArticle]) -> FloatArray:
-        """Return the reading (H,) of a window's articles, scaled."""
-        if window_id in self.held_out:
-            return self.held_out[window_id]
-        mean_E = np.mean([article.embedding for article in articles], axis=0)
-        reading_H: FloatArray = (mean_E - self.mean_E) @ self.weights_EH
+    def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
+        """Return the reading (H,) of a window's articles, scaled; one of train is held out."""
+        held_out_H = self.held_out.get(view.window_id)
+        return self.predict(view, articles) if held_out_H is None else held_out_H
+
+    def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
+        """Return what the fit on all of train reads (H,), scaled; what is missing is the mean."""
+        words = [read_words(article.title) for article in articles]
+        evidence = gather_evidence(words, np.stack([article.embedding for article in articles]))
+        offset_X = np.nan_to_num(_arrange(evidence, self.keys_F) - self.mean_X)
+        words_W, numbers_F = np.split(offset_X, [-MOST_NUMBERS])
+        offset_Z = np.concatenate([*(wave * words_W for wave in _list_waves([view])), numbers_F])
+        reading_H: FloatArray = offset_Z @ self.weights_ZH
         return reading_H
 
 
@@ -68,26 +154,31 @@ class LinearReader(Protocol):
 class SealedReadings(nn.Module):
     """The fits of the logics that the agents of a sealed model play."""
 
-    mean_AE: torch.Tensor
-    weights_AEH: torch.Tensor
+    keys_AF: torch.Tensor
+    mean_AX: torch.Tensor
+    weights_AZH: torch.Tensor
 
     def __init__(self, agents: int, article_size: int) -> None:
         super().__init__()
-        self.register_buffer("mean_AE", torch.zeros(agents, article_size))
-        self.register_buffer("weights_AEH", torch.zeros(agents, article_size, HORIZON))
+        words = len(PARTS) * article_size
+        weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, HORIZON)
+        self.register_buffer("keys_AF", torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64))
+        self.register_buffer("mean_AX", torch.zeros(agents, words + MOST_NUMBERS))
+        self.register_buffer("weights_AZH", weights_AZH)
 
     def find(self, row: int, logic: str) -> LinearFit:
         """Return the agent's fit, whatever the logic: it plays one alone."""
         del logic
-        mean_E = self.mean_AE[row].cpu().double().numpy()
-        return LinearFit(mean_E, self.weights_AEH[row].cpu().double().numpy(), {})
+        keys_F, weights_ZH = (of[row].cpu().numpy() for of in (self.keys_AF, self.weights_AZH))
+        return LinearFit(keys_F, self.mean_AX[row].cpu().double().numpy(), weights_ZH, {})
 
     def store(self, reader: LinearReader, logics: Sequence[str]) -> None:
         """Take over the fits of the logics that local agents play."""
         for row, logic in enumerate(logics):
             fit = reader.find(row, logic)
-            self.mean_AE[row] = torch.from_numpy(fit.mean_E)
-            self.weights_AEH[row] = torch.from_numpy(fit.weights_EH)
+            self.keys_AF[row] = torch.from_numpy(fit.keys_F)
+            self.mean_AX[row] = torch.from_numpy(fit.mean_X)
+            self.weights_AZH[row] = torch.from_numpy(fit.weights_ZH)
 
 
 class FittedReader:
@@ -107,10 +198,18 @@ class FittedReader:
         truth_NH = np.stack(
             [example.truth_H for example in examples if example.truth_H is not None]
         )
-        self._missed_ANH = truth_NH - mix_bases(mix_AP, examples)
-        self._is_whole_N = np.isfinite(truth_NH).all(1)
-        self._fold_N = split_by_time([view.origin_utc for view in self._views])
-        self._components_EK = _find_components(retriever, self._views)
+        self._is_known_N = np.isfinite(truth_NH).mean(1) >= _LEAST_KNOWN
+        self._missed_ANH = [
+            _interpolate(truth_NH - base_NH) for base_NH in mix_bases(mix_AP, examples)
+        ]
+        self._blocks = list(leave_out_blocks(self._views, FOLDS))
+        # What less than a year shows of a season would be carried into another one.
+        months = {view.calendar.day_of_year // 31 for view in self._views}
+        self._waves = _list_waves(self._views)[: 3 if len(months) == _MONTHS else 1]
+
+        names = sorted({name for view in self._views for name in view.candidate_ids})
+        self._words = {name: read_words(retriever.pool.get_title(name)) for name in names}
+        self._components_EK = _find_components(retriever.pool, names)
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
 
@@ -119,52 +218,132 @@ class FittedReader:
         return self._find(row, logic)
 
     def _fit(self, row: int, logic: str) -> LinearFit:
-        retriever = self._retriever
-        ids = [retriever.retrieve(logic, view, self._scopes[row]) for view in self._views]
-        is_read_N = np.array([bool(names) for names in ids])
-        articles_NE = np.zeros((len(ids), self._components_EK.shape[0]))
-        for n in np.flatnonzero(is_read_N):
-            rows = retriever.pool.find_rows(ids[n])
-            articles_NE[n] = retriever.pool.embeddings[rows].mean(0)
-        if not is_read_N.any():
-            return LinearFit(articles_NE.sum(0), np.zeros((articles_NE.shape[1], HORIZON)), {})
-
-        mean_E = articles_NE[is_read_N].mean(0)
-        x_NK = (articles_NE - mean_E) @ self._components_EK
-        usable_N = is_read_N & self._is_whole_N
-        held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._fold_N, usable_N)
-        held_out = {
-            self._views[n].window_id: held_out_NH[n].astype(np.float32)
-            for n in np.flatnonzero(is_read_N)
+        evidence = {
+            n: self._gather(names)
+            for n, view in enumerate(self._views)
+            if (names := self._retriever.retrieve(logic, view, self._scopes[row]))
         }
-        return LinearFit(mean_E, self._components_EK @ weights_KH, held_out)
+        keys_F = _choose_numbers(list(evidence.values()))
+        size = len(PARTS) * len(self._components_EK) + MOST_NUMBERS
+        values_NX = np.full((len(self._views), size), np.nan)
+        for n, of_window in evidence.items():
+            values_NX[n] = _arrange(of_window, keys_F)
+
+        mean_X = np.nan_to_num(mean_known(values_NX, 0))
+        offset_NX = np.nan_to_num(values_NX - mean_X)
+        is_read_N = np.isin(np.arange(len(self._views)), list(evidence))
+        usable_N = is_read_N & self._is_known_N
+
+        # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
+        columns = self._list_columns(offset_NX)
+        x_NK = np.concatenate([x for _, _, x in columns], axis=1)
+        held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._blocks, usable_N)
+        weights_ZH = np.zeros((3 * size - 2 * MOST_NUMBERS, HORIZON), dtype=np.float32)
+        end = 0
+        for start, basis_EK, _ in columns:
+            end += basis_EK.shape[1]
+            of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
+            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
+        held_out = {self._views[n].window_id: held_out_NH[n].astype(np.float32) for n in evidence}
+        return LinearFit(keys_F, mean_X, weights_ZH, held_out)
+
+    def _list_columns(self, offset_NX: FloatArray) -> list[tuple[int, FloatArray, FloatArray]]:
+        """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
+
+        Parts of the day that no article names are left out, and so is what never differs.
+        """
+        words_NGE = offset_NX[:, :-MOST_NUMBERS].reshape(len(offset_NX), len(PARTS), -1)
+        parts = np.flatnonzero(words_NGE.any((0, 2)))
+        count = _COMPONENTS if len(parts) < 2 else _COMPONENTS_OF_PART
+        columns = []
+        for season, wave_N in enumerate(self._waves):
+            basis_EK = self._components_EK[:, : _COMPONENTS_OF_SEASON if season else count]
+            basis_EK = basis_EK * (_SEASONAL if season else 1.0)
+            for part in parts:
+                start = (season * len(PARTS) + part) * len(basis_EK)
+                columns.append((start, basis_EK, wave_N[:, None] * (words_NGE[:, part] @ basis_EK)))
+
+        # Numbers have a standard deviation of one.
+        numbers_NF = offset_NX[:, -MOST_NUMBERS:]
+        spread_F = numbers_NF.std(0)
+        scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
+        return [*columns, (3 * words_NGE[0].size, scale_FF, numbers_NF @ scale_FF)]
+
+    def _gather(self, names: Sequence[str]) -> Evidence:
+        pool = self._retriever.pool
+        words = [self._words[name] for name in names]
+        return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
+
+
+def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
+    """Return by what words are multiplied in each window (N,): one, cosine and sine of the year."""
+    turns_N = np.array([view.calendar.day_of_year for view in views]) / _DAYS_OF_YEAR
+    return [np.ones(len(views)), np.cos(2 * np.pi * turns_N), np.sin(2 * np.pi * turns_N)]
+
+
+def _arrange(evidence: Evidence, keys_F: npt.NDArray[np.int64]) -> FloatArray:
+    """Return what is read of a window (X,), NaN where it is missing."""
+    numbers_F = [evidence.numbers.get(key, np.nan) for key in keys_F.tolist()]
+    return np.concatenate([evidence.means_GE.ravel(), numbers_F])
+
+
+def _choose_numbers(evidence: Sequence[Evidence]) -> npt.NDArray[np.int64]:
+    """Return the keys (F,) of the numbers that most windows hold, zeros where there are fewer."""
+    counts = Counter(key for of_window in evidence for key in of_window.numbers)
+    common = [
+        key
+        for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if count >= _LEAST_SHARE * len(evidence)
+    ]
+    keys_F = np.zeros(MOST_NUMBERS, dtype=np.int64)
+    keys_F[: len(common)] = common[:MOST_NUMBERS]
+    return keys_F
+
+
+def _make_key(part: int, side: str, word: str) -> int:
+    """Return the key of a number: above zero, and the same in every process."""
+    digest = hashlib.sha256(f"{part} {side} {word}".encode()).digest()
+    return int.from_bytes(digest[:7]) + 1
+
+
+def _interpolate(values_NH: FloatArray) -> FloatArray:
+    """Return rows (N, H) whose missing steps are interpolated, at the ends carried over."""
+    steps_H = np.arange(values_NH.shape[1])
+    rows = [
+        np.interp(steps_H, steps_H[known_H], row_H[known_H]) if known_H.any() else row_H
+        for row_H, known_H in zip(values_NH, np.isfinite(values_NH), strict=True)
+    ]
+    return np.stack(rows)
 
 
 def fit_ridge(
     x_NK: FloatArray,
     y_NH: FloatArray,
-    fold_N: npt.NDArray[np.int64],
-    usable_N: npt.NDArray[np.bool_],
+    blocks: Sequence[tuple[BoolArray, BoolArray]],
+    usable_N: BoolArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Return held-out predictions (N, H) and the weights (K, H) of a fit on all usable rows.
 
     The penalty is the one of the lowest held-out error; all is zero if that is no lower than
     without any reading.
     """
+    zeros = np.zeros_like(y_NH), np.zeros((x_NK.shape[1], y_NH.shape[1]))
+    if not usable_N.any() or not x_NK.shape[1]:
+        return zeros
     held_out_PNH = np.zeros((len(_PENALTIES), *y_NH.shape))
-    for fold in range(FOLDS):
-        path_PKH = _solve_ridge(x_NK, y_NH, usable_N & (fold_N != fold))
-        held_out_PNH[:, fold_N == fold] = x_NK[fold_N == fold] @ path_PKH
+    for is_held_out_N, is_kept_N in blocks:
+        path_PKH = _solve_ridge(x_NK, y_NH, usable_N & is_kept_N)
+        held_out_PNH[:, is_held_out_N] = x_NK[is_held_out_N] @ path_PKH
 
     y_UH = y_NH[usable_N]
     errors_P = ((y_UH - held_out_PNH[:, usable_N]) ** 2).mean((1, 2))
     best = int(errors_P.argmin())
     if errors_P[best] >= (y_UH**2).mean():
-        return np.zeros_like(y_NH), np.zeros((x_NK.shape[1], y_NH.shape[1]))
+        return zeros
     return held_out_PNH[best], _solve_ridge(x_NK, y_NH, usable_N)[best]
 
 
-def _solve_ridge(x_NK: FloatArray, y_NH: FloatArray, rows_N: npt.NDArray[np.bool_]) -> FloatArray:
+def _solve_ridge(x_NK: FloatArray, y_NH: FloatArray, rows_N: BoolArray) -> FloatArray:
     """Return the weights (P, K, H) for each penalty, by one decomposition."""
     x, y = x_NK[rows_N], y_NH[rows_N]
     values_K, vectors_KK = np.linalg.eigh(x.T @ x)
@@ -174,16 +353,9 @@ def _solve_ridge(x_NK: FloatArray, y_NH: FloatArray, rows_N: npt.NDArray[np.bool
     )
 
 
-def split_by_time(origins: Sequence[datetime]) -> npt.NDArray[np.int64]:
-    """Return the fold (N,) of each window; windows of one origin are in one."""
-    order = {origin: i for i, origin in enumerate(sorted(set(origins)))}
-    return np.array([order[origin] * FOLDS // len(order) for origin in origins])
-
-
-def _find_components(retriever: NewsRetriever, views: Sequence[WindowView]) -> FloatArray:
+def _find_components(pool: NewsPool, names: Sequence[str]) -> FloatArray:
     """Return the directions (E, K) along which the articles of train windows differ most."""
-    names = sorted({name for view in views for name in view.candidate_ids})
-    embeddings_ME = retriever.pool.embeddings[retriever.pool.find_rows(names)].astype(np.float64)
+    embeddings_ME = pool.embeddings[pool.find_rows(names)].astype(np.float64)
     centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
     _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
     return vectors_EE[:, ::-1][:, :_COMPONENTS]

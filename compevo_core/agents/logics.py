@@ -167,14 +167,15 @@ def build_slots(
     for what :class:`LogicQuery` selects by beside them, which a logic may leave out; it may ask for
     fewer than the ``top_k`` articles that an agent reads, not for more.
     """
-    names = topics or TOPICS
+    names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]
-    regions = [_ANY_REGION, *([_HOME_REGION] if selects else []), *list_regions(entities)]
-    selectors = [counts, [_LOCAL], list(_AGES)] if selects else []
+    # A series without a region of its own has no home that news could be of.
+    is_placed = selects and bool(regions)
+    selectors = [counts, [_LOCAL] * is_placed, list(_AGES)] if selects else []
     return [
         [f" {verb} news about" for verb in _VERBS],
         [f" {topic}" for topic in (*names, *map(" and ".join, itertools.combinations(names, 2)))],
-        [f" in {region}," for region in regions],
+        [f" in {region}," for region in (_ANY_REGION, *[_HOME_REGION] * is_placed, *regions)],
         *(["", *(f" {text}," for text in texts)] for texts in selectors),
         [f" {time}," for time in _TIMES],
         [f" as a sign of {sign}." for sign in _SIGNS],

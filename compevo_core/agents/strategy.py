@@ -140,13 +140,13 @@ class StrategyExecutor:
         rows = range(len(self.population.local_agents))[agents]
         for linear_BH, row, agent_readings in zip(linear_ABH, rows, readings, strict=True):
             evidence = [
-                (reading.example.view.window_id, logic, articles)
+                (reading.example.view, logic, articles)
                 for reading in agent_readings
                 for logic, articles in zip(reading.logics, reading.news, strict=True)
             ]
-            for linear_H, (window_id, logic, articles) in zip(linear_BH, evidence, strict=True):
+            for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
                 if articles:
-                    linear_H[:] = self.linear_reader.find(row, logic).read(window_id, articles)
+                    linear_H[:] = self.linear_reader.find(row, logic).read(view, articles)
         linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
         return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
 

@@ -72,7 +72,7 @@ class UnreadNews:
         # The ridge reads the mean of a window's articles: one of them moves it by its share.
         reading_SH = np.stack(
             [
-                fit.read("", [article]) / len(seen[b])
+                fit.predict(examples[b].view, [article]) / len(seen[b])
                 for (b, _), article in zip(sampled, articles, strict=True)
             ]
         )

@@ -11,7 +11,6 @@ entities.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -35,6 +34,7 @@ from compevo_core.baselines.features import (
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PUBLISHED
+from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import write_atomically
@@ -292,25 +292,12 @@ def _choose_penalty(
 
     Contiguous blocks of origins are left out in turn.
     """
-    origins = sorted({view.origin_utc for view in views})
     errors = np.zeros(len(PENALTIES))
-
-    for block in np.array_split(np.arange(len(origins)), BLOCKS):
-        if not block.size:
-            continue
-        first = origins[block[0]]
-        last = origins[block[-1]]
-
-        # Two windows less than two horizons apart share steps, which would make too small a
-        # penalty look good.
-        embargo: timedelta = 2 * HORIZON * views[0].step
-        is_held_out = np.array([first <= v.origin_utc <= last for v in views])
-        is_near = np.array([first - embargo < v.origin_utc < last + embargo for v in views])
-        # In a short sample the embargo of a block can cover all of train.
-        if is_near.all():
+    for is_held_out, is_kept in leave_out_blocks(views, BLOCKS):
+        if not is_kept.any():
             continue
 
-        for i, solution in enumerate(_solve(design[~is_near], target_NH[~is_near], PENALTIES)):
+        for i, solution in enumerate(_solve(design[is_kept], target_NH[is_kept], PENALTIES)):
             # Absolute error, since MAE is the first measure of every table.
             errors[i] += np.nansum(np.abs(design[is_held_out] @ solution - target_NH[is_held_out]))
 

@@ -174,7 +174,8 @@ class NewsConfig(SettingsSection):
     """probability that an agent reads a train window by a random seed logic in place of its own, so
     that it can read what later logics retrieve"""
     linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
-    """whether a ridge reads the mean embedding of what a logic retrieves before the adapters do"""
+    """whether a ridge reads what a logic retrieves, by part of the day and number, before the
+    adapters do"""
     selects: bool = Field(default=False, exclude_if=lambda selects: not selects)
     """whether a logic is a query: what it names of region, country, age and number selects, and its
     topics rank; otherwise the similarity to its whole sentence ranks"""

@@ -7,13 +7,18 @@ A plan says of an origin which split its *target* steps belong to. The embargo k
 one split out of the inputs of the next, because lookback and horizon have the same length.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from compevo_core.data.view import HORIZON, LOOKBACK, Window
+import numpy as np
+import numpy.typing as npt
+
+from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
+
+BoolArray = npt.NDArray[np.bool_]
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time
 FITTABLE_SPLITS = ("train", "val")
@@ -208,6 +213,24 @@ def assign_split(windows: WindowSet, split: str) -> WindowSet:
         for window in windows
     ]
     return WindowSet(moved, dataset=windows.dataset)
+
+
+def leave_out_blocks(
+    views: Sequence[WindowView], blocks: int
+) -> Iterator[tuple[BoolArray, BoolArray]]:
+    """Yield contiguous blocks of origins: which windows (N,) are left out, and which to fit on.
+
+    Two windows less than two horizons apart share steps, which would make too small a penalty look
+    good: they are in neither. In a short sample none may be left to fit on.
+    """
+    origins = sorted({view.origin_utc for view in views})
+    for block in np.array_split(np.arange(len(origins)), blocks):
+        if not block.size:
+            continue
+        first, last = origins[block[0]], origins[block[-1]]
+        embargo: timedelta = 2 * HORIZON * views[0].step
+        is_near = [first - embargo < v.origin_utc < last + embargo for v in views]
+        yield np.array([first <= v.origin_utc <= last for v in views]), ~np.array(is_near)
 
 
 def release_windows(windows: Sequence[Window]) -> list[Window]:

@@ -21,6 +21,7 @@ import polars as pl
 from compevo_core.agents.logics import TOPICS, find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import compare_pairs
@@ -44,15 +45,20 @@ from compevo_core.paper.planted_news import (
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
-_FIXED: dict[str, Any] = {"evolution.every": 0}
-_ALL_ARTICLES = 64
+FIXED: dict[str, Any] = {"evolution.every": 0}
+ALL_ARTICLES = 64  # more than a window has
 
-_SEARCH: dict[str, Any] = {
+RIDGE_ALONE: dict[str, Any] = {
     "run.supervised_rounds": 2,
     "run.rounds": 8,
     "evolution.every": 1,
     "optim.forecast_lr": 0.0,
     "forecast.layers": 1,
+}
+"""A search of eight rewritings, whose reader is the ridge alone."""
+
+_SEARCH: dict[str, Any] = {
+    **RIDGE_ALONE,
     "evolution.temperature": 2.0,
     "evolution.unread": 3,
     "evolution.max_new_tokens": 48,
@@ -61,7 +67,7 @@ _SEARCH: dict[str, Any] = {
     "evolution.flat_share": 0.0,
     "evolution.cross_share": 0.0,
 }
-"""A search by the agents' own policies, eight rewritings, whose reader is the ridge alone."""
+"""The same, by the agents' own policies."""
 
 _CHANCE: dict[str, Any] = {"evolution.flat_share": 1.0, "grpo.enabled": False}
 
@@ -96,10 +102,10 @@ def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[
         for first, second in pairs
     )
     return {
-        "seed-logics": _FIXED,
-        "all-articles": {**_FIXED, "news.top_k": _ALL_ARTICLES},
+        "seed-logics": FIXED,
+        "all-articles": {**FIXED, "news.top_k": ALL_ARTICLES},
         EVOLVED: {},
-        "oracle-logics": {**_FIXED, "evolution.start": oracle},
+        "oracle-logics": {**FIXED, "evolution.start": oracle},
     }
 
 
@@ -238,32 +244,43 @@ def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float,
     return float(np.mean(precision)), float(np.mean(recall))
 
 
-def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]:
-    """Return a row for a trained arm on the test windows, and for those that change its news."""
-    forecaster = CompEvoForecaster.load(run, world.news)
-    test = world.split("test")
+def forecast_arm(
+    arm: str, run: Path, news: NewsPool, test: WindowSet
+) -> tuple[dict[str, FloatArray], FloatArray, tuple[str, ...]]:
+    """Return what a trained arm forecasts of test windows, its prior's forecast (N, H), its logics.
+
+    Forecasts (N, H) are by arm: the evolved one comes with its prior and with changed news.
+    """
+    forecaster = CompEvoForecaster.load(run, news)
     prediction = forecaster.predict_by_agent(test.views())
     prior_NH = prediction.aggregate if prediction.prior is None else prediction.prior
+    forecasts = {arm: prediction.aggregate}
+    if arm == EVOLVED:
+        # The one of the largest weight, which was settled before the test windows.
+        forecasts[BEST_AGENT] = prediction.agents[int(prediction.weights.mean(0).argmax())]
+        forecasts[PRIOR] = prior_NH
+        for name, change in AFTER_TRAINING.items():
+            forecasts[name] = forecaster.predict(change_news(test, change).views())
+    return forecasts, prior_NH, tuple(forecaster.logics)
 
-    precision, recall = compare_topics(forecaster.logics, world.topics)
+
+def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]:
+    """Return a row for a trained arm on the test windows, and for those that change its news."""
+    test = world.split("test")
+    forecasts, prior_NH, logics = forecast_arm(arm, run, world.news, test)
+    precision, recall = compare_topics(logics, world.topics)
     facts = {
         "n_windows": len(test),
         "precision": precision,
         "recall": recall,
-        "logics": " | ".join(forecaster.logics),
+        "logics": " | ".join(logics),
         "unit": test[0].view.unit,
         "data_hash": test.hash,
     }
-    rows = [facts | _measure(arm, prediction.aggregate, prior_NH, world, test)]
-    if arm == EVOLVED:
-        # The one of the largest weight, which was settled before the test windows.
-        best_NH = prediction.agents[int(prediction.weights.mean(0).argmax())]
-        rows.append(facts | _measure(BEST_AGENT, best_NH, prior_NH, world, test))
-        rows.append(facts | _measure(PRIOR, prior_NH, prior_NH, world, test))
-        for name, change in AFTER_TRAINING.items():
-            forecast_NH = forecaster.predict(change_news(test, change).views())
-            rows.append(facts | _measure(name, forecast_NH, prior_NH, world, test))
-    return rows
+    return [
+        facts | _measure(name, forecast_NH, prior_NH, world, test)
+        for name, forecast_NH in forecasts.items()
+    ]
 
 
 def _measure(

@@ -214,7 +214,7 @@ class NewsProbe:
     def __init__(self, train: WindowSet, news: NewsPool) -> None:
         """Fit base and signals on train; DataError if hardly any of its windows has fresh news."""
         # Torch comes with it: reports read the names of this module without it.
-        from compevo_core.agents.linear_reader import FOLDS, split_by_time
+        from compevo_core.agents.linear_reader import FOLDS
 
         views = train.views()
         self._signals = NewsSignals(news, views)
@@ -227,7 +227,9 @@ class NewsProbe:
             # A constant would be drift, which news does not explain.
             missed_NH[entities == entity] -= np.nanmean(missed_NH[entities == entity], axis=0)
 
-        fold_N = split_by_time([view.origin_utc for view in views])
+        origins = sorted({view.origin_utc for view in views})
+        part_of = {origin: i * FOLDS // len(origins) for i, origin in enumerate(origins)}
+        fold_N = np.array([part_of[view.origin_utc] for view in views])
         starts: dict[int, datetime] = {}
         for n, (view, fold) in enumerate(zip(views, fold_N, strict=True)):
             # What lies next to the part before teaches nothing and is not scored.
@@ -284,9 +286,12 @@ class NewsProbe:
         # A window without a signal teaches nothing, and a masked truth neither.
         rows = np.flatnonzero(np.isfinite(train.missed_NH).any(1) & train.own_NS.any(1))
         x_NS, y_NH, fold_N = train.own_NS[rows], train.missed_NH[rows], train.fold_N[rows]
-        parts = (*range(FOLDS), -1)
+        blocks = [(fold_N == part, fold_N != part) for part in range(FOLDS)]
         return np.stack(
-            [fit_ridge(x_NS, np.nan_to_num(y_NH), fold_N, fold_N != part)[1] for part in parts]
+            [
+                fit_ridge(x_NS, np.nan_to_num(y_NH), blocks, fold_N != part)[1]
+                for part in (*range(FOLDS), -1)
+            ]
         )
 
     def measure_power(

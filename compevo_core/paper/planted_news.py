@@ -279,7 +279,7 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
 
     return PlantedWorld(
         windows=windows.with_windows(changed),
-        news=_make_pool(rows, encoder),
+        news=make_pool(rows, encoder),
         topics=tuple(planted.signs),
         effects=effects,
     )
@@ -303,7 +303,9 @@ def measure_residuals(train: WindowSet) -> dict[str, float]:
     return {name: float(np.nanstd(missed_NH[entities == name])) for name in train.entities}
 
 
-def _make_pool(rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder) -> NewsPool:
+def make_pool(
+    rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder, source: str = "planted"
+) -> NewsPool:
     """Return the pool of articles that are given by id, address, title and time."""
     ids, addresses, titles, times = zip(*rows, strict=True)
     count = len(rows)
@@ -313,14 +315,14 @@ def _make_pool(rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder)
             "url": addresses,
             "title": titles,
             "body": [""] * count,
-            "domain": ["planted.example"] * count,
+            "domain": [f"{source}.example"] * count,
             "language": ["English"] * count,
             "country": ["AU"] * count,
             "published_at": times,
             "seen_at": times,
             "available_at": times,
             "fetched_at": times,
-            "source": ["planted"] * count,
+            "source": [source] * count,
         },
         schema=ARTICLE_SCHEMA,
     )

@@ -1,8 +1,8 @@
-"""Does competition find evidence? The control as a sentence, a table and a picture.
+"""Does competition find evidence? The control as a sentence, a table and a picture, and real text.
 
 What belongs here: the verdict, the share of the planted effect that each arm recovers, which topics
-the logics name, how ways to write logics compare. What does not: the worlds and their runs
-(``paper.control``).
+the logics name, how ways to write logics compare, what is read of worded data. What does not: the
+worlds, the data and their runs (``paper.control``, ``paper.text_evidence``).
 """
 
 from collections.abc import Callable, Sequence
@@ -64,6 +64,22 @@ _STYLES: dict[str, Style] = {
     "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
     "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
     "swapped-news": {"color": RED},
+}
+TEXT_TITLES = {
+    "persistence": "persistence",
+    PRIOR: ARM_TITLES[PRIOR],
+    "ridge-words": "ridge by part of the day, without numbers",
+    "ridge-numbers": "ridge on the numbers in the text alone",
+    "ridge": "ridge by part of the day and number",
+    "ridge-swapped": "the same, articles of another day",
+    "no-news": ARM_TITLES["no-news"],
+    "swapped-news": ARM_TITLES["swapped-news"],
+    "seed-logics": ARM_TITLES["seed-logics"],
+    "hand-sky": "logics about temperature and clouds, written by hand",
+    "hand-temperature": "logics about temperature, written by hand",
+    BEST_AGENT: ARM_TITLES[BEST_AGENT],
+    EVOLVED: ARM_TITLES[EVOLVED],
+    "all-articles": ARM_TITLES["all-articles"],
 }
 NO_ROWS = "*No control yet: `compevo experiment control DATASET` makes it.*"
 
@@ -198,6 +214,66 @@ def search_table(rows: Sequence[Row]) -> Table:
     )
 
 
+def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each set of worded data."""
+    names = dict.fromkeys(row["dataset"] for row in rows)
+    return [[row for row in rows if row["dataset"] == name] for name in names]
+
+
+def format_text(rows: Sequence[Row]) -> str:
+    """Return every set of worded data as Markdown: verdict and table."""
+    parts = []
+    for of_dataset in list_texts(rows):
+        table = text_table(of_dataset)
+        parts += [f"**{table.caption}**", judge_text(of_dataset), table.to_markdown()]
+    return "\n\n".join(parts) or "*No rows yet: `compevo experiment text NAME` makes them.*"
+
+
+def judge_text(rows: Sequence[Row]) -> str:
+    """Say by what each kind of reader changes the calendar ridge's error, with own news or not."""
+    by_arm = {arm: [row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES}
+    hands = [arm for arm in by_arm if arm.startswith("hand-") and by_arm[arm]]
+    best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
+    names = {
+        "ridge": "A ridge on all articles",
+        "ridge-swapped": "with those of another day",
+        EVOLVED: "evolved logics",
+        "swapped-news": "with news of another day",
+        best: "the best logics by hand" if hands else "evolved logics",
+        "seed-logics": "the seed logics",
+    }
+    shares = [f"{name} {_format_share(by_arm[arm])}" for arm, name in names.items() if by_arm[arm]]
+    return f"Change of the calendar ridge's error: {', '.join(shares)}."
+
+
+def text_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each arm, as means over the seeds."""
+    lines = [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES]
+    lines = [line for line in lines if line]
+    first = rows[0]
+    cells: dict[str, Callable[[list[Row]], str]] = {
+        "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
+        "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
+        "Seeds": lambda line: str(len(line)) if line[0]["seed"] is not None else MISSING,
+        f"MAE {first['unit']}": lambda line: format_number(_mean(line, "mae")),
+        "Against the calendar ridge": _format_share,
+        f"Interval {first['unit']}": _format_interval,
+    }
+    foresight = " (perfect foresight: words made from the day that is forecast)"
+    return tabulate(
+        lines,
+        cells,
+        caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
+        "is read of its words",
+        text_columns=(0, 1),
+        highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == EVOLVED],
+        notes=(
+            f"{first['n_windows']} test windows with articles. Interval: of the difference from "
+            "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",
+        ),
+    )
+
+
 def _name_world(row: Row) -> str:
     return f"{row['dataset'].capitalize()}, {_WORLD_TITLES[row['world']]}"
 
@@ -286,3 +362,19 @@ def _format_named(key: str, rows: Sequence[Row]) -> str:
     if rows[0]["arm"] in (PRIOR, BEST_AGENT, "all-articles", *AFTER_TRAINING):
         return MISSING
     return format_percent(_mean(rows, key))
+
+
+def _format_share(rows: Sequence[Row]) -> str:
+    """Return the difference from the calendar ridge as a share of its error, over the seeds."""
+    if rows[0]["arm"] == PRIOR:
+        return MISSING
+    shares = [100 * row["difference"] / (row["mae"] - row["difference"]) for row in rows]
+    spread = f" ± {stdev(shares):.1f}" if len(shares) > 1 else ""
+    return f"{fmean(shares):+.1f} %{spread}"
+
+
+def _format_interval(rows: Sequence[Row]) -> str:
+    low, high = _mean(rows, "interval_low"), _mean(rows, "interval_high")
+    if rows[0]["arm"] == PRIOR or low is None or high is None:
+        return MISSING
+    return f"{low:+.3g} to {high:+.3g}"

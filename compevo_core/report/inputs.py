@@ -30,6 +30,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
+from compevo_core.paper.worded_data import TEXT_SCHEMA
 from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
 from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
@@ -124,6 +125,7 @@ _KINDS = {
     "audit": AUDIT_COLUMNS,
     "control": tuple(CONTROL_SCHEMA),
     "control_rounds": tuple(ROUNDS_SCHEMA),
+    "text": tuple(TEXT_SCHEMA),
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
@@ -209,6 +211,7 @@ class ReportInputs:
     audit: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.news_audit.AUDIT_SCHEMA``
     control: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.control.CONTROL_SCHEMA``
     control_rounds: Sequence[Mapping[str, Any]] = ()  # rows of its ``ROUNDS_SCHEMA``
+    text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
@@ -306,6 +309,7 @@ def read_inputs(
         audit=tables["audit"],
         control=tables["control"],
         control_rounds=tables["control_rounds"],
+        text=tables["text"],
         traces=pl.concat(traces),
         logics=pl.concat(logics),
     )

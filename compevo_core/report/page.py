@@ -22,10 +22,13 @@ from compevo_core.report.audit_tables import audit_table, judge_news, list_audit
 from compevo_core.report.control_tables import (
     control_table,
     judge_control,
+    judge_text,
     list_controls,
     list_searches,
+    list_texts,
     search_table,
     show_control,
+    text_table,
 )
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
@@ -205,7 +208,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         curves = show_curves(inputs)
         sections += show("paper", title, groups=papers, curves=curves, reading=READING)
     controls, searches = list_controls(inputs.control), list_searches(inputs.control)
-    if controls or searches:
+    texts = list_texts(inputs.text)
+    if controls or searches or texts:
         views = [
             {
                 "verdict": judge_control(rows),
@@ -216,7 +220,8 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         ]
         title = "Does competition find evidence?"
         tables = [search_table(rows) for rows in searches]
-        sections += show("evidence", title, controls=views, searches=tables)
+        read = [{"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts]
+        sections += show("evidence", title, controls=views, searches=tables, texts=read)
     if audits := list_audits(inputs.audit):
         views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
         sections += show("news", "Does news help?", audits=views)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONTROL = "control"
-"""The experiment in worlds where the worth of news is known."""
+CONTROL, TEXT = "control", "text"
+"""The experiments in worlds where the worth of news is known, and on text with signal."""
 
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment; all others are in ``sensitivity``."""
@@ -101,10 +101,13 @@ def experiment(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, layers or control."
+            "instruction, news, layers, control or text."
         ),
     ],
-    dataset: arguments.BuiltDataset,
+    dataset: Annotated[
+        str,
+        typer.Argument(help="Name of a built data set; for text: weather or demand."),
+    ],
     only: Annotated[
         str, typer.Option(help="Names of changes, separated by commas (default: all).")
     ] = "",
@@ -152,7 +155,7 @@ def experiment(
     ] = "reading",
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Run one of the paper's experiments, or the control.
+    """Run one of the paper's experiments, the control, or text.
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
     Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
@@ -161,15 +164,23 @@ def experiment(
     The control plants news of known worth on the data set's windows and says how much of it is
     found. It trains with the preset evidence unless another one is named. Rows go to
     control-DATASET.csv.
+
+    Text reads weather (captions of the very day: perfect foresight) or demand (worded forecasts)
+    from the archive. Rows go to text-NAME.csv.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
     from compevo_pipeline.launchers.worker import run_jobs
     from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
 
-    if name == CONTROL:
+    if name in (CONTROL, TEXT):
         preset = "evidence" if preset == "default" else preset
         config = arguments.resolve_config(preset, changes)
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        log.setLevel(logging.INFO)
+        if name == TEXT:
+            _run_text(dataset, config, range(seeds), results)
+            return
         try:
             sizes = [float(effect) for effect in _split_names(effects)]
         except ValueError:
@@ -227,8 +238,6 @@ def _run_control(
     from compevo_pipeline.storage.code_versions import read_commit
     from compevo_pipeline.work.experiments import run_control_on
 
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    log.setLevel(logging.INFO)
     plan = ControlPlan(config=config, commit=read_commit(), **worlds)
     path, rows, _ = run_control_on(
         arguments.open_deployment(), dataset, plan, series=series, log=log, results=results
@@ -237,6 +246,18 @@ def _run_control(
     tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
     typer.echo("\n\n".join(table.to_markdown() for table in tables))
     typer.echo(f"\nRows: {path}")
+
+
+def _run_text(dataset: str, config: "RunConfig", seeds: range, results: Path | None) -> None:
+    """Run the experiment on worded data and print its table."""
+    from compevo_core.paper.text_evidence import TextPlan
+    from compevo_core.report.control_tables import format_text
+    from compevo_pipeline.storage.code_versions import read_commit
+    from compevo_pipeline.work.experiments import run_text_on
+
+    plan = TextPlan(config=config, seeds=seeds, commit=read_commit())
+    path, rows = run_text_on(arguments.open_deployment(), dataset, plan, log=log, results=results)
+    typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
 
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:

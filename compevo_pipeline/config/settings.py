@@ -108,6 +108,10 @@ class Layout:
         """Return the folder of the runs in worlds with planted news."""
         return self.root / "control" / dataset
 
+    def text(self, name: str) -> Path:
+        """Return the folder of the runs on worded data."""
+        return self.root / "text" / name
+
     @property
     def stages(self) -> Path:
         """Supervised stages that the variants of an ablation share while it runs."""

@@ -79,6 +79,7 @@ lud_key = _keys_below("evaluation", "lud")
 ablation_key = _keys_below("ablation", "variants")
 benchmark_key = _keys_below("benchmark", "methods")
 CONTROL = dg.AssetKey(["evidence", "control"])
+TEXT = dg.AssetKey(["evidence", "text"])
 
 
 def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:

@@ -23,6 +23,7 @@ from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
+from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import read_commit, stages_folder
@@ -32,6 +33,7 @@ from compevo_pipeline.work.embedded_news import find_encoder, write_news
 
 if TYPE_CHECKING:
     from compevo_core.paper.control import ControlPlan
+    from compevo_core.paper.text_evidence import TextPlan
 
 _LABEL_DIGITS = 8
 
@@ -160,6 +162,37 @@ def run_control_on(
     rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
     path, _ = write_control(results or layout.results, dataset, plan, rows, rounds)
     return path, rows, rounds
+
+
+def run_text_on(
+    deployment: Deployment,
+    name: str,
+    plan: "TextPlan",
+    *,
+    log: logging.Logger,
+    results: Path | None = None,
+) -> tuple[Path, pl.DataFrame]:
+    """Read worded data of the deployment's archive, train every arm, and write the rows.
+
+    Raises:
+        ConfigError: no such data, or the deployment has no archive.
+        DataError: windows that they need are not built.
+        SourceAbsent: the archive does not hold them.
+    """
+    from compevo_core.paper.text_evidence import run_text, write_text  # torch, only to train
+
+    archive = deployment.settings.archive
+    if name not in TEXTS:
+        raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}")
+    if archive is None:
+        raise ConfigError("worded data are read from an archive: set COMPEVO_ARCHIVE")
+
+    layout, dataset = deployment.layout, TEXTS[name]
+    windows = WindowSet.read(layout.windows(dataset)) if dataset else None
+    encoder = load_encoder(plan.config.news.encoder)
+    data = read_worded_data(name, archive, encoder, windows)
+    rows = run_text(data, encoder, plan, layout.text(name), log)
+    return write_text(results or layout.results, data, plan, rows), rows
 
 
 def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:

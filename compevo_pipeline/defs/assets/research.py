@@ -7,7 +7,8 @@ a run each, one that broke is launched again alone, and all write into one file 
 changed; verdicts are stored in the run folder, so materializing again asks nobody.
 
 ``evidence/control`` plants news of known worth on the windows of electricity and says how much of
-it is found.
+it is found; ``evidence/text`` does the same with real text of the archive that is known to speak of
+the day that is forecast.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
 judging (``work.experiments``, ``work.benchmark_runs``, ``compevo_core.paper``).
@@ -34,12 +35,15 @@ from compevo_core.paper.changes import (
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
 from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
+from compevo_core.paper.worded_data import TEXTS
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.endpoints import build_judges
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
     CONTROL,
     NEWS_EMBEDDINGS,
+    OPERATIONAL,
+    TEXT,
     ablation_key,
     benchmark_key,
     lud_key,
@@ -60,7 +64,12 @@ from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.benchmark_runs import BenchmarkData
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.experiments import ExperimentRun, run_control_on, run_experiment
+from compevo_pipeline.work.experiments import (
+    ExperimentRun,
+    run_control_on,
+    run_experiment,
+    run_text_on,
+)
 
 RESEARCH_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
@@ -343,6 +352,52 @@ def control(
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
             "rows": metadata.link_path(path),
+        }
+    )
+
+
+class TextConfig(LaunchConfig):
+    """Which text is read."""
+
+    preset: str = "evidence"
+    """settings of the search"""
+    names: list[str] = Field(default=list(TEXTS), min_length=1)
+    """worded data of the archive"""
+    seeds: int = Field(default=3, ge=1)
+    """seeds of each training"""
+
+
+@define_asset(
+    TEXT,
+    deps=[windows_key(OPERATIONAL)],
+    description=(
+        "Real text that is known to speak of the day that is forecast: captions of that very day "
+        "(perfect foresight) and worded weather forecasts, read by ridges and by populations."
+    ),
+    kinds={"pytorch", "csv"},
+    version=code_version(*RESEARCH_CODE),
+    dataset=OPERATIONAL,
+    pool=GPU_POOL,
+    config=TextConfig,
+)
+def text(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Train every arm on every text, one after the other."""
+    from compevo_core.paper.text_evidence import TextPlan  # torch, only in the step
+    from compevo_core.report.control_tables import judge_text
+
+    config = TextConfig.read(context)
+    plan = TextPlan(
+        config=RunConfig.preset(config.preset), seeds=range(config.seeds), commit=read_commit()
+    )
+    tables = [run_text_on(workspace, name, plan, log=context.log)[1] for name in config.names]
+    rows = pl.concat(tables)
+    return dg.MaterializeResult(
+        metadata={
+            "verdict": " ".join(judge_text(table.to_dicts()) for table in tables),
+            **metadata.describe_table(rows),
+            "table": metadata.render_table(rows, rows=rows.height),
         }
     )
 

@@ -1,22 +1,25 @@
 """The ridge that reads news: what it finds, and that no window reads its own truth."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
-from compevo_core.agents.linear_reader import FOLDS, FittedReader, SealedReadings
+from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
-from compevo_core.paper.planted_news import measure_residuals
+from compevo_core.paper.planted_news import make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
 LOGIC = "Track news about power outages and rooftop solar in any region, at night, as a sign of x."
 OTHER = "Track news about interest rates in any region, at night, as a sign of x."
 SIZE = 384  # of an embedding
+START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def _scale_effects(windows: WindowSet) -> FloatArray:
@@ -75,10 +78,8 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
     readings = []
     for view in test.views():
         articles = retriever.resolve(retriever.retrieve(LOGIC, view))
-        reading_H = reader.find(0, LOGIC).read(view.window_id, articles)
-        np.testing.assert_allclose(
-            sealed.find(0, "any").read("any", articles), reading_H, atol=1e-5
-        )
+        reading_H = reader.find(0, LOGIC).read(view, articles)
+        np.testing.assert_allclose(sealed.find(0, "any").read(view, articles), reading_H, atol=1e-5)
         readings.append(reading_H)
     assert _slope(readings, _scale_effects(test)) > 0.4
 
@@ -101,15 +102,15 @@ def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch) -> No
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
     fit = _fit(noise).find(0, OTHER)
-    assert not fit.weights_EH.any()
+    assert not fit.weights_ZH.any()
     assert not any(values_H.any() for values_H in fit.held_out.values())
 
 
 def test_an_article_like_all_others_is_read_as_zero(examples) -> None:
     fit = _fit(examples).find(0, LOGIC)
-    usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_E)
-    assert np.abs(fit.read("another day", [usual])).max() < 1e-9
-    assert np.abs(fit.mean_E @ fit.weights_EH).max() > 1e-3
+    usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
+    assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
+    assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
 def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples) -> None:
@@ -121,23 +122,101 @@ def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples
     fit = _fit(some).find(0, LOGIC)
     assert some[0].view.window_id not in fit.held_out
     assert np.isfinite(fit.held_out[some[1].view.window_id]).all()
-    assert np.isfinite(fit.weights_EH).all()
+    assert np.isfinite(fit.weights_ZH).all()
 
     empty = [replace(e, view=replace(e.view, candidate_ids=())) for e in examples]
-    assert not _fit(empty).find(0, LOGIC).weights_EH.any()
+    assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
 
 
-def test_parts_of_train_follow_each_other_in_time(examples) -> None:
-    fold_N = _fit(examples)._fold_N
-    assert sorted(set(fold_N)) == list(range(FOLDS))
-    assert (np.diff(fold_N) >= 0).all()
-    origins = [e.view.origin_utc for e in examples]
-    assert all(
-        a == b
-        for (a, o), (b, p) in zip(
-            zip(fold_N, origins, strict=True),
-            zip(fold_N[1:], origins[1:], strict=False),
-            strict=False,
-        )
-        if o == p
-    )
+def _make_news(titles: list[str]) -> NewsPool:
+    """Articles whose embeddings are all alike: what differs stands in the words alone."""
+    rows = [(name, f"https://x.example/{name}", name, START) for name in titles]
+    pool = make_pool(rows, sentence_encoder())
+    alike = np.repeat(pool.embeddings[:1], len(titles), axis=0)
+    return NewsPool(pool.articles, alike, pool.encoder_name)
+
+
+def _read_news(examples, news: NewsPool) -> tuple[FittedReader, NewsRetriever]:
+    retriever = NewsRetriever(news, sentence_encoder(), 8)
+    return FittedReader(examples, retriever, ["all"], np.ones((1, 1))), retriever
+
+
+def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples) -> None:
+    rng = np.random.default_rng(3)
+    values = rng.integers(10, 40, len(examples))
+    noise = rng.integers(10, 40, len(examples))
+    titles = [
+        f"{n}. Minimum {other}, maximum {value} degrees."
+        for n, (value, other) in enumerate(zip(values, noise, strict=True))
+    ]
+    changed = [
+        replace(e, view=replace(e.view, candidate_ids=(title,)), truth_H=np.full(48, value / 10.0))
+        for e, title, value in zip(examples, titles, values - 25, strict=True)
+    ]
+    news = _make_news([*titles, "Minimum 39, maximum 10 degrees."])
+    reader, retriever = _read_news(changed, news)
+    sealed = SealedReadings(1, SIZE)
+    sealed.store(reader, [LOGIC])
+    cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
+    for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
+        assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
+
+
+def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch) -> None:
+    monkeypatch.setattr(linear_reader, "_PENALTIES", (1.0,))
+    warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
+    rng = np.random.default_rng(4)
+    rows, embeddings, changed = [], [], []
+    for n, example in enumerate(examples):
+        is_warm = rng.integers(2, size=2)
+        for part, warmth in zip(("morning", "evening"), is_warm, strict=True):
+            title = f"{n} in the {part}"
+            rows.append((title, f"https://x.example/{title}", title, START))
+            embeddings.append(warm if warmth else cold)
+        truth_H = np.concatenate([np.full(24, is_warm[0] - 0.5), np.full(24, 0.5 - is_warm[1])])
+        names = tuple(row[0] for row in rows[-2:])
+        view = replace(example.view, candidate_ids=names)
+        changed.append(replace(example, view=view, truth_H=truth_H))
+    pool = make_pool(rows, sentence_encoder())
+    reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
+    articles = [
+        RetrievedArticle("a", "1 Jan", "In the morning", warm),
+        RetrievedArticle("b", "1 Jan", "In the evening", warm),
+    ]
+    reading_H = reader.find(0, LOGIC).predict(examples[0].view, articles)
+    assert reading_H[:24].min() > 0.3 and reading_H[24:].max() < -0.3
+
+
+def test_what_a_word_means_turns_with_the_season(examples) -> None:
+    sky = ["clear sky", "clouds"]
+    rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
+    rng = np.random.default_rng(5)
+    changed = []
+    for n, (e, is_clear) in enumerate(zip(examples, rng.integers(2, size=240), strict=True)):
+        calendar = replace(e.view.calendar, day_of_year=1 + 365 * n // len(examples))
+        warmth = (is_clear - 0.5) * -np.cos(2 * np.pi * calendar.day_of_year / 365.25)
+        view = replace(e.view, calendar=calendar, candidate_ids=(sky[1 - is_clear],))
+        changed.append(replace(e, view=view, truth_H=np.full(48, warmth)))
+    reader, retriever = _read_news(changed, make_pool(rows, sentence_encoder()))
+    clear = retriever.resolve(["clear sky"])
+    winter, summer = (reader.find(0, LOGIC).predict(changed[n].view, clear) for n in (0, 120))
+    assert winter.max() < -0.2 and summer.min() > 0.2
+
+
+@pytest.mark.parametrize(
+    ("title", "part", "values"),
+    [
+        ("Rain in the early morning, clearing by the evening", "morning", []),
+        ("Overnight low of 7.5 degrees", "night", [7.5, 7.5]),
+        ("Chance of rain: 60%. In 2019, -3 at noon", "afternoon", [60.0, 2019.0, -3.0]),
+        ("Nothing at all", "", []),
+    ],
+)
+def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, values) -> None:
+    words = read_words(title)
+    assert PARTS[words.part] == part
+    assert [value for _, value in words.numbers] == values
+
+
+def test_a_number_keeps_its_key_in_every_process() -> None:
+    assert read_words("Maximum 31").numbers == ((28790281371429795, 31.0),)

@@ -101,6 +101,14 @@ def test_a_logic_names_the_regions_of_the_data_set_alone() -> None:
     assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
 
 
+def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select() -> None:
+    placed, nowhere = (build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA"))
+    assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
+    assert nowhere[2] == [" in any region,"]
+    assert [len(slot) for slot in placed[3:6]] == [4, 2, 3]
+    assert [len(slot) for slot in nowhere[3:6]] == [4, 1, 3]
+
+
 def test_two_topics_of_a_logic_differ_and_no_sentence_has_two_spellings() -> None:
     topics = build_slots([])[1]
     assert all(

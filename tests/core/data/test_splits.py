@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from compevo_core.data.splits import (
     assign_folds,
     assign_split,
     build_folds,
+    leave_out_blocks,
     nearest_windows,
     resolve_spans,
     split_chronologically,
@@ -21,6 +23,7 @@ from compevo_core.data.splits import (
 from compevo_core.data.view import HORIZON, LOOKBACK
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
@@ -182,3 +185,17 @@ def test_two_spans_of_one_split_in_one_series_are_refused():
 def test_fractions_that_do_not_add_up_are_refused():
     with pytest.raises(ConfigError, match="add up to 1"):
         make_spec(fractions=(0.7, 0.2, 0.2))
+
+
+def test_blocks_that_are_left_out_lie_two_horizons_from_what_is_fitted():
+    views = make_windows("train", 40, entities=("NSW1",)).views()
+    seen = np.zeros(len(views), dtype=int)
+    for is_held_out, is_kept in leave_out_blocks(views, 5):
+        seen += is_held_out
+        held, kept = (
+            [view.origin_utc for view, is_in in zip(views, mask, strict=True) if is_in]
+            for mask in (is_held_out, is_kept)
+        )
+        assert min(abs(a - b) for a in held for b in kept) >= 2 * HORIZON * views[0].step
+        assert len(kept) >= 40 - 8 - 2
+    assert (seen == 1).all()

@@ -16,7 +16,7 @@ from compevo_core.report.markdown import (
 from compevo_core.report.rows import empty_rows
 from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
-FULL, SHORT, PAPER, AUDIT, _ = BLOCKS
+FULL, SHORT, PAPER, AUDIT, *_ = BLOCKS
 
 
 @pytest.fixture(autouse=True)

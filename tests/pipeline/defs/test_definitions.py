@@ -60,7 +60,7 @@ def test_writers_of_the_news_file_and_users_of_the_gpu_share_pools(graph):
     assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
         *(f"{name}/{d}" for name in USERS_OF_THE_GPU for d in DATASETS),
         *(name for name in FORECASTS if "next_day" in name),
-        *("leakage/inference_2026", "evidence/control"),
+        *("leakage/inference_2026", "evidence/control", "evidence/text"),
     }
 
 

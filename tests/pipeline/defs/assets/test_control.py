@@ -73,3 +73,17 @@ def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(de
     result = CliRunner().invoke(app, ["experiment", "control", "electricity", "--effects", "big"])
     assert result.exit_code != 0
     assert "--effects big is no list of numbers" in f"{result.output}{result.exception}"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("poems", "no worded data 'poems'; known: weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
+)
+def test_worded_data_that_are_unknown_or_without_an_archive_are_named(
+    deployment, monkeypatch, name, said
+):
+    monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))
+    monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
+    result = CliRunner().invoke(app, ["experiment", "text", name])
+    assert result.exit_code != 0
+    assert said in f"{result.output}{result.exception}"

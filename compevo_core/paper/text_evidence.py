@@ -1,0 +1,214 @@
+"""Real text with signal: what is read of articles that are known to speak of their target day.
+
+What belongs here: the arms, training them, the ridge that reads without any agent, rows against the
+calendar ridge. What does not: windows and articles (``paper.worded_data``), how an arm forecasts
+(``paper.control``), tables (``report.control_tables``).
+
+Shapes: N windows, P priors, H horizon.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.linear_reader import FittedReader
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.baselines import fit_baseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import release_windows
+from compevo_core.data.view import HORIZON, Window
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.comparison import compare_pairs
+from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.evaluation.score_files import write_config
+from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.control import ALL_ARTICLES, FIXED, RIDGE_ALONE, forecast_arm
+from compevo_core.paper.news_changes import SWAPPED, change_news
+from compevo_core.paper.planted_news import EVOLVED, PRIOR
+from compevo_core.paper.worded_data import TEXT_SCHEMA, WordedData
+from compevo_core.runtime.files import write_atomically
+from compevo_core.training.prior import PriorKey, forecast_out_of_fold
+from compevo_core.training.trainer import train
+
+BASE = "calendar-ridge"
+FOLDS = 5
+
+RIDGE = "ridge"
+"""A ridge on all articles: by part of the day, with the numbers of their words.
+
+Beside it stand ridges on the numbers and on the words alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPlan:
+    """Which arms to train on worded data.
+
+    Attributes:
+        config: settings of the search; what the data set itself sets comes on top.
+        seeds: seeds of every trained arm; none trains nothing, and leaves the ridges.
+        commit: version of the code.
+    """
+
+    config: RunConfig
+    seeds: Sequence[int] = (0, 1, 2)
+    commit: str = ""
+
+    def configure_arms(self, data: WordedData, seed: int) -> dict[str, RunConfig]:
+        """Return the settings of each trained arm."""
+        agents = self.config.population.agents
+        arms: dict[str, Mapping[str, Any]] = {
+            "seed-logics": FIXED,
+            "all-articles": {**FIXED, "news.top_k": ALL_ARTICLES},
+            **{
+                f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
+                for name, logic in data.logics.items()
+            },
+            EVOLVED: {},
+        }
+        shared = {**RIDGE_ALONE, **data.settings, "forecast.prior": BASE, "run.seed": seed}
+        return {arm: self.config.with_overrides({**shared, **own}) for arm, own in arms.items()}
+
+
+def run_text(
+    data: WordedData, encoder: Encoder, plan: TextPlan, out: Path, log: logging.Logger
+) -> pl.DataFrame:
+    """Score naive forecasts and ridges, train every arm under every seed; return the rows.
+
+    Test windows without any article are left out. Runs are left in ``out``; finished ones are not
+    trained again.
+    """
+    test = _select_test(data)
+    forecasts = read_by_ridges(data, encoder)
+    base_NH = forecasts[PRIOR]
+    facts = {
+        "dataset": data.windows.dataset,
+        "foresight": data.foresight,
+        "n_windows": len(test),
+        "unit": test[0].view.unit,
+        "data_hash": test.hash,
+        "commit": plan.commit,
+    }
+    forecasts["persistence"] = np.stack([view.x for view in test.views()])
+    rows = [
+        facts | {"arm": arm} | _measure(forecast_NH, base_NH, test)
+        for arm, forecast_NH in forecasts.items()
+    ]
+
+    for seed in plan.seeds if data.trains else ():
+        for arm, config in plan.configure_arms(data, seed).items():
+            log.info(f"{data.windows.dataset}, seed {seed}: {arm}")
+            run = out / f"seed-{seed}" / arm
+            train(config, data.windows.split("train"), data.windows.split("val"), data.news, run)
+            by_arm, _, logics = forecast_arm(arm, run, data.news, test)
+            shared = facts | {
+                "seed": seed,
+                "config_hash": config.hash,
+                "logics": " | ".join(logics),
+            }
+            rows += [
+                shared | {"arm": name} | _measure(forecast_NH, base_NH, test)
+                for name, forecast_NH in by_arm.items()
+                if name != PRIOR  # the same for every seed
+            ]
+    return pl.DataFrame(rows, schema=TEXT_SCHEMA)
+
+
+def read_by_ridges(data: WordedData, encoder: Encoder) -> dict[str, FloatArray]:
+    """Return forecasts (N, H) of test by the calendar ridge, and by ridges on all articles.
+
+    No agent is in them. The whole ridge also reads the news of another day.
+    """
+    test = _select_test(data)
+    swapped = {window.view.window_id: window.view for window in change_news(test, SWAPPED)}
+    forecasts: defaultdict[str, list[FloatArray]] = defaultdict(list)
+    for known, step in _list_steps(data, test):
+        scaler = Scaler.fit(known)
+        base_NH = fit_baseline(BASE, known).predict(step.views())
+        forecasts[PRIOR].append(base_NH)
+        std_N = np.array([scaler.std[view.entity] for view in step.views()])
+
+        # Out of fold: errors that the base made on its own train days are too small to learn from.
+        held_out_NH = forecast_out_of_fold(PriorKey(BASE), known, FOLDS)
+        examples = [
+            ForecastExample(
+                window.view,
+                scaler.scale(base_H, window.view.entity)[None],
+                scaler.scale(window.y, window.view.entity),
+            )
+            for window, base_H in zip(known, held_out_NH, strict=True)
+        ]
+        alike = np.repeat(data.news.embeddings[:1], len(data.news), axis=0)
+        for arm, pattern, embeddings in (
+            (RIDGE, "$^", data.news.embeddings),
+            (f"{RIDGE}-numbers", "$^", alike),
+            (f"{RIDGE}-words", r"\d", data.news.embeddings),
+        ):
+            titles = pl.col("title").str.replace_all(pattern, "")
+            articles = data.news.articles.with_columns(titles)
+            news = NewsPool(articles, embeddings, data.news.encoder_name)
+            retriever = NewsRetriever(news, encoder, ALL_ARTICLES)
+            fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, RIDGE)
+
+            views = {arm: step.views()}
+            if arm == RIDGE:
+                views[f"{arm}-swapped"] = tuple(swapped[view.window_id] for view in step.views())
+            for name, of_step in views.items():
+                read = [retriever.resolve(retriever.retrieve(RIDGE, view)) for view in of_step]
+                read_NH = [
+                    fit.read(view, found) if found else np.zeros(HORIZON)
+                    for view, found in zip(of_step, read, strict=True)
+                ]
+                forecasts[name].append(base_NH + std_N[:, None] * np.stack(read_NH))
+    return {arm: np.concatenate(of_steps) for arm, of_steps in forecasts.items()}
+
+
+def _select_test(data: WordedData) -> WindowSet:
+    """Return the test windows that have articles: without any, nothing could be read."""
+    test = data.windows.split("test")
+    return test.with_windows(window for window in test if window.view.candidate_ids)
+
+
+def _list_steps(data: WordedData, test: WindowSet) -> Iterator[tuple[WindowSet, WindowSet]]:
+    """Yield windows to fit on, and those that are then forecast, in the order of time."""
+    train_set, first = data.windows.split("train"), test[0].view.origin_utc
+    steps: defaultdict[int, list[Window]] = defaultdict(list)
+    for window in test:
+        days = (window.view.origin_utc - first).days
+        steps[days // data.refit_days if data.refit_days else 0].append(window)
+    for _, step in sorted(steps.items()):
+        ended = [w for w in test if w.view.end_utc <= step[0].view.origin_utc]
+        known = train_set.with_windows([*train_set, *release_windows(ended)])
+        yield known, test.with_windows(step)
+
+
+def write_text(results: Path, data: WordedData, plan: TextPlan, rows: pl.DataFrame) -> Path:
+    """Write the rows, and the settings of all trainings beside them; return the rows' file."""
+    for seed in plan.seeds if data.trains else ():
+        for config in plan.configure_arms(data, seed).values():
+            write_config(results, config)
+    path = results / f"text-{data.windows.dataset}.csv"
+    write_atomically(path, rows.write_csv)
+    return path
+
+
+def _measure(forecast_NH: FloatArray, base_NH: FloatArray, test: WindowSet) -> dict[str, Any]:
+    """Return the error of a forecast, and its difference from the error of the calendar ridge."""
+    truth_NH = test.truth()
+    error_N, base_N = (measure_window_errors(truth_NH, of_NH) for of_NH in (forecast_NH, base_NH))
+    compared = compare_pairs(error_N, base_N, test.views())
+    return {
+        "mae": float(np.nanmean(error_N)),
+        "difference": compared.mean_difference,
+        "interval_low": compared.interval_low,
+        "interval_high": compared.interval_high,
+    }

@@ -1,0 +1,275 @@
+"""Real text with signal: windows and articles that are known to speak of their target day.
+
+What belongs here: turning files of an archive into windows and what they may read, the columns of
+the result rows. What does not: training and scoring (``paper.text_evidence``).
+
+``weather`` is PERFECT FORESIGHT: its captions were made from the very day that is forecast. They
+are stamped an hour before the origin, so that a window may read them, and every row says so. It
+shows whether words are read, never what a forecaster would have had. The worded forecasts of
+``demand`` are what the public knew: the newest that was collected before the origin.
+"""
+
+import csv
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import polars as pl
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.news import derive_article_id
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.splits import Span, find_midnight
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.planted_news import make_pool
+
+WEATHER, DEMAND = "weather", "demand"
+TEXTS: Mapping[str, str] = {WEATHER: "", DEMAND: "electricity-operational"}
+"""Worded data by name, and the built data set whose windows they are given; "" for none."""
+
+TEXT_SCHEMA: dict[str, pl.DataType] = {
+    "dataset": pl.String(),
+    "foresight": pl.Boolean(),  # whether the words were made from the day that is forecast
+    "seed": pl.Int64(),  # of the training; null where nothing is trained
+    "arm": pl.String(),
+    "n_windows": pl.Int64(),
+    "mae": pl.Float64(),
+    "difference": pl.Float64(),  # from the error of the calendar ridge; below 0 is better
+    "interval_low": pl.Float64(),  # 95 % interval by blocks of days
+    "interval_high": pl.Float64(),
+    "logics": pl.String(),
+    "unit": pl.String(),
+    "config_hash": pl.String(),
+    "data_hash": pl.String(),
+    "commit": pl.String(),
+}
+
+WEATHER_LOGICS: Mapping[str, str] = {
+    "temperature": "temperature",
+    "sky": "Track news about temperature and clouds in any region, at any time of day, as a sign "
+    "of sudden changes.",
+}
+WEATHER_SETTINGS: Mapping[str, Any] = {
+    # The ridge alone reads: no language model is asked.
+    "backbone.name_or_path": "tiny-random",
+    "run.rounds": 6,
+    "news.top_k": 12,  # half of a day's sentences
+    "news.selects": True,
+    # What the captions of train speak of.
+    "evolution.topics": (
+        *("temperature", "clouds", "clear sky", "rain", "snow", "fog"),
+        *("humidity", "air pressure", "wind"),
+    ),
+}
+
+_HOUR = timedelta(hours=1)
+_JENA = "JENA"
+_YEARS = {"train": (2014, 2016), "val": (2017, 2017), "test": (2018, 2018)}
+_WEATHER = DatasetSpec(
+    name="weather-captioned",
+    variable="temperature_c",
+    step=timedelta(minutes=30),
+    stride_steps=48,
+    series=((_JENA, "Jena"),),
+    places={},
+    # Stamps are of the wall clock: read as a fixed one, a day of spring lacks an hour.
+    default_place=Place(timezone="UTC"),
+    align_to_market_day=True,
+    spans=tuple(
+        Span(
+            split=split,
+            series_pattern=_JENA,
+            first_day=date(first, 1, 1),
+            last_day=date(last, 12, 31),
+        )
+        for split, (first, last) in _YEARS.items()
+    ),
+    max_fill_steps=12,
+    max_filled_inputs=12,
+    task="Forecast the temperature in {entity} in degrees Celsius.",
+)
+
+_PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In the evening"}
+_OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
+_SENTENCE_END = re.compile(r"(?<=\.)\s+")
+
+_FIRST_TEST_DAY = date(2026, 2, 19)
+_MARKET_OFFSET = timedelta(hours=10)
+
+Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
+"""Titles by entity and origin, each with when it was known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordedData:
+    """Windows, what they may read, and how it is to be read.
+
+    Attributes:
+        windows: with their articles as candidates.
+        news: the articles.
+        foresight: whether the articles were made from the target days.
+        logics: logics that a person would write, by name.
+        settings: settings of a training that are of these data.
+        refit_days: days of test after which everything is fitted anew on all that has ended; 0 fits
+            once, on train.
+        trains: whether there are enough windows to train a population.
+    """
+
+    windows: WindowSet
+    news: NewsPool
+    foresight: bool
+    logics: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    refit_days: int = 0
+    trains: bool = True
+
+
+def read_worded_data(
+    name: str, archive: Path, encoder: Encoder, windows: WindowSet | None = None
+) -> WordedData:
+    """Read worded data by name; ``windows`` are those of the built data set that they need.
+
+    Raises:
+        ConfigError: an unknown name, or windows are missing.
+        SourceAbsent: the archive lacks the files.
+    """
+    if name not in TEXTS or (TEXTS[name] and windows is None):
+        raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
+    folder = archive / ("weather_captioned" if name == WEATHER else "bom_worded_forecasts")
+    if not folder.is_dir():
+        raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
+
+    if windows is None:
+        windows = build_windows(_WEATHER, _read_temperatures(folder))
+        given, news = _give_articles(windows, _read_captions(folder), encoder, "captions")
+        return WordedData(
+            windows=given,
+            news=news,
+            foresight=True,
+            logics=WEATHER_LOGICS,
+            settings=WEATHER_SETTINGS,
+        )
+    titles = _read_forecasts(folder)
+    given, news = _give_articles(_strip_weather(windows), titles, encoder, "worded-forecasts")
+    return WordedData(windows=given, news=news, foresight=False, refit_days=7, trains=False)
+
+
+def _read_temperatures(folder: Path) -> pl.DataFrame:
+    """Return half-hours; a stamp of xx:20 or xx:50 is of the half-hour that it lies in."""
+    values: dict[datetime, float] = {}
+    for year in range(_YEARS["train"][0], _YEARS["test"][1] + 1):
+        for row in csv.DictReader(_open(folder / f"hourly_weather_raw_{year}.csv.gz")):
+            if degrees := re.fullmatch(r"(-?\d+)°C", row["temp"]):
+                start = _parse_stamp(row["time"])
+                half_hour = start.replace(minute=start.minute // 30 * 30)
+                values.setdefault(half_hour, float(degrees[1]))
+    shared = {
+        "series_id": _JENA,
+        "variable": _WEATHER.variable,
+        "unit": "°C",
+        "flag": "observed",
+        "source": "archive:weather-captioned",
+    }
+    rows = [
+        shared | {"start_utc": start, "value": value, "fetched_at": start + _HOUR}
+        for start, value in sorted(values.items())
+    ]
+    return pl.DataFrame(rows, schema=SERIES_SCHEMA)
+
+
+def _read_captions(folder: Path) -> Titles:
+    """Return the sentences of each day, each with its part of the day.
+
+    The first of a part says no more than that, and is left out; of 51,000 sentences 8 have a hash
+    that the table lacks.
+    """
+    sentence_of = {
+        name: text.strip() for text, name in json.load(_open(folder / "hashtable.json.gz")).items()
+    }
+    titles: defaultdict[tuple[str, datetime], list[tuple[str, datetime]]] = defaultdict(list)
+    for stamp, names in json.load(_open(folder / "wm_messages_v1.json.gz")).items():
+        start = _parse_stamp(stamp)
+        origin = start.replace(hour=0)
+        sentences = [sentence_of[name] for name in names if name in sentence_of]
+        titles["Jena", origin] += [
+            (f"{_PARTS[start.hour]}: {text}", origin - _HOUR)
+            for text in sentences
+            if not _OPENING.match(text)
+        ]
+    return titles
+
+
+def _read_forecasts(folder: Path) -> Titles:
+    """Return the newest forecast of each region and day as sentences, its numbers first."""
+    newest: dict[tuple[str, datetime], tuple[datetime, Mapping[str, str]]] = {}
+    for row in csv.DictReader(_open(folder / "worded_forecasts.csv.gz")):
+        origin = find_midnight(date.fromisoformat(row["day"]), _MARKET_OFFSET)
+        # Never by "one day ahead": that key can hold a forecast of the day itself.
+        known = datetime.fromisoformat(row["known_at"]).astimezone(UTC)
+        key = row["region"], origin
+        if row["temp_max_c"] and known < origin and (key not in newest or newest[key][0] < known):
+            newest[key] = known, row
+
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for key, (known, of_day) in newest.items():
+        lowest = f"Minimum {of_day['temp_min_c']}, maximum" if of_day["temp_min_c"] else "Maximum"
+        numbers = (
+            f"{lowest} {of_day['temp_max_c']} degrees, chance of rain {of_day['rain_chance']}."
+        )
+        text = f"{of_day['precis']} {of_day['forecast']}".strip()
+        sentences = [numbers, *(part for part in _SENTENCE_END.split(text) if part)]
+        titles[key] = [(sentence, known) for sentence in sentences]
+    return titles
+
+
+def _strip_weather(windows: WindowSet) -> WindowSet:
+    """Return windows that know the demand of the day before and no weather at all."""
+    return windows.with_windows(
+        window.change_view(
+            split="test" if window.view.calendar.target_date >= _FIRST_TEST_DAY else "train",
+            fold=-1,
+            subsets=(),
+            covariates={},
+            step_covariates={},
+            published=None,
+        )
+        for window in windows
+        if not window.view.unknown_steps
+    )
+
+
+def _give_articles(
+    windows: WindowSet, titles: Titles, encoder: Encoder, source: str
+) -> tuple[WindowSet, NewsPool]:
+    """Give each window the articles of its entity and origin."""
+    rows = []
+    ids_of: defaultdict[tuple[str, datetime], list[str]] = defaultdict(list)
+    for (entity, origin), of_window in sorted(titles.items()):
+        for number, (title, known) in enumerate(of_window):
+            address = f"https://{source}.example/{origin:%Y%m%d}/{entity}/{number}"
+            rows.append((derive_article_id(address), address, title, known))
+            ids_of[entity, origin].append(rows[-1][0])
+    changed = [
+        window.change_view(candidate_ids=tuple(ids_of[window.view.entity, window.view.origin_utc]))
+        for window in windows
+    ]
+    return windows.with_windows(changed), make_pool(rows, encoder, source)
+
+
+def _parse_stamp(text: str) -> datetime:
+    return datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=UTC)
+
+
+def _open(path: Path) -> TextIO:
+    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8"))

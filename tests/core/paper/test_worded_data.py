@@ -1,0 +1,121 @@
+"""Worded data: what a window may read of an archive, and what stands in no window."""
+
+import csv
+import gzip
+import json
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import pytest
+
+from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.worded_data import DEMAND, WEATHER, read_worded_data
+from tests.support.planted import base_windows
+
+DAY = timedelta(days=1)
+HOURS = (0, 6, 12, 18)
+NEM = timedelta(hours=10)
+WORDS = ("Showers.", "Windy. Cold.")
+
+
+def _write_weather(folder) -> None:
+    """Write five days of each year: the temperature is the year's last digit, one value is lost."""
+    folder.mkdir(parents=True)
+    captions, table = {}, {"h0": "It's the morning of a day in May. ", "h1": "Mild. "}
+    for year in range(2014, 2019):
+        first = datetime(year, 5, 1, tzinfo=UTC)
+        stamps = [first + timedelta(minutes=20 + 30 * n) for n in range(5 * 48)]
+        lines = [f"{at:%Y%m%d%H%M},{year % 10}°C" for at in stamps if at != stamps[100]]
+        text = "\n".join(["time,temp", *lines, f"{stamps[-1] + DAY:%Y%m%d%H%M},N/A"])
+        with gzip.open(folder / f"hourly_weather_raw_{year}.csv.gz", "wt", encoding="utf-8") as f:
+            f.write(text)
+        for day in range(5):
+            captions |= {
+                f"{first + day * DAY:%Y%m%d}{hour:02}00": ["h0", "h1", "unknown"] for hour in HOURS
+            }
+    for name, content in (
+        ("hashtable", {text: name for name, text in table.items()}),
+        ("wm_messages_v1", captions),
+    ):
+        with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:
+            json.dump(content, file)
+
+
+def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path) -> None:
+    _write_weather(tmp_path / "weather_captioned")
+    data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
+    assert data.foresight and data.trains
+    # The first day of a year has no inputs.
+    assert {s: len(data.windows.split(s)) for s in ("train", "val", "test")} == {
+        "train": 12,
+        "val": 4,
+        "test": 4,
+    }
+    for window in data.windows:
+        titles = [data.news.get_title(name) for name in window.view.candidate_ids]
+        assert titles == [
+            f"{part}: Mild."
+            for part in ("At night", "In the morning", "In the afternoon", "In the evening")
+        ]
+        dates = [data.news.get_date(name) for name in window.view.candidate_ids]
+        assert all(window.view.origin_utc - DAY < at < window.view.origin_utc for at in dates)
+        assert set(window.view.x) == {window.view.origin_utc.year % 10}
+
+
+def _write_forecasts(folder, rows) -> None:
+    folder.mkdir(parents=True)
+    columns = [
+        "region",
+        "known_at",
+        "day",
+        "temp_min_c",
+        "temp_max_c",
+        "rain_chance",
+        "precis",
+        "forecast",
+    ]
+    with gzip.open(folder / "worded_forecasts.csv.gz", "wt", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerows([columns, *rows])
+
+
+def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path) -> None:
+    windows = base_windows()
+    view = windows[-1].view
+    day = (view.origin_utc + NEM).date()
+
+    market = timezone(NEM)
+    rows = [
+        (view.entity, known.astimezone(market).isoformat(), day, 10, highest, "60%", *WORDS)
+        for hours, highest in ((-30, 20), (-3, 21), (0, 22), (4, 23))
+        for known in [view.origin_utc + timedelta(hours=hours)]
+    ]
+    _write_forecasts(tmp_path / "bom_worded_forecasts", rows)
+    data = read_worded_data(DEMAND, tmp_path, HashingEncoder(), windows)
+    (given,) = [window for window in data.windows if window.view.candidate_ids]
+    assert given.view.window_id == view.window_id
+    assert [data.news.get_title(name) for name in given.view.candidate_ids] == [
+        "Minimum 10, maximum 21 degrees, chance of rain 60%.",
+        "Showers.",
+        "Windy.",
+        "Cold.",
+    ]
+    assert not data.foresight and not data.trains
+    assert not any(w.view.covariates or w.view.step_covariates for w in data.windows)
+    is_late = {w.view.calendar.target_date >= date(2026, 2, 19) for w in data.windows.split("test")}
+    assert is_late <= {True}
+
+
+def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="no worded data 'poems'; known: weather, demand"):
+        read_worded_data("poems", tmp_path, HashingEncoder())
+    with pytest.raises(SourceAbsent, match="no folder weather_captioned"):
+        read_worded_data(WEATHER, tmp_path, HashingEncoder())
+
+
+@pytest.mark.slow
+def test_the_archive_holds_five_years_of_captions(archive_dir) -> None:
+    data = read_worded_data(WEATHER, archive_dir, HashingEncoder())
+    counts = {s: len(data.windows.split(s)) for s in ("train", "val", "test")}
+    assert counts == {"train": 1090, "val": 364, "test": 364}
+    assert {len(w.view.candidate_ids) for w in data.windows} <= {21, 23, 24, 25}
