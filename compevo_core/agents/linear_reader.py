@@ -101,7 +101,7 @@ class FittedReader:
         mix_AP: FloatArray,
     ) -> None:
         """Take train windows with held-out priors; ``scopes`` are of the local agents."""
-        self._retriever = retriever
+        self.retriever = retriever
         self._scopes = scopes
         self._views = [example.view for example in examples]
         truth_NH = np.stack(
@@ -118,14 +118,17 @@ class FittedReader:
         """Return how a local agent reads what a logic retrieves."""
         return self._find(row, logic)
 
+    def retrieve(self, row: int, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Return the ids of the articles that a local agent reads of a window."""
+        return self.retriever.retrieve(logic, view, self._scopes[row])
+
     def _fit(self, row: int, logic: str) -> LinearFit:
-        retriever = self._retriever
-        ids = [retriever.retrieve(logic, view, self._scopes[row]) for view in self._views]
+        pool = self.retriever.pool
+        ids = [self.retrieve(row, logic, view) for view in self._views]
         is_read_N = np.array([bool(names) for names in ids])
         articles_NE = np.zeros((len(ids), self._components_EK.shape[0]))
         for n in np.flatnonzero(is_read_N):
-            rows = retriever.pool.find_rows(ids[n])
-            articles_NE[n] = retriever.pool.embeddings[rows].mean(0)
+            articles_NE[n] = pool.embeddings[pool.find_rows(ids[n])].mean(0)
         if not is_read_N.any():
             return LinearFit(articles_NE.sum(0), np.zeros((articles_NE.shape[1], HORIZON)), {})
 

@@ -20,6 +20,7 @@ import polars as pl
 
 from compevo_core.agents.logics import TOPICS, find_topics
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -45,7 +46,6 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
 _FIXED: dict[str, Any] = {"evolution.every": 0}
-_ALL_ARTICLES = 64
 
 _SEARCH: dict[str, Any] = {
     "run.supervised_rounds": 2,
@@ -97,7 +97,7 @@ def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[
     )
     return {
         "seed-logics": _FIXED,
-        "all-articles": {**_FIXED, "news.top_k": _ALL_ARTICLES},
+        "all-articles": {**_FIXED, "news.top_k": MOST_ARTICLES},
         EVOLVED: {},
         "oracle-logics": {**_FIXED, "evolution.start": oracle},
     }
