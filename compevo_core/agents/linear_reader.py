@@ -192,7 +192,7 @@ class FittedReader:
         mix_AP: FloatArray,
     ) -> None:
         """Take train windows with held-out priors; ``scopes`` are of the local agents."""
-        self._retriever = retriever
+        self.retriever = retriever
         self._scopes = scopes
         self._views = [example.view for example in examples]
         truth_NH = np.stack(
@@ -217,11 +217,15 @@ class FittedReader:
         """Return how a local agent reads what a logic retrieves."""
         return self._find(row, logic)
 
+    def retrieve(self, row: int, logic: str, view: WindowView) -> tuple[str, ...]:
+        """Return the ids of the articles that a local agent reads of a window."""
+        return self.retriever.retrieve(logic, view, self._scopes[row])
+
     def _fit(self, row: int, logic: str) -> LinearFit:
         evidence = {
             n: self._gather(names)
             for n, view in enumerate(self._views)
-            if (names := self._retriever.retrieve(logic, view, self._scopes[row]))
+            if (names := self.retrieve(row, logic, view))
         }
         keys_F = _choose_numbers(list(evidence.values()))
         size = len(PARTS) * len(self._components_EK) + MOST_NUMBERS
@@ -270,7 +274,7 @@ class FittedReader:
         return [*columns, (3 * words_NGE[0].size, scale_FF, numbers_NF @ scale_FF)]
 
     def _gather(self, names: Sequence[str]) -> Evidence:
-        pool = self._retriever.pool
+        pool = self.retriever.pool
         words = [self._words[name] for name in names]
         return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
 

@@ -17,31 +17,19 @@ import torch
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import FittedReader
-from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import forecast_error
-from compevo_core.data.arrays import FloatArray
 
 _SAMPLED = 256  # unread articles of a round that are tried
-_EVERYTHING = 64  # articles; news.top_k is no more
 _NO_LOGIC = "news"  # everything is read, whatever the logic
 
 
 class UnreadNews:
     """Tries articles that an agent did not read."""
 
-    def __init__(
-        self,
-        examples: Sequence[ForecastExample],
-        retriever: NewsRetriever,
-        scopes: Sequence[str],
-        mix_AP: FloatArray,
-        metric: str,
-    ) -> None:
-        """Take train windows with held-out priors; ``scopes`` are of the local agents."""
-        self._retriever = NewsRetriever(retriever.pool, retriever.encoder, _EVERYTHING)
-        self._scopes = scopes
+    def __init__(self, reader: FittedReader, metric: str) -> None:
+        """Take a reader of all articles, and the metric of the error."""
+        self._reader = reader
         self._metric = metric
-        self._reader = FittedReader(examples, self._retriever, scopes, mix_AP)
 
     def list_best(
         self,
@@ -56,10 +44,7 @@ class UnreadNews:
 
         Of a sample of the articles that it did not read, in the windows that it has forecast.
         """
-        seen = [
-            self._retriever.retrieve(_NO_LOGIC, example.view, self._scopes[row])
-            for example in examples
-        ]
+        seen = [self._reader.retrieve(row, _NO_LOGIC, example.view) for example in examples]
         unread = [
             (b, name) for b, names in enumerate(seen) for name in names if name not in read[b]
         ]
@@ -67,7 +52,7 @@ class UnreadNews:
         if not sampled:
             return []
 
-        articles = self._retriever.resolve([name for _, name in sampled])
+        articles = self._reader.retriever.resolve([name for _, name in sampled])
         fit = self._reader.find(row, _NO_LOGIC)
         # The ridge reads the mean of a window's articles: one of them moves it by its share.
         reading_SH = np.stack(

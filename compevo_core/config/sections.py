@@ -21,6 +21,9 @@ PriorName = Literal[
 ]
 
 
+MOST_ARTICLES = 64
+"""Articles that an agent can be given to read at once."""
+
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
 """Texts, which TOML and JSON give as a list."""
 
@@ -162,7 +165,7 @@ class ForecastConfig(SettingsSection):
 class NewsConfig(SettingsSection):
     """Which news an agent may see, and how much of it (paper 4.1)."""
 
-    top_k: int = Field(default=5, ge=0, le=64)
+    top_k: int = Field(default=5, ge=0, le=MOST_ARTICLES)
     """articles an agent reads per window"""
     title_characters: int = Field(default=160, ge=8)
     """characters of a headline that reach the prompt"""

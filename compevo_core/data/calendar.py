@@ -77,11 +77,17 @@ class Calendar:
         return cls(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
 
 
+_LANGUAGE = "en_US"
+
+
 # Building a year of holidays takes milliseconds and every window asks for two days.
 @lru_cache(maxsize=256)
 def _holidays(country: str, subdivision: str, year: int) -> holidays.HolidayBase:
     try:
-        return holidays.country_holidays(country, subdiv=subdivision or None, years=year)
+        # By default the names follow the locale, and with them the prompts and hashes of windows.
+        return holidays.country_holidays(
+            country, subdiv=subdivision or None, years=year, language=_LANGUAGE
+        )
     except NotImplementedError as error:
         raise DataError(
             f"no holiday calendar for {country!r} {subdivision!r}: {error}; "

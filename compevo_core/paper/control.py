@@ -20,6 +20,7 @@ import polars as pl
 
 from compevo_core.agents.logics import TOPICS, find_topics
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -46,7 +47,6 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
-ALL_ARTICLES = 64  # more than a window has
 
 RIDGE_ALONE: dict[str, Any] = {
     "run.supervised_rounds": 2,
@@ -103,7 +103,7 @@ def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[
     )
     return {
         "seed-logics": FIXED,
-        "all-articles": {**FIXED, "news.top_k": ALL_ARTICLES},
+        "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
         EVOLVED: {},
         "oracle-logics": {**FIXED, "evolution.start": oracle},
     }

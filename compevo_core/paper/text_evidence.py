@@ -22,6 +22,7 @@ from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -32,7 +33,7 @@ from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.score_files import write_config
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.control import ALL_ARTICLES, FIXED, RIDGE_ALONE, forecast_arm
+from compevo_core.paper.control import FIXED, RIDGE_ALONE, forecast_arm
 from compevo_core.paper.news_changes import SWAPPED, change_news
 from compevo_core.paper.planted_news import EVOLVED, PRIOR
 from compevo_core.paper.worded_data import TEXT_SCHEMA, WordedData
@@ -68,7 +69,7 @@ class TextPlan:
         agents = self.config.population.agents
         arms: dict[str, Mapping[str, Any]] = {
             "seed-logics": FIXED,
-            "all-articles": {**FIXED, "news.top_k": ALL_ARTICLES},
+            "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
             **{
                 f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
                 for name, logic in data.logics.items()
@@ -156,7 +157,7 @@ def read_by_ridges(data: WordedData, encoder: Encoder) -> dict[str, FloatArray]:
             titles = pl.col("title").str.replace_all(pattern, "")
             articles = data.news.articles.with_columns(titles)
             news = NewsPool(articles, embeddings, data.news.encoder_name)
-            retriever = NewsRetriever(news, encoder, ALL_ARTICLES)
+            retriever = NewsRetriever(news, encoder, MOST_ARTICLES)
             fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, RIDGE)
 
             views = {arm: step.views()}

@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logic_records import LogicRecords
 from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal, list_most_read
 from compevo_core.agents.objective import joint_loss
 from compevo_core.agents.prompts import describe_recent
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.unread_news import UnreadNews
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.training.diagnostics import (
     RegretTracker,
@@ -128,14 +131,11 @@ class RoundTrainer:
         self.writer = writer or model.writer()
         self.unread_news: UnreadNews | None = None
         if self.config.evolution.unread and train_examples:
+            retriever = executor.news_retriever
+            everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
             scopes = self.config.population.list_scopes(self.shards.local_agents)
-            self.unread_news = UnreadNews(
-                train_examples,
-                executor.news_retriever,
-                scopes,
-                executor.mix_AP,
-                self.config.objective.metric,
-            )
+            reader = FittedReader(train_examples, everything, scopes, executor.mix_AP)
+            self.unread_news = UnreadNews(reader, self.config.objective.metric)
         self.forecast_step = ForecastStep(model, executor)
         self.update = JointUpdate(model, self.writer, schedule)
 

@@ -4,8 +4,10 @@ import numpy as np
 import torch
 
 from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.unread_news import UnreadNews
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
@@ -29,8 +31,8 @@ def test_the_articles_that_act_come_first_and_what_was_read_does_not_come() -> N
         )
         for w in train
     ]
-    retriever = NewsRetriever(world.news, sentence_encoder(), 1)
-    unread = UnreadNews(examples, retriever, ["all"], np.ones((1, 1)), "mse")
+    retriever = NewsRetriever(world.news, sentence_encoder(), MOST_ARTICLES)
+    unread = UnreadNews(FittedReader(examples, retriever, ["all"], np.ones((1, 1))), "mse")
 
     # Windows on which one acting topic alone is in the news: it explains the whole error.
     batch = [e for e in examples if world.effects[e.view.window_id]][:8]

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from compevo_core.data.calendar import Calendar, Place, build_calendar, find_holiday
+from compevo_core.data.calendar import Calendar, Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import NEM_PLACES
 from compevo_core.errors import DataError
 from tests.support.window_samples import SYDNEY, from_nem
@@ -64,8 +64,14 @@ HOLIDAYS = {
 }
 
 
+@pytest.mark.parametrize("language", ["", "C", "th_TH"])
 @pytest.mark.parametrize("region", sorted(NEM_PLACES))
-def test_the_holidays_of_the_regions_are_those_that_windows_were_cut_with(region):
+def test_the_holidays_of_the_regions_are_those_that_windows_were_cut_with(
+    region, language, monkeypatch
+):
+    for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.setenv(name, language)
+    _holidays.cache_clear()
     days = [date(2018, 1, 1) + timedelta(days=i) for i in range(3652)]
     named = [f"{day} {name}" for day in days if (name := find_holiday(day, NEM_PLACES[region]))]
     assert hashlib.sha256("\n".join(named).encode()).hexdigest()[:16] == HOLIDAYS[region]

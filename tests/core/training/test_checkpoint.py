@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from compevo_core.config.run import RunConfig
+from compevo_core.config.run import RunConfig, iterate_settings
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
+    _LATER_ALONE,
     SharedStages,
     TrainState,
     capture_state,
@@ -194,6 +195,16 @@ def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(
         run(config, tmp_path / "run", stages=stages, on_round=stop)
     resumed = run(config, tmp_path / "run")
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
+
+
+def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist() -> None:
+    # A name that is none would leave its successor out, and equal stages would be trained apart.
+    known = {name for name, _ in iterate_settings()}
+    later = {f"{section}.{name}" for section, names in _LATER_ALONE.items() for name in names}
+    assert later <= known
+    config = tiny(evolution__form="slots", evolution__flat_share=0.5)
+    crossed = config.with_overrides({"evolution.cross_share": 0.5})
+    assert hash_stage(crossed, IDENTITY) == hash_stage(config, IDENTITY)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_real_table_has_18_variables_for_4521_days(archive_dir):
     assert frame.group_by("series_id").len()["len"].unique().to_list() == [4521]
     assert (frame["flag"] == "missing").sum() == 290
     price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
-    assert regularise_series(price, timedelta(days=1))[1].rows == 4521
+    assert regularise_series(price, timedelta(days=1))[1]["rows"] == 4521
     recent = price.filter(pl.col("start_utc") >= datetime(2019, 1, 1, tzinfo=UTC))
     assert (recent["value"].min(), recent["value"].max()) == (3392.0, 63438.0)
     old = price.filter(pl.col("start_utc") < datetime(2010, 7, 17, tzinfo=UTC))

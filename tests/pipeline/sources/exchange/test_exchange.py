@@ -110,7 +110,7 @@ def test_the_real_benchmark_has_567_interpolated_values(archive_dir):
     assert (frame["value"].min(), frame["value"].max()) == (0.5571, 0.8096)
     weekend = frame.filter(pl.col("start_utc").dt.weekday() > 5)
     assert (weekend["flag"] == "nulled:interpolated").sum() == 519
-    assert regularise_series(frame, timedelta(days=1))[1].rows == 1826
+    assert regularise_series(frame, timedelta(days=1))[1]["rows"] == 1826
     assert frame["fetched_at"].unique().to_list() == [NOW]
 
 
