@@ -8,7 +8,8 @@ not depend on which logics were read before.
 An article is read by the part of the day that its own words name, each part with weights of its
 own: rain in the morning moves other steps than rain at night. Where train holds a whole year the
 weights turn with the season: a clear sky is warm in summer and cold in winter. Embeddings hardly
-hold numbers, so the numbers of a text are read beside them, each by the word before or after it.
+hold numbers, so the numbers of a text are read beside them, by entity and by the word before or
+after.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
 retrieves (``agents.retrieval``), what is then made of their tokens (``agents.head_decoder``).
@@ -65,6 +66,7 @@ _KEPT_FITS = 128
 # what a season changes is less than what it leaves.
 _COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
 _PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
+_KEPT_WORDS = 100_000  # titles, each as one entity reads it
 _SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
 _MONTHS, _DAYS_OF_YEAR = 12, 365.25
@@ -85,17 +87,18 @@ class Evidence(NamedTuple):
     numbers: Mapping[int, float]  # by key
 
 
-def read_words(title: str) -> Words:
+@lru_cache(maxsize=_KEPT_WORDS)
+def read_words(title: str, entity: str) -> Words:
     """Return the first part of the day that a title names, and its numbers.
 
-    A number's key is made of the part, its side and the word on that side; it is the same in every
-    process, so that a fit can be sealed.
+    A number's key is made of the entity (a hot day moves one series and not another), the part, its
+    side and the word on that side; it is the same in every process, so that a fit can be sealed.
     """
     text = title.lower()
     match = _PART.search(text)
     part = PARTS.index(_SYNONYMS.get(match[1], match[1])) if match else 0
     numbers = [
-        (_make_key(part, side, word), float(value))
+        (_make_key(entity, part, side, word), float(value))
         for before, value, after in _NUMBER.findall(text)
         for side, word in (("before", before), ("after", after))
         if word
@@ -135,7 +138,7 @@ class LinearFit:
 
     def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return what the fit on all of train reads (H,), scaled; what is missing is the mean."""
-        words = [read_words(article.title) for article in articles]
+        words = [read_words(article.title, view.entity) for article in articles]
         evidence = gather_evidence(words, np.stack([article.embedding for article in articles]))
         offset_X = np.nan_to_num(_arrange(evidence, self.keys_F) - self.mean_X)
         words_W, numbers_F = np.split(offset_X, [-MOST_NUMBERS])
@@ -208,7 +211,6 @@ class FittedReader:
         self._waves = _list_waves(self._views)[: 3 if len(months) == _MONTHS else 1]
 
         names = sorted({name for view in self._views for name in view.candidate_ids})
-        self._words = {name: read_words(retriever.pool.get_title(name)) for name in names}
         self._components_EK = _find_components(retriever.pool, names)
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
@@ -223,7 +225,7 @@ class FittedReader:
 
     def _fit(self, row: int, logic: str) -> LinearFit:
         evidence = {
-            n: self._gather(names)
+            n: self._gather(names, view.entity)
             for n, view in enumerate(self._views)
             if (names := self.retrieve(row, logic, view))
         }
@@ -273,9 +275,9 @@ class FittedReader:
         scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
         return [*columns, (3 * words_NGE[0].size, scale_FF, numbers_NF @ scale_FF)]
 
-    def _gather(self, names: Sequence[str]) -> Evidence:
+    def _gather(self, names: Sequence[str], entity: str) -> Evidence:
         pool = self.retriever.pool
-        words = [self._words[name] for name in names]
+        words = [read_words(pool.get_title(name), entity) for name in names]
         return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
 
 
@@ -304,9 +306,9 @@ def _choose_numbers(evidence: Sequence[Evidence]) -> npt.NDArray[np.int64]:
     return keys_F
 
 
-def _make_key(part: int, side: str, word: str) -> int:
+def _make_key(entity: str, part: int, side: str, word: str) -> int:
     """Return the key of a number: above zero, and the same in every process."""
-    digest = hashlib.sha256(f"{part} {side} {word}".encode()).digest()
+    digest = hashlib.sha256(f"{entity} {part} {side} {word}".encode()).digest()
     return int.from_bytes(digest[:7]) + 1
 
 

@@ -85,54 +85,60 @@ def run_text(
 ) -> pl.DataFrame:
     """Score naive forecasts and ridges, train every arm under every seed; return the rows.
 
-    Test windows without any article are left out. Runs are left in ``out``; finished ones are not
+    Windows without any article are left out. Runs are left in ``out``; finished ones are not
     trained again.
     """
-    test = _select_test(data)
-    forecasts = read_by_ridges(data, encoder)
-    base_NH = forecasts[PRIOR]
-    facts = {
-        "dataset": data.windows.dataset,
-        "foresight": data.foresight,
-        "n_windows": len(test),
-        "unit": test[0].view.unit,
-        "data_hash": test.hash,
-        "commit": plan.commit,
-    }
-    forecasts["persistence"] = np.stack([view.x for view in test.views()])
-    rows = [
-        facts | {"arm": arm} | _measure(forecast_NH, base_NH, test)
-        for arm, forecast_NH in forecasts.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for split in data.scored:
+        scored = _select(data, split)
+        forecasts = read_by_ridges(data, encoder, split)
+        base_NH = forecasts[PRIOR]
+        facts = {
+            "dataset": data.windows.dataset,
+            "split": split,
+            "foresight": data.foresight,
+            "n_windows": len(scored),
+            "unit": scored[0].view.unit,
+            "data_hash": scored.hash,
+            "commit": plan.commit,
+        }
+        forecasts["persistence"] = np.stack([view.x for view in scored.views()])
+        rows += [
+            facts | {"arm": arm} | _measure(forecast_NH, base_NH, scored)
+            for arm, forecast_NH in forecasts.items()
+        ]
 
+    # What is trained is scored where the last ridges were: on test.
     for seed in plan.seeds if data.trains else ():
         for arm, config in plan.configure_arms(data, seed).items():
             log.info(f"{data.windows.dataset}, seed {seed}: {arm}")
             run = out / f"seed-{seed}" / arm
             train(config, data.windows.split("train"), data.windows.split("val"), data.news, run)
-            by_arm, _, logics = forecast_arm(arm, run, data.news, test)
+            by_arm, _, logics = forecast_arm(arm, run, data.news, scored)
             shared = facts | {
                 "seed": seed,
                 "config_hash": config.hash,
                 "logics": " | ".join(logics),
             }
             rows += [
-                shared | {"arm": name} | _measure(forecast_NH, base_NH, test)
+                shared | {"arm": name} | _measure(forecast_NH, base_NH, scored)
                 for name, forecast_NH in by_arm.items()
                 if name != PRIOR  # the same for every seed
             ]
     return pl.DataFrame(rows, schema=TEXT_SCHEMA)
 
 
-def read_by_ridges(data: WordedData, encoder: Encoder) -> dict[str, FloatArray]:
-    """Return forecasts (N, H) of test by the calendar ridge, and by ridges on all articles.
+def read_by_ridges(
+    data: WordedData, encoder: Encoder, split: str = "test"
+) -> dict[str, FloatArray]:
+    """Return forecasts (N, H) of a split by the calendar ridge, and by ridges on all articles.
 
     No agent is in them. The whole ridge also reads the news of another day.
     """
-    test = _select_test(data)
-    swapped = {window.view.window_id: window.view for window in change_news(test, SWAPPED)}
+    scored = _select(data, split)
+    swapped = {window.view.window_id: window.view for window in change_news(scored, SWAPPED)}
     forecasts: defaultdict[str, list[FloatArray]] = defaultdict(list)
-    for known, step in _list_steps(data, test):
+    for known, step in _list_steps(data, scored):
         scaler = Scaler.fit(known)
         base_NH = fit_baseline(BASE, known).predict(step.views())
         forecasts[PRIOR].append(base_NH)
@@ -173,23 +179,26 @@ def read_by_ridges(data: WordedData, encoder: Encoder) -> dict[str, FloatArray]:
     return {arm: np.concatenate(of_steps) for arm, of_steps in forecasts.items()}
 
 
-def _select_test(data: WordedData) -> WindowSet:
-    """Return the test windows that have articles: without any, nothing could be read."""
-    test = data.windows.split("test")
-    return test.with_windows(window for window in test if window.view.candidate_ids)
+def _select(data: WordedData, split: str) -> WindowSet:
+    """Return the windows of a split that have articles: without any, nothing could be read."""
+    windows = data.windows.split(split)
+    return windows.with_windows(window for window in windows if window.view.candidate_ids)
 
 
-def _list_steps(data: WordedData, test: WindowSet) -> Iterator[tuple[WindowSet, WindowSet]]:
+def _list_steps(data: WordedData, scored: WindowSet) -> Iterator[tuple[WindowSet, WindowSet]]:
     """Yield windows to fit on, and those that are then forecast, in the order of time."""
-    train_set, first = data.windows.split("train"), test[0].view.origin_utc
+    train_set, first = data.windows.split("train"), scored[0].view.origin_utc
     steps: defaultdict[int, list[Window]] = defaultdict(list)
-    for window in test:
+    for window in scored:
         days = (window.view.origin_utc - first).days
         steps[days // data.refit_days if data.refit_days else 0].append(window)
+
+    later = [window for split in data.scored for window in data.windows.split(split)]
     for _, step in sorted(steps.items()):
-        ended = [w for w in test if w.view.end_utc <= step[0].view.origin_utc]
+        origin = step[0].view.origin_utc
+        ended = [w for w in later if data.refit_days and w.view.end_utc <= origin]
         known = train_set.with_windows([*train_set, *release_windows(ended)])
-        yield known, test.with_windows(step)
+        yield known, scored.with_windows(step)
 
 
 def write_text(results: Path, data: WordedData, plan: TextPlan, rows: pl.DataFrame) -> Path:

@@ -40,6 +40,7 @@ TEXTS: Mapping[str, str] = {WEATHER: "", DEMAND: "electricity-operational"}
 
 TEXT_SCHEMA: dict[str, pl.DataType] = {
     "dataset": pl.String(),
+    "split": pl.String(),
     "foresight": pl.Boolean(),  # whether the words were made from the day that is forecast
     "seed": pl.Int64(),  # of the training; null where nothing is trained
     "arm": pl.String(),
@@ -104,7 +105,7 @@ _PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In th
 _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
-_FIRST_TEST_DAY = date(2026, 2, 19)
+_FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
 _MARKET_OFFSET = timedelta(hours=10)
 
 Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
@@ -121,8 +122,9 @@ class WordedData:
         foresight: whether the articles were made from the target days.
         logics: logics that a person would write, by name.
         settings: settings of a training that are of these data.
-        refit_days: days of test after which everything is fitted anew on all that has ended; 0 fits
-            once, on train.
+        scored: splits that are scored, in the order of time; the last is test.
+        refit_days: days of a split after which everything is fitted anew on all that has ended; 0
+            fits once, on train.
         trains: whether there are enough windows to train a population.
     """
 
@@ -131,6 +133,7 @@ class WordedData:
     foresight: bool
     logics: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    scored: Sequence[str] = ("test",)
     refit_days: int = 0
     trains: bool = True
 
@@ -162,7 +165,14 @@ def read_worded_data(
         )
     titles = _read_forecasts(folder)
     given, news = _give_articles(_strip_weather(windows), titles, encoder, "worded-forecasts")
-    return WordedData(windows=given, news=news, foresight=False, refit_days=7, trains=False)
+    return WordedData(
+        windows=given,
+        news=news,
+        foresight=False,
+        scored=("val", "test"),
+        refit_days=7,
+        trains=False,
+    )
 
 
 def _read_temperatures(folder: Path) -> pl.DataFrame:
@@ -235,9 +245,17 @@ def _read_forecasts(folder: Path) -> Titles:
 
 def _strip_weather(windows: WindowSet) -> WindowSet:
     """Return windows that know the demand of the day before and no weather at all."""
+
+    def choose_split(day: date) -> str:
+        return max(
+            (split for split in _FIRST_DAYS if _FIRST_DAYS[split] <= day),
+            key=_FIRST_DAYS.__getitem__,
+            default="train",
+        )
+
     return windows.with_windows(
         window.change_view(
-            split="test" if window.view.calendar.target_date >= _FIRST_TEST_DAY else "train",
+            split=choose_split(window.view.calendar.target_date),
             fold=-1,
             subsets=(),
             covariates={},

@@ -214,10 +214,13 @@ def search_table(rows: Sequence[Row]) -> Table:
     )
 
 
+_SPLITS = {"val": "validation", "test": "test"}
+
+
 def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows of each set of worded data."""
-    names = dict.fromkeys(row["dataset"] for row in rows)
-    return [[row for row in rows if row["dataset"] == name] for name in names]
+    """Return the rows of each set of worded data and split."""
+    keys = dict.fromkeys((row["dataset"], row["split"]) for row in rows)
+    return [[row for row in rows if (row["dataset"], row["split"]) == key] for key in keys]
 
 
 def format_text(rows: Sequence[Row]) -> str:
@@ -264,11 +267,11 @@ def text_table(rows: Sequence[Row]) -> Table:
         lines,
         cells,
         caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
-        "is read of its words",
+        f"is read of its words, {_SPLITS[first['split']]}",
         text_columns=(0, 1),
         highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == EVOLVED],
         notes=(
-            f"{first['n_windows']} test windows with articles. Interval: of the difference from "
+            f"{first['n_windows']} windows with articles. Interval: of the difference from "
             "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",
         ),
     )

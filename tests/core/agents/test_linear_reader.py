@@ -162,6 +162,24 @@ def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples
         assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
+def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples) -> None:
+    rng = np.random.default_rng(6)
+    values = rng.integers(10, 40, len(examples))
+    titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
+    changed = [
+        replace(
+            e,
+            view=replace(e.view, entity=("QLD1", "TAS1")[n % 2], candidate_ids=(titles[n],)),
+            truth_H=np.full(48, (-1) ** n * (values[n] - 25) / 10.0),
+        )
+        for n, e in enumerate(examples)
+    ]
+    reader, retriever = _read_news(changed, _make_news([*titles, "Maximum 38 degrees."]))
+    hot, fit = retriever.resolve(["Maximum 38 degrees."]), reader.find(0, LOGIC)
+    warm, cold = (fit.predict(changed[n].view, hot).mean() for n in (0, 1))
+    assert warm > 0.8 and cold < -0.8
+
+
 def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch) -> None:
     monkeypatch.setattr(linear_reader, "_PENALTIES", (1.0,))
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
@@ -213,10 +231,10 @@ def test_what_a_word_means_turns_with_the_season(examples) -> None:
     ],
 )
 def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, values) -> None:
-    words = read_words(title)
+    words = read_words(title, "NSW1")
     assert PARTS[words.part] == part
     assert [value for _, value in words.numbers] == values
 
 
 def test_a_number_keeps_its_key_in_every_process() -> None:
-    assert read_words("Maximum 31").numbers == ((28790281371429795, 31.0),)
+    assert read_words("Maximum 31", "NSW1").numbers == ((71538996451018960, 31.0),)

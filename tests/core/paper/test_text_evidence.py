@@ -13,7 +13,7 @@ from compevo_core.paper.planted_news import PRIOR
 from compevo_core.paper.text_evidence import (
     TextPlan,
     _list_steps,
-    _select_test,
+    _select,
     read_by_ridges,
     run_text,
     write_text,
@@ -36,7 +36,7 @@ def _make_data(**changes) -> WordedData:
 
 def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day() -> None:
     data = _make_data()
-    truth_NH = _select_test(data).truth()
+    truth_NH = _select(data, "test").truth()
     errors = {
         arm: np.abs(forecast_NH - truth_NH).mean()
         for arm, forecast_NH in read_by_ridges(data, sentence_encoder()).items()
@@ -50,7 +50,7 @@ def test_a_ridge_reads_own_words_and_gains_nothing_from_those_of_another_day() -
 
 def test_every_step_is_fitted_on_days_that_have_ended_alone() -> None:
     data = _make_data(refit_days=7)
-    steps = list(_list_steps(data, _select_test(data)))
+    steps = list(_list_steps(data, _select(data, "test")))
     assert [len({w.view.origin_utc for w in step}) for _, step in steps] == [7, 7, 7, 7, 2]
     for known, step in steps:
         first = step[0].view.origin_utc
@@ -83,7 +83,7 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch) -> None:
     changed = {"no-news", "swapped-news", "best-agent"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed
     assert {PRIOR, "ridge", "persistence"} <= set(rows.filter(pl.col("seed").is_null())["arm"])
-    assert rows["foresight"].all()
+    assert rows["foresight"].all() and set(rows["split"]) == {"test"}
     mae = dict(rows.select("arm", "mae").iter_rows())
     assert mae["hand-temperature"] < mae["seed-logics"]
 
@@ -96,3 +96,13 @@ def test_data_without_enough_windows_train_nothing(tmp_path) -> None:
     plan = TextPlan(config=search(), seeds=(0, 1))
     rows = run_text(_make_data(trains=False), sentence_encoder(), plan, tmp_path, LOG)
     assert rows["seed"].null_count() == rows.height == 6
+
+
+def test_validation_is_scored_apart_and_then_fitted_on(tmp_path) -> None:
+    data = _make_data(trains=False, scored=("val", "test"), refit_days=7)
+    rows = run_text(data, sentence_encoder(), TextPlan(config=search()), tmp_path, LOG)
+    assert rows["split"].to_list() == ["val"] * 6 + ["test"] * 6
+
+    known, _ = next(_list_steps(data, _select(data, "test")))
+    validation = {window.view.window_id for window in data.windows.split("val")}
+    assert validation <= {window.view.window_id for window in known}

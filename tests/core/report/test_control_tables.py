@@ -103,6 +103,7 @@ def _make_text_row(arm: str, mae: float, seed: int | None = None, **changes) -> 
     low, high = mae - 2.2, mae - 1.8
     return {
         "dataset": "captions",
+        "split": "test",
         "foresight": True,
         "seed": seed,
         "arm": arm,
