@@ -133,7 +133,7 @@ def read_by_ridges(
 ) -> dict[str, FloatArray]:
     """Return forecasts (N, H) of a split by the calendar ridge, and by ridges on all articles.
 
-    No agent is in them. The whole ridge also reads the news of another day.
+    No agent is in them. The whole ridge also reads the news of another day, where there is one.
     """
     scored = _select(data, split)
     swapped = {window.view.window_id: window.view for window in change_news(scored, SWAPPED)}
@@ -167,7 +167,7 @@ def read_by_ridges(
             fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, RIDGE)
 
             views = {arm: step.views()}
-            if arm == RIDGE:
+            if arm == RIDGE and any(view.candidate_ids for view in swapped.values()):
                 views[f"{arm}-swapped"] = tuple(swapped[view.window_id] for view in step.views())
             for name, of_step in views.items():
                 read = [retriever.resolve(retriever.retrieve(RIDGE, view)) for view in of_step]
