@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.data.window import WindowSet
 from compevo_core.forecast import forecaster
 from compevo_core.paper.planted_news import PRIOR
 from compevo_core.paper.text_evidence import (
@@ -27,10 +28,13 @@ LOG = logging.getLogger(__name__)
 
 def _make_data(**changes) -> WordedData:
     world = planted_world()
+    # A sample world may swap news of a week ago: real ones need a month, which these spans lack.
+    windows = WindowSet(
+        world.windows, dataset="electricity", manifest=world.windows.manifest | {"synthetic": True}
+    )
     logics = {"temperature": "power outages and rooftop solar"}
     return WordedData(
-        **{"windows": world.windows, "news": world.news, "foresight": True, "logics": logics}
-        | changes
+        **{"windows": windows, "news": world.news, "foresight": True, "logics": logics} | changes
     )
 
 
