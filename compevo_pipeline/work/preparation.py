@@ -443,18 +443,18 @@ def _find_readable(
     A file that cannot be read is rejected, and is fetched anew by the next run.
     """
     readable = list(batch)
-    beside: dict[FrameKind, pl.DataFrame] = {}
+    others: dict[FrameKind, pl.DataFrame] = {}
     # Each alone, and then beside what the others measured.
     for _ in range(2):
         rows: list[_Rows] = []
         for raw_file in tuple(readable):
             try:
-                rows.append(_read_rows(deployment, feed, dataset, live.now, [raw_file], beside))
+                rows.append(_read_rows(deployment, feed, dataset, live.now, [raw_file], others))
             except SourceError as error:
                 readable.remove(raw_file)
                 live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
                 log.warning("%s is left out: %s", feed.name, error)
-        beside = {
+        others = {
             kind: pl.concat([one.frames[kind] for one in rows]) for kind in feed.parsers if rows
         }
 
@@ -469,11 +469,11 @@ def _read_rows(
     dataset: str,
     now: datetime,
     raw_files: Sequence[RawFile],
-    beside: Mapping[FrameKind, pl.DataFrame] | None = None,
+    others: Mapping[FrameKind, pl.DataFrame] | None = None,
 ) -> _Rows:
     """Parse files, and refuse or leave out what cannot be true.
 
-    Forecasts are held against what is stored and ``beside`` them: their own files unless given.
+    Forecasts are held against what is stored and in ``others``: their own files unless given.
     """
     frames: dict[FrameKind, pl.DataFrame] = {}
     losses: dict[str, int] = {}
@@ -492,7 +492,7 @@ def _read_rows(
         frames[kind] = frame
 
     for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
-        recent = _find_recent(deployment, dataset, kind, frames[kind], beside or frames)
+        recent = _find_recent(deployment, dataset, kind, frames[kind], others or frames)
         refuse_forecasts(frames[kind], deployment.registry[dataset].rules, recent)
     return _Rows(frames, losses)
 
@@ -502,18 +502,18 @@ def _find_recent(
     dataset: str,
     kind: FrameKind,
     frame: pl.DataFrame,
-    beside: Mapping[FrameKind, pl.DataFrame],
+    others: Mapping[FrameKind, pl.DataFrame],
 ) -> pl.DataFrame:
-    """Return what a frame of forecasts is held against, stored or in files beside it."""
+    """Return what a frame of forecasts is held against, stored or in other files."""
     since = frame.select(pl.col("start_utc").min()).item()
     is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
     rows: list[pl.DataFrame | None]
     if kind is FrameKind.STEP_COVARIATES:
         stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
-        rows = [stored, beside.get(kind)]
+        rows = [stored, others.get(kind)]
     else:
         is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
-        rows = [beside.get(FrameKind.SERIES)]
+        rows = [others.get(FrameKind.SERIES)]
         with contextlib.suppress(DataError):  # no series is stored yet
             scanned = deployment.series_store().scan(dataset)
             rows.append(scanned.filter(is_near, is_target).collect())
