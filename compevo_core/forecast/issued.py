@@ -417,25 +417,16 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
             "put there; restore the chain from a copy, or remove the record"
         )
 
-    altered = CheckpointMismatch(
-        f"{folder} was altered since it was issued; restore it from a copy"
-    )
-    # Facts with another time or the hash of other values are another record.
-    if hash_file(folder / FACTS_FILE) != record:
-        raise altered
-    try:
-        facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
-        is_whole = hash_file(folder / VALUES_FILE) == values_sha256
-    except (ValueError, KeyError, FileNotFoundError) as error:
-        raise altered from error
-    # Before the values are read: of a torn file a library says what no user understands.
-    if not is_whole:
-        raise altered
-    forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
-    if forecast.hash != sealed:
-        raise altered
-    return forecast
+    # The chain seals the facts, with the time of issue, and the facts seal the values.
+    values = folder / VALUES_FILE
+    is_whole = hash_file(folder / FACTS_FILE) == record
+    facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_bytes()) if is_whole else {}
+    if not values.exists() or hash_file(values) != facts.pop("values_sha256", None):
+        raise CheckpointMismatch(
+            f"{folder} was altered since it was issued; restore it from a copy"
+        )
+    del facts["hash"]
+    return IssuedForecast(rows=pl.read_parquet(values), facts=facts)
 
 
 def _removed(folder: Path) -> CheckpointMismatch:

@@ -8,6 +8,7 @@ does not: how windows are cut (``compevo_core.data``), parsing, checking the rul
 A declaration that is broken takes nothing else down: its error is kept, to be shown.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +28,12 @@ class Variable:
     unit: str
     low: float | None
     high: float | None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest value; infinite where there is no bound."""
+        low, high = self.low, self.high
+        return (-math.inf if low is None else low, math.inf if high is None else high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

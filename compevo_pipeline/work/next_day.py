@@ -46,7 +46,7 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
-from compevo_pipeline.sources.registry import Rules
+from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
@@ -63,6 +63,7 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 """
 LEAST_SPREAD = 0.05
 """A spread is at least this part of the level: a steady series may move too."""
+UNBOUNDED = Variable(unit="", low=None, high=None)
 WEEK = timedelta(days=7)
 
 NEWS_LIMIT = timedelta(hours=72)
@@ -405,57 +406,45 @@ def refuse_implausible(
     series: Mapping[str, GriddedSeries],
     rules: Rules,
 ) -> None:
-    """Refuse to seal a forecast that cannot be true.
+    """Raise DataError for a forecast that cannot be true, so that it is not sealed.
 
     It must lie within ``MOST_SPREADS`` of the nearer one of yesterday and the same time last week,
-    and of what was published, by the mean distance over its steps.
-
-    Args:
-        forecast: the record to be sealed.
-        views: what it was made from.
-        series: what is stored, by series id.
-        rules: bounds of the data set.
-
-    Raises:
-        DataError: names the series, the fault and what to do.
+    and of what was published, by the mean distance over its steps. ``series`` are by id.
     """
     for view in views:
         values_H = forecast.select_points(view.entity)[METHOD]
         grid = series[view.series_id]
         origin = locate_origin(grid, view.origin_utc)
-        known_end = origin - view.unknown_steps
-        week = WEEK // view.step
+        known_end, week = origin - view.unknown_steps, max(1, WEEK // view.step)
         # A spread of the newest week, or of 48 steps where a week has fewer.
         known = grid.filled[max(0, known_end - max(week, LOOKBACK)) : known_end]
-        level = abs(float(np.nanmean(known)))
-        spread = max(float(np.nanstd(known)), LEAST_SPREAD * level)
+        level = float(np.nanmean(known))
+        spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
-        bounds = rules.variables.get(view.variable)
-        low = -np.inf if bounds is None or bounds.low is None else bounds.low
-        high = np.inf if bounds is None or bounds.high is None else bounds.high
-        naive = [
-            repeat_known(grid, origin, known_end, period) for period in (view.season_steps, week)
-        ]
-        distances = [float(np.abs(values_H - one).mean()) / spread for one in naive]
-        nearest = min((one for one in distances if np.isfinite(one)), default=0.0)
+        periods = (view.season_steps, week)
+        naive_NH = np.stack([repeat_known(grid, origin, known_end, period) for period in periods])
+        far_N = np.abs(values_H - naive_NH).mean(axis=1)
+        nearest = float(np.nanmin(far_N)) / spread if np.isfinite(far_N).any() else 0.0
         published = values_H if view.published is None else view.published
         far = float(np.abs(values_H - published).mean()) / spread
 
+        low, high = rules.variables.get(view.variable, UNBOUNDED).bounds
+        rows = forecast.rows.filter(pl.col("entity") == view.entity)
         problem = ""
-        if not np.isfinite(values_H).all():
+        if not rows["value"].is_finite().all():
             problem = "holds values that are no numbers"
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
         elif nearest > MOST_SPREADS:
-            problem = f"is {nearest:.1f} spreads from yesterday and from the week before"
+            problem = f"is {nearest:.1f} spreads from yesterday and from last week"
         elif far > MOST_SPREADS:
             problem = f"is {far:.1f} spreads from the published forecast"
         if problem:
             raise DataError(
-                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d}, "
-                f"{values_H.mean():.5g} {view.unit} on average where {level:.5g} was measured "
-                f"lately, {problem} ({MOST_SPREADS:g} are allowed) and was not sealed: look at the "
-                "newest published and measured values; the next run tries again"
+                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d} {problem} "
+                f"({MOST_SPREADS:g} are allowed), {values_H.mean():.5g} {view.unit} on average "
+                f"after {level:.5g}, and was not sealed: look at the newest published and measured "
+                "values; the next run tries again"
             )
 
 

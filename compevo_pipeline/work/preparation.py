@@ -10,7 +10,6 @@ must not cost a day of others.
 
 import contextlib
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,8 +98,7 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
 
 
 def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    low = -math.inf if rule.low is None else rule.low
-    high = math.inf if rule.high is None else rule.high
+    low, high = rule.bounds
     _refuse(
         rows,
         ~pl.col("value").is_between(low, high),
@@ -507,26 +505,23 @@ def _find_recent(
     """Return what a frame of forecasts is held against, stored or in other files."""
     since = frame.select(pl.col("start_utc").min()).item()
     is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
-    rows: list[pl.DataFrame | None]
     if kind is FrameKind.STEP_COVARIATES:
         stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
-        rows = [stored, others.get(kind)]
+        parts = [stored, others.get(kind)]
     else:
         is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
-        rows = [others.get(FrameKind.SERIES)]
-        with contextlib.suppress(DataError):  # no series is stored yet
-            scanned = deployment.series_store().scan(dataset)
-            rows.append(scanned.filter(is_near, is_target).collect())
         entity = pl.col("series_id").str.split("/").list.last().alias("entity")
-        rows = [
-            part.filter(is_target, pl.col("value").is_not_null()).with_columns(
-                entity, pl.lit(PUBLISHED).alias("name")
-            )
-            for part in rows
+        parts = [others.get(FrameKind.SERIES)]
+        with contextlib.suppress(DataError):  # no series is stored yet
+            parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
+        parts = [
+            part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
+            for part in parts
             if part is not None
         ]
-    empty = frame.clear().with_columns(pl.lit("").alias("name")).select(_LEVEL_COLUMNS)
-    return pl.concat([empty, *(part.select(_LEVEL_COLUMNS) for part in rows if part is not None)])
+    empty = frame.clear().with_columns(pl.lit("").alias("name"))
+    known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
+    return pl.concat(known).drop_nulls("value")
 
 
 def _store_rows(

@@ -277,12 +277,8 @@ def _describe_scores(found: ScoredRows) -> dict[str, Any]:
 
 def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the MAE by day and method, mean over series."""
-    return (
-        select_standing(rows)
-        .group_by("day", "known_to", "method")
-        .agg(pl.col("mae").mean())
-        .sort("day")
-    )
+    by_method = select_standing(rows).group_by("day", "known_to", "method")
+    return by_method.agg(pl.col("mae").mean()).sort("day")
 
 
 def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:
