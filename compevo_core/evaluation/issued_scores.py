@@ -45,21 +45,28 @@ from compevo_core.forecast.issued import (
     METHOD,
     PUBLISHED,
     IssuedForecast,
+    count_issue,
+    list_records,
+    read_chain,
     read_issued,
 )
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
 _WEEK = timedelta(days=7)
+MIDNIGHT_GRACE = timedelta(hours=3)
+"""How long after midnight a forecast that knows to midnight is on time; one step where longer."""
 
-KEY = ("day", "entity", "known_to", "method")
+KEY = ("day", "entity", "known_to", "issue", "method")
 """Columns that identify a row."""
 
 SCORED_SCHEMA: dict[str, pl.DataType] = {
     "day": pl.Date(),  # target day on the market's clock
     "entity": pl.String(),
     "known_to": pl.String(),  # midnight, or the issue time of the publisher's own forecast
+    "issue": pl.Int64(),  # 1 for the first; a later one supersedes those before it
     "method": pl.String(),
+    "is_on_time": pl.Boolean(),  # else the day was filled in later
     "unit": pl.String(),
     "n_points": pl.Int64(),  # observed steps of the day
     "mae": pl.Float64(),
@@ -82,9 +89,11 @@ REFERENCES = (PERSISTENCE, PUBLISHED, f"{METHOD}-equal")
 BEST_MEMBER = "best member"
 """The agent with the smallest error over the very days of the row, so known only afterwards."""
 
-_GROUP = ["known_to", "span_days", "entity"]
+_TIMING = ["known_to", "is_on_time"]
+_GROUP = [*_TIMING, "span_days", "entity"]
 SKILL_SCHEMA: dict[str, pl.DataType] = {
     "known_to": pl.String(),
+    "is_on_time": pl.Boolean(),  # days that were filled in later are a group of their own
     "span_days": pl.Int64(),
     "entity": pl.String(),  # a series, or all pooled
     "reference": pl.String(),
@@ -150,12 +159,13 @@ def score_issued(
     ``scored_at``. CheckpointMismatch if a forecast was altered since it was issued.
     """
     stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else before
-    hash_columns = stored.select("day", "entity", "known_to", "truth_hash", "forecast_hash")
-    known_hashes = {row[:3]: row[3:] for row in hash_columns.iter_rows()}
+    hash_columns = stored.select(*KEY[:4], "truth_hash", "forecast_hash")
+    known_hashes = {row[:4]: row[4:] for row in hash_columns.iter_rows()}
     rows: list[dict[str, Any]] = []
     waiting = 0
 
-    for folder in sorted(path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}")):
+    chain = read_chain(root)
+    for folder in list_records(root, chain):
         # Facts alone are read first: most days were scored before, and stay as they are.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
         forecast: IssuedForecast | None = None
@@ -166,11 +176,12 @@ def score_issued(
             if truth is None:
                 waiting += 1
                 continue
-            key = (_name_day(facts), entity, name_known_to(facts))
+            key = (_name_day(facts), entity, name_known_to(facts), count_issue(folder))
             if known_hashes.get(key) == (truth.hash, facts["hash"]):
                 continue
-            forecast = forecast or read_issued(folder)
-            rows += _score_day(forecast, entity, truth, scored_at)
+            forecast = forecast or read_issued(folder, chain)
+            issue = {"issue": count_issue(folder), "scored_at": scored_at}
+            rows += [issue | row for row in _score_day(forecast, entity, truth)]
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
@@ -222,11 +233,10 @@ def repeat_known(
     return np.where(sources_H >= 0, values_H, np.nan)
 
 
-def _score_day(
-    forecast: IssuedForecast, entity: str, truth: _DayTruth, scored_at: datetime
-) -> Iterator[dict[str, Any]]:
+def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
     facts = forecast.facts
+    issued_at = datetime.fromisoformat(facts["issued_at"])
     shared = {
         "day": _name_day(facts),
         "entity": entity,
@@ -237,8 +247,8 @@ def _score_day(
         "forecast_hash": forecast.hash,
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
-        "issued_at": datetime.fromisoformat(facts["issued_at"]),
-        "scored_at": scored_at,
+        "issued_at": issued_at,
+        "is_on_time": issued_at - forecast.origin <= _find_grace(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
     points = {**forecast.select_points(entity), **truth.repeated}
@@ -266,6 +276,16 @@ def _score_day(
         }
 
 
+def _find_grace(forecast: IssuedForecast) -> timedelta:
+    """Return how long after the day began a forecast is on time: what knows to midnight needs it.
+
+    One that knew to an earlier instant has to be said before the day begins.
+    """
+    if name_known_to(forecast.facts) != MIDNIGHT:
+        return timedelta(0)
+    return max(MIDNIGHT_GRACE, forecast.starts[1] - forecast.starts[0])
+
+
 def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
     """Put new rows in the place of stored ones; return all rows, how many are new, and revised."""
     earlier = stored.select(*KEY, *SCORES, "revision", "first_mae", "scored_at")
@@ -291,36 +311,46 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
     return rows.sort(KEY), int(counts[0]), int(counts[1])
 
 
+def select_standing(rows: pl.DataFrame, *within: str) -> pl.DataFrame:
+    """Return the rows of the newest issue of each forecast, among those that are alike ``within``.
+
+    ``rows`` follow ``SCORED_SCHEMA``.
+    """
+    newest = pl.col("issue").max().over("day", "entity", "known_to", *within)
+    return rows.filter(pl.col("issue") == newest)
+
+
 def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the skill of a population over the last days, against each reference that was scored.
 
     ``rows`` follow ``SCORED_SCHEMA``, the result ``SKILL_SCHEMA``; a span ends with the last scored
-    day of its ``known_to``.
+    day of its ``known_to``. Of several issues the newest counts, on time and filled in later apart.
     """
+    rows = select_standing(rows, "is_on_time")
     agents = sorted(name for name in set(rows["method"]) if name.startswith(AGENT))
     parts = [_measure_against(rows, reference, reference) for reference in REFERENCES]
     members = [_measure_against(rows, agent, BEST_MEMBER) for agent in agents]
     if members:
         # An agent that lacks days is not compared with those that have them.
         ranked = pl.concat(members).sort(
-            [*_GROUP, "n_days", "reference_mae"], descending=[*[False] * 3, True, False]
+            [*_GROUP, "n_days", "reference_mae"], descending=[*[False] * 4, True, False]
         )
         parts.append(ranked.unique(_GROUP, keep="first", maintain_order=True))
-    return pl.concat(parts).sort("known_to", "span_days", "reference", "entity")
+    return pl.concat(parts).sort(*_TIMING, "span_days", "reference", "entity")
 
 
 def _pair_days(rows: pl.DataFrame, reference: str) -> pl.DataFrame:
     """Return the errors of the population and a reference by day, series and ``known_to``."""
-    keys = ["known_to", "day", "entity"]
+    keys = [*_TIMING, "day", "entity"]
     errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
     other = rows.filter(pl.col("method") == reference).select(*keys, reference_mae="mae")
     return errors.join(other, on=keys, how="inner").sort(keys)
 
 
 def _measure_against(rows: pl.DataFrame, reference: str, name: str) -> pl.DataFrame:
-    last_days = rows.filter(pl.col("method") == METHOD).group_by("known_to")
+    last_days = rows.filter(pl.col("method") == METHOD).group_by(_TIMING)
     pairs = _pair_days(rows, reference).join(
-        last_days.agg(pl.col("day").max().alias("last_day")), on="known_to"
+        last_days.agg(pl.col("day").max().alias("last_day")), on=_TIMING
     )
     both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
     return pl.concat([_measure_span(both, days, name) for days in SPANS_DAYS])
@@ -330,7 +360,7 @@ def _measure_span(pairs: pl.DataFrame, days: int, reference: str) -> pl.DataFram
     recent = pairs.filter(pl.col("day") > pl.col("last_day") - timedelta(days=days))
     # By points: a day of which half is missing counts half.
     weight = pl.col("n_points")
-    means = recent.group_by("known_to", "entity").agg(
+    means = recent.group_by(*_TIMING, "entity").agg(
         pl.col("day").n_unique().cast(pl.Int64).alias("n_days"),
         ((pl.col("mae") * weight).sum() / weight.sum()).alias("mae"),
         ((pl.col("reference_mae") * weight).sum() / weight.sum()).alias("reference_mae"),
@@ -375,6 +405,7 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
 
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
+    rows = select_standing(rows)
     population = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
     newest = population.sort("day").tail(1)["artifact_hash"]
     same_model = population.filter(pl.col("artifact_hash").is_in(newest.implode()))
@@ -439,7 +470,7 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
 
     ``rows`` follow ``SCORED_SCHEMA``.
     """
-    population = rows.filter(
+    population = select_standing(rows).filter(
         (pl.col("known_to") == known_to)
         & (pl.col("method") == METHOD)
         & pl.col("coverage_80").is_not_null()

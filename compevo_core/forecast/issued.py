@@ -1,11 +1,17 @@
 """A forecast as it was issued: its values, what they were made of, and what was known.
 
-What belongs here: making the record of a forecast, its hash, its folder. What does not: views
-(``data.build``), forecasting (``forecast.forecaster``), when forecasts are issued and where they
-lie (the pipeline).
+What belongs here: making the record of a forecast, its hash, its folder, and the chain of records.
+What does not: views (``data.build``), forecasting (``forecast.forecaster``), when forecasts are
+issued and where they lie (the pipeline).
 
 An issued forecast is written once and never changed: whoever is told how good a method is must be
-able to trust that no forecast was mended after its day.
+able to trust that no forecast was mended after its day. A later issue may supersede it: a record of
+its own in a folder beside it, which names the hash of the older one; both are kept.
+
+When it was said is sealed too. Beside the records of a data set ``chain.jsonl`` has a line for each
+in the order of issue: the hash of the whole record, ``issued_at`` included, and the hash of the
+line before. So no record or time can be changed or taken out without changing every later line,
+and whoever noted the head, the hash of the last line, sees that.
 """
 
 import hashlib
@@ -26,17 +32,28 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.runtime.files import file_lock, hash_file, hash_text, write_atomically, write_json
+from compevo_core.runtime.files import (
+    file_lock,
+    hash_file,
+    hash_text,
+    write_atomically,
+    write_json,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 VALUES_FILE = "forecast.parquet"
 FACTS_FILE = "forecast.json"
+CHAIN_FILE = "chain.jsonl"
+_SEALING_FILE = "sealing.json"  # the facts until the chain names them
 METHOD = "compevo"
 AGENT = f"{METHOD}-agent-"
 BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
+SUPERSEDES = "supersedes"
+"""Fact of a later issue: the hash of the forecast whose place it takes."""
 
 _INSTANT = "%Y%m%dT%H%MZ"
 
@@ -66,8 +83,9 @@ class IssuedForecast:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of values and facts but for the time of issue: the same forecast twice is one."""
-        facts = {name: fact for name, fact in self.facts.items() if name != "issued_at"}
+        """SHA-256 of values and facts but for the issue: the same forecast twice is one."""
+        of_issue = ("issued_at", SUPERSEDES)
+        facts = {name: fact for name, fact in self.facts.items() if name not in of_issue}
         digest = hashlib.sha256(hash_text(json.dumps(facts, sort_keys=True)).encode())
         digest.update(self.rows["value"].to_numpy().tobytes())
         digest.update(self.rows.drop("value").write_csv().encode())
@@ -197,8 +215,25 @@ def hash_views(views: Sequence[WindowView]) -> str:
 
 
 def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:
-    """Return the folder of the forecast of an origin that knew until an instant."""
-    return root / f"{origin_utc:{_INSTANT}}" / f"known-{information_until:{_INSTANT}}"
+    """Return the folder of the newest issue from an origin that knew until an instant.
+
+    Later issues have a number behind the name, so that they come after the first by name.
+    """
+    first = root / f"{origin_utc:{_INSTANT}}" / f"known-{information_until:{_INSTANT}}"
+    later = first.parent.glob(f"{first.name}-*/{FACTS_FILE}")
+    return max((path.parent for path in later), default=first)
+
+
+def list_earlier(folder: Path) -> list[Path]:
+    """Return the folders of the forecasts that an issue supersedes, the first one first."""
+    first = "-".join(folder.name.split("-")[:2])
+    issues = sorted(path.parent for path in folder.parent.glob(f"{first}*/{FACTS_FILE}"))
+    return [issue for issue in issues if issue.name < folder.name]
+
+
+def count_issue(folder: Path) -> int:
+    """Return which issue of its forecast a folder holds: 1 for the first."""
+    return int("".join(folder.name.split("-")[2:]) or 1)
 
 
 def find_newest(root: Path) -> Path | None:
@@ -219,68 +254,183 @@ def is_issued(folder: Path) -> bool:
     return (folder / FACTS_FILE).exists()
 
 
-def write_issued(root: Path, forecast: IssuedForecast) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The issued forecasts of a data set in the order of issue.
+
+    Attributes:
+        lines: of the file.
+        records: hash of the record by folder, relative to the data set's.
+    """
+
+    lines: Sequence[str] = ()
+    records: Mapping[str, str]
+
+    @property
+    def head(self) -> str:
+        """Hash of the last line; empty without any."""
+        return hash_text(self.lines[-1]) if self.lines else ""
+
+
+def read_chain(root: Path) -> Chain:
+    """Read the chain of a data set's issued forecasts; one without lines where none was issued.
+
+    Raises:
+        CheckpointMismatch: a line was changed, added or removed.
+    """
+    path = root / CHAIN_FILE
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    records: dict[str, str] = {}
+    previous = ""
+    for number, line in enumerate(lines, start=1):
+        try:
+            link = json.loads(line)
+            is_next = link["previous"] == previous and link["folder"] not in records
+            records[link["folder"]] = link["record"]
+        except (ValueError, KeyError, TypeError):
+            is_next = False
+        if not is_next:
+            raise CheckpointMismatch(
+                f"{path}, line {number} does not follow the line before it: lines were changed or "
+                "removed; restore the file from a copy"
+            )
+        previous = hash_text(line)
+    return Chain(lines=lines, records=records)
+
+
+def list_records(root: Path, chain: Chain) -> list[Path]:
+    """Return the folders of a data set's issued forecasts, by day, knowledge and issue.
+
+    Raises:
+        CheckpointMismatch: one that the chain names is not there.
+    """
+    for folder in (root / name for name in chain.records):
+        if not is_issued(folder) and not (folder / _SEALING_FILE).exists():
+            raise _removed(folder)
+    return sorted(path.parent for path in root.glob(f"*/known-*/{FACTS_FILE}"))
+
+
+def verify_issued(root: Path) -> Chain:
+    """Check every issued forecast of a data set against the chain, and the chain itself.
+
+    Raises:
+        CheckpointMismatch: a record, a time or a line was changed, added or removed.
+    """
+    chain = read_chain(root)
+    for folder in list_records(root, chain):
+        read_issued(folder, chain)
+    return chain
+
+
+def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = False) -> Path:
     """Write a forecast, unless the very same one was issued before.
+
+    Args:
+        root: folder of the data set's issued forecasts.
+        forecast: the forecast.
+        supersede: whether it takes the place of another one that was issued before; that one is
+            kept, and named by its hash.
 
     Returns:
         Its folder.
 
     Raises:
-        DataError: another forecast was issued for this origin from what was known then.
+        DataError: another forecast was issued for this origin from what was known then, or the
+            time of issue is before the instant until which the forecast knows.
+        CheckpointMismatch: the chain or the forecast before it was altered.
         StoreBusy: another process issues for longer than a minute.
     """
-    facts = forecast.facts
-    folder = find_issued(
-        root,
-        datetime.fromisoformat(facts["origin_utc"]),
-        datetime.fromisoformat(facts["information_until"]),
-    )
+    facts = dict(forecast.facts)
+    until = datetime.fromisoformat(facts["information_until"])
+    if datetime.fromisoformat(facts["issued_at"]) < until:
+        raise DataError(
+            f"a forecast issued at {facts['issued_at']} cannot know until {until.isoformat()}; "
+            "correct the clock of this machine, or name an earlier day"
+        )
+
     # One issuer at a time: values of one and facts of another would be neither's forecast.
     with file_lock(root / ".lock", exclusive=True):
+        chain = read_chain(root)
+        _finish_seal(root, chain)
+        folder = find_issued(root, datetime.fromisoformat(facts["origin_utc"]), until)
         if is_issued(folder):
             before = read_issued(folder)
-            if before.hash != forecast.hash:
+            if before.hash == forecast.hash:
+                return folder
+            if not supersede:
                 raise DataError(
                     f"{folder} holds another forecast, issued {before.facts['issued_at']} by model "
                     f"{str(before.facts['artifact_hash'])[:16]}; issued forecasts are never "
-                    "changed: keep it, or issue into another folder"
+                    "changed: keep it, or issue one that supersedes it"
                 )
-            return folder
+            facts[SUPERSEDES] = before.hash
+            first = folder.name.split("-")[:2]
+            folder = folder.with_name("-".join([*first, f"{count_issue(folder) + 1:02d}"]))
+        name = folder.relative_to(root).as_posix()
+        if name in chain.records:
+            raise _removed(folder)
 
         write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
         values_sha256 = hash_file(folder / VALUES_FILE)
         sealed = {**facts, "hash": forecast.hash, "values_sha256": values_sha256}
-        # The facts come last: a folder that has them is complete.
-        write_json(folder / FACTS_FILE, sealed)
+        # A kill before the line leaves no forecast, one after it a forecast that the next ends.
+        write_json(folder / _SEALING_FILE, sealed)
+        link = {
+            "folder": name,
+            "issued_at": facts["issued_at"],
+            "previous": chain.head,
+            "record": hash_file(folder / _SEALING_FILE),
+        }
+        lines = [*chain.lines, json.dumps(link, sort_keys=True)]
+        write_text(root / CHAIN_FILE, "".join(f"{line}\n" for line in lines))
+        _finish_seal(root, read_chain(root))
     return folder
 
 
-def read_issued(folder: Path) -> IssuedForecast:
-    """Read what :func:`write_issued` wrote.
+def _finish_seal(root: Path, chain: Chain) -> None:
+    """Put the facts of the last record in their place; a folder that has them is complete."""
+    for name, record in list(chain.records.items())[-1:]:
+        sealing = root / name / _SEALING_FILE
+        if sealing.exists() and hash_file(sealing) == record:
+            sealing.replace(root / name / FACTS_FILE)
+
+
+def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
+    """Read what :func:`write_issued` wrote, and hold it against the chain.
+
+    The chain is read anew unless given.
 
     Raises:
         DataError: there is no complete forecast.
-        CheckpointMismatch: values or facts were altered since.
+        CheckpointMismatch: values, facts or chain were altered since.
     """
+    root = folder.parents[1]
+    chain = chain or read_chain(root)
+    record = chain.records.get(folder.relative_to(root).as_posix())
     if not is_issued(folder):
+        if record is not None:
+            raise _removed(folder)
         raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
+    if record is None:
+        raise CheckpointMismatch(
+            f"{folder} has no line in {root / CHAIN_FILE}: the line was removed, or the record "
+            "put there; restore the chain from a copy, or remove the record"
+        )
 
-    altered = CheckpointMismatch(
-        f"{folder} was altered since it was issued; restore it from a copy"
-    )
-    try:
-        facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        sealed, values_sha256 = facts.pop("hash"), facts.pop("values_sha256")
-        is_whole = hash_file(folder / VALUES_FILE) == values_sha256
-    except (ValueError, KeyError, FileNotFoundError) as error:
-        raise altered from error
-    # Before the values are read: of a torn file a library says what no user understands.
-    if not is_whole:
-        raise altered
-    forecast = IssuedForecast(rows=pl.read_parquet(folder / VALUES_FILE), facts=facts)
-    if forecast.hash != sealed:
-        raise altered
-    return forecast
+    # The chain seals the facts, with the time of issue, and the facts seal the values.
+    values = folder / VALUES_FILE
+    is_whole = hash_file(folder / FACTS_FILE) == record
+    facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_bytes()) if is_whole else {}
+    if not values.exists() or hash_file(values) != facts.pop("values_sha256", None):
+        raise CheckpointMismatch(
+            f"{folder} was altered since it was issued; restore it from a copy"
+        )
+    del facts["hash"]
+    return IssuedForecast(rows=pl.read_parquet(values), facts=facts)
+
+
+def _removed(folder: Path) -> CheckpointMismatch:
+    return CheckpointMismatch(f"{folder} was removed since it was issued; restore it from a copy")
 
 
 def _describe_articles(

@@ -6,7 +6,7 @@ any of those files (``training.run_folder``, ``evaluation``, ``compevo_core.fore
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,8 @@ from compevo_core.forecast.issued import (
     find_issued,
     find_newest,
     is_issued,
+    list_earlier,
+    read_chain,
     read_issued,
 )
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
@@ -51,6 +53,8 @@ class ForecastDay:
     truth: Truth = field(default_factory=dict)  # what was measured on both days
     # Rows of all days that are over, of forecasts that knew as much
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
+    earlier: Sequence[IssuedForecast] = ()  # the issues that the newest one supersedes
+    head: str = ""  # of the chain of all issued forecasts of the data set
 
     def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
         """Return what was measured (H,) on a forecast's day; None where nothing was."""
@@ -94,7 +98,9 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         if folder is None:
             continue
 
-        newest = read_issued(folder)
+        chain = read_chain(root)
+        newest = read_issued(folder, chain)
+        older = [read_issued(issue, chain) for issue in list_earlier(folder)]
         earliest = newest.origin - 2 * measure_day(newest)
         measured = windows / root.name
         views = [(it.view, it.y) for it in WindowSet.read(measured)] if measured.exists() else []
@@ -105,12 +111,13 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
         origin = newest.origin - measure_day(newest)
         folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
-        before = read_issued(folder) if is_issued(folder) else None
+        before = read_issued(folder, chain) if is_issued(folder) else None
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         no_rows = pl.DataFrame(schema=SCORED_SCHEMA)
         rows = pl.read_parquet(path) if path and path.exists() else no_rows
         scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
-        days.append(ForecastDay(issued=newest, before=before, truth=truth, scores=scores))
+        day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
+        days.append(replace(day, earlier=older, head=chain.head))
     return days
 
 

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.evaluation.issued_scores import measure_skill
+from compevo_core.evaluation.issued_scores import measure_skill, select_standing
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import (
     BAND_80,
@@ -86,7 +86,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "dataset": issued.facts["dataset"],
         "day": f"{issued.origin:%A %d %B %Y}",
         "is_ahead": was_ahead,
-        "facts": _list_facts(issued),
+        "facts": _list_facts(day),
         "table": day_table(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
@@ -96,8 +96,8 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
     }
 
 
-def _list_facts(issued: IssuedForecast) -> list[tuple[str, str]]:
-    facts = issued.facts
+def _list_facts(day: ForecastDay) -> list[tuple[str, str]]:
+    issued, facts = day.issued, day.issued.facts
 
     def show(moment: str | None) -> str:
         if moment is None:
@@ -108,9 +108,11 @@ def _list_facts(issued: IssuedForecast) -> list[tuple[str, str]]:
         ("times are in", str(issued.zone.tzname(None))),
         ("values known until", show(facts["information_until"])),
         ("issued", show(facts["issued_at"])),
+        *(("supersedes the issue of", show(one.facts["issued_at"])) for one in day.earlier),
         ("newest article", show(facts.get("newest_candidate"))),
         ("model", shorten_hash(facts["artifact_hash"])),
         ("commit", shorten_hash(facts["commit"])),
+        ("head of the chain of issues", shorten_hash(day.head) if day.head else "none"),
     ]
 
 
@@ -233,19 +235,19 @@ def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
 def skill_table(day: ForecastDay) -> Table | None:
     """Return the errors of the last days beside each reference's; None where none was scored."""
     pooled = measure_skill(day.scores).filter(entity=POOLED, span_days=SKILL_DAYS)
-    pooled = pooled.sort("reference_mae")
+    pooled = pooled.sort("is_on_time", "reference_mae", descending=[True, False])
     if pooled.is_empty():
         return None
 
     # In four digits of the largest error: references may have forecast other days.
     decimals = choose_decimals([*pooled["mae"], *pooled["reference_mae"]])
-    last = pooled["last_day"][0]
+    last = max(pooled["last_day"])
     note = (
         "Each row is over the days and series that both forecast; the best member is known only "
         "afterwards."
     )
     recent = pl.col("day") > last - timedelta(days=SKILL_DAYS)
-    covered = day.scores.filter(recent, method=METHOD)["coverage_80"].mean()
+    covered = select_standing(day.scores).filter(recent, method=METHOD)["coverage_80"].mean()
     if isinstance(covered, float):
         note += f" {100 * covered:.0f} % of the measured values lie inside the 80 % band."
 
@@ -254,6 +256,7 @@ def skill_table(day: ForecastDay) -> Table | None:
         pooled.iter_rows(named=True),
         {
             "reference": lambda row: method_name(row["reference"]),
+            "issued": lambda row: "on time" if row["is_on_time"] else "later",
             f"its MAE, {unit}": lambda row: _show(row["reference_mae"], decimals),
             f"MAE of CompEvo, {unit}": lambda row: _show(row["mae"], decimals),
             "gain of CompEvo": lambda row: (

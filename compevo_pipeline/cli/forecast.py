@@ -161,6 +161,13 @@ def forecast(
     run: Annotated[
         Path | None, typer.Option(help="Folder of a training run; the data set's newest.")
     ] = None,
+    supersede: Annotated[
+        bool,
+        typer.Option(
+            "--supersede",
+            help="Issue a day again that was issued before; both forecasts are kept and scored.",
+        ),
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option(help="CSV file to write all values to as well.")
     ] = None,
@@ -173,8 +180,9 @@ def forecast(
     Fetches nothing: the job `refresh` reads the sources, and `compevo backfill` a past span.
 
     The forecast is kept with everything that it was made of, and is never changed: asking again
-    shows the same one.
+    shows the same one, unless a new one is to supersede it.
     """
+    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.deployment import utc_now
@@ -192,6 +200,7 @@ def forecast(
             clock=utc_now,
             log=log,
             run=run,
+            supersede=supersede,
         )
     except DataError as error:
         # In a home where nothing is stored the first thing to check is the mode.
@@ -204,9 +213,40 @@ def forecast(
         write_atomically(parquet, found.forecast.rows.write_parquet)
     typer.echo(render_forecast(found.forecast, data))
     typer.echo("".join(f"\nNote: {note}" for note in found.notes))
+    for older in list_earlier(found.folder):
+        typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
     typer.echo(f"Everything it was made of: {found.folder}")
+    chain = read_chain(found.folder.parents[1])
+    typer.echo(
+        f"Forecasts issued so far: {len(chain.lines)}, head of their chain {chain.head[:16]}"
+    )
     words = f"{found.forecast.origin:%Y-%m-%d} {found.forecast.entities[0]} {dataset}"
     typer.echo(f"Explain this forecast: compevo explain {words}")
+
+
+def verify(
+    dataset: Annotated[
+        str, typer.Argument(help="Name of a data set; all that were forecast unless given.")
+    ] = "",
+) -> None:
+    """Check issued forecasts and their times against the chain of hashes beside them.
+
+    Prints the number of forecasts and the head of each chain, which no change of a record leaves as
+    it is: note it somewhere else.
+    """
+    from compevo_core.forecast.issued import verify_issued
+    from compevo_pipeline.config.settings import Settings
+
+    settings = Settings.from_environment()
+    root = settings.layout(settings.mode).forecasts / "issued"
+    names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
+    for name in names:
+        chain = verify_issued(root / name)
+        if not chain.lines:
+            raise DataError(f"no forecast of {clean_text(name)} was issued in {root}; issue one")
+        typer.echo(f"{name}: {len(chain.lines)} issued forecasts are whole, head {chain.head}")
+    if not names:
+        typer.echo(f"no forecast was issued in {root}")
 
 
 if TYPE_CHECKING:

@@ -8,11 +8,13 @@ does not: how windows are cut (``compevo_core.data``), parsing, checking the rul
 A declaration that is broken takes nothing else down: its error is kept, to be shown.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from compevo_core.data.context import PUBLISHED
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.feeds import Feed, make_own_feeds
@@ -27,6 +29,12 @@ class Variable:
     low: float | None
     high: float | None
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest value; infinite where there is no bound."""
+        low, high = self.low, self.high
+        return (-math.inf if low is None else low, math.inf if high is None else high)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -35,6 +43,8 @@ class Rules:
     Attributes:
         step: the grid.
         variables: unit and bounds by variable; one that is not named must only be non-negative.
+        forecasts: the same by name of what others forecast: the target, as published, and
+            covariates by step.
         max_gap_share: largest share of a series' grid without a value, holes not counted.
         hole: a longer stretch without values was not collected, and is no gap.
         weekdays_only: prefixes of series that publish on business days; weekends and holidays are
@@ -51,6 +61,7 @@ class Rules:
     weekdays_only: tuple[str, ...] = ()
     clock: timedelta = timedelta(0)
     zones: tuple[str, ...] = ()
+    forecasts: Mapping[str, Variable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +145,14 @@ _DEMAND_VARIABLES = {
     "demand_mw": Variable(unit="MW", low=-1000, high=20000),
     "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
 }
+_FORECASTS = {
+    PUBLISHED: _DEMAND_VARIABLES["demand_forecast_mw"],
+    "rooftop_pv_mw": Variable(unit="MW", low=0, high=20000),
+    # Wider than any weather of the five places since measurements began.
+    "temperature_c": Variable(unit="°C", low=-25, high=55),
+    "wind_speed_m_s": Variable(unit="m/s", low=0, high=75),
+    "solar_radiation_w_m2": Variable(unit="W/m²", low=0, high=1500),
+}
 
 BUILT_IN = {
     "electricity": RegisteredDataset(
@@ -153,6 +172,7 @@ BUILT_IN = {
             max_gap_share=0.01,
             hole=timedelta(days=2),
             zones=("Australia/Sydney",),
+            forecasts=_FORECASTS,
         ),
         max_age=timedelta(days=2),
     ),
@@ -169,6 +189,7 @@ BUILT_IN = {
             max_gap_share=0.01,
             hole=timedelta(days=2),
             zones=("Australia/Sydney",),
+            forecasts=_FORECASTS,
         ),
         max_age=timedelta(days=2),
     ),

@@ -8,8 +8,8 @@ the name of its file. Of news, a single article is left out and counted, because
 must not cost a day of others.
 """
 
+import contextlib
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from compevo_core.data.build import build_windows
+from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA, UTC_US
 from compevo_core.data.window import WindowSet
@@ -45,6 +46,22 @@ MEASURED_REACH = timedelta(days=2)
 
 NEWS_REACH = timedelta(days=1)
 """How far a publisher's clock may be ahead."""
+
+FAR_PUBLISHED = 3.0
+"""How many times the level of the days before a published forecast may have, up or down.
+
+AEMO's of May 2025 to April 2026 lie between 0.74 and 1.46 times the median of seven days.
+"""
+FAR_COVARIATE = 30.0
+"""The same for other quantities; one cloudy day of rooftop solar power had a tenth."""
+
+_LEVEL_DAYS = 7
+_LEVEL_REACH = timedelta(days=40)  # how far back values are read for it
+_LEVEL_COLUMNS = ("entity", "name", "start_utc", "value")
+_SHOWN_COLUMNS = (
+    *("series_id", "entity", "name", "variable", "quantile"),
+    *("start_utc", "value", "unit", "recent"),
+)
 
 FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
 """No page of the web is older; a stamp before is a clock that nobody set."""
@@ -77,14 +94,76 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
             problem = f"in another unit than {rule.unit}"
             _refuse(rows, pl.col("unit") != rule.unit, problem, "correct the file or the parser")
 
-        low = -math.inf if rule.low is None else rule.low
-        high = math.inf if rule.high is None else rule.high
-        _refuse(
-            rows,
-            ~pl.col("value").is_between(low, high),
-            f"outside the bounds of {name}, {low:g} to {high:g}",
-            "the file may be in another unit: correct it, or the bounds of the data set",
+        _refuse_outside(rows, name, rule)
+
+
+def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
+    low, high = rule.bounds
+    _refuse(
+        rows,
+        ~pl.col("value").is_between(low, high),
+        f"outside the bounds of {name}, {low:g} to {high:g}",
+        "the file may be in another unit: correct it, or the bounds of the data set",
+    )
+
+
+def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) -> None:
+    """Refuse forecasts of others that are impossible, or far from what the last days were like.
+
+    A level is the median of a file's median forecast of the target. Of another quantity that has a
+    zero it is the mean: at night that is zero. Temperatures have bounds alone.
+
+    Args:
+        frame: follows ``PUBLISHED_SCHEMA`` or ``STEP_COVARIATE_SCHEMA``.
+        rules: bounds by name.
+        recent: columns ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
+
+    Raises:
+        SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a
+            file whose level is far off; names the file and the first such row.
+    """
+    is_target = "quantile" in frame.columns
+    rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
+    _refuse(rows, ~pl.col("value").is_finite(), "that are no numbers", "fetch the file again")
+    for name, rule in rules.forecasts.items():
+        _refuse_outside(rows.filter(pl.col("name") == name), name, rule)
+
+    level = pl.col("value").mean()
+    levelled = [name for name, rule in rules.forecasts.items() if rule.low == 0]
+    if is_target:
+        issue = ["source", "entity", "start_utc", "available_at"]
+        below = pl.col("value").shift(1).over(issue, order_by="quantile")
+        remedy = "columns may be swapped: correct the file or the parser"
+        _refuse(rows, pl.col("value") < below, "below a lower quantile of the same issue", remedy)
+        rows, level = rows.filter(pl.col("quantile") == 0.5), pl.col("value").median()
+        levelled = [PUBLISHED] if PUBLISHED in rules.forecasts else []
+
+    # A day counts from its end on, so no file is compared with itself.
+    by_series = ["entity", "name"]
+    end = pl.col("start_utc").dt.truncate("1d").dt.offset_by("1d")
+    days = recent.group_by(*by_series, end).agg(level.alias("recent")).sort("start_utc")
+    usual = pl.col("recent").rolling_median(_LEVEL_DAYS, min_samples=1).over(by_series)
+    files = rows.filter(pl.col("name").is_in(levelled)).group_by("source", *by_series)
+    pairs = (
+        files.agg(pl.col("start_utc").min(), level)
+        .sort("start_utc", "source")
+        .join_asof(
+            days.with_columns(usual),
+            on="start_utc",
+            by=by_series,
+            tolerance="28d",
+            check_sortedness=False,
         )
+        .filter(pl.col("recent") > 0)
+    )
+    factor = FAR_PUBLISHED if is_target else FAR_COVARIATE
+    _refuse(
+        pairs,
+        ~(pl.col("value") / pl.col("recent")).is_between(1 / factor, factor),
+        f"with a level more than {factor:g} times that of the days before, or less than a "
+        f"{factor:g}th of it",
+        "the unit or sign may be wrong: fetch the file again when its publisher has corrected it",
+    )
 
 
 def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
@@ -127,11 +206,7 @@ def _refuse(frame: pl.DataFrame, is_bad: pl.Expr, problem: str, remedy: str) -> 
         return
 
     first = bad.row(0, named=True)
-    shown = ", ".join(
-        f"{name} {first[name]}"
-        for name in ("series_id", "entity", "name", "variable", "start_utc", "value", "unit")
-        if name in first
-    )
+    shown = ", ".join(f"{name} {first[name]}" for name in _SHOWN_COLUMNS if name in first)
     raise SchemaDrift(
         f"{first['source']}: {bad.height} row(s) {problem}, first {shown}; {remedy}. "
         "Nothing was stored."
@@ -365,14 +440,21 @@ def _find_readable(
 
     A file that cannot be read is rejected, and is fetched anew by the next run.
     """
-    readable: list[RawFile] = []
-    for raw_file in batch:
-        try:
-            _read_rows(deployment, feed, dataset, live.now, [raw_file])
-            readable.append(raw_file)
-        except SourceError as error:
-            live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
-            log.warning("%s is left out: %s", feed.name, error)
+    readable = list(batch)
+    others: dict[FrameKind, pl.DataFrame] = {}
+    # Each alone, and then beside what the others measured.
+    for _ in range(2):
+        rows: list[_Rows] = []
+        for raw_file in tuple(readable):
+            try:
+                rows.append(_read_rows(deployment, feed, dataset, live.now, [raw_file], others))
+            except SourceError as error:
+                readable.remove(raw_file)
+                live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
+                log.warning("%s is left out: %s", feed.name, error)
+        others = {
+            kind: pl.concat([one.frames[kind] for one in rows]) for kind in feed.parsers if rows
+        }
 
     # Several files together may fail where each alone does not.
     is_files_fault = len(readable) < len(batch)
@@ -380,9 +462,17 @@ def _find_readable(
 
 
 def _read_rows(
-    deployment: Deployment, feed: Feed, dataset: str, now: datetime, raw_files: Sequence[RawFile]
+    deployment: Deployment,
+    feed: Feed,
+    dataset: str,
+    now: datetime,
+    raw_files: Sequence[RawFile],
+    others: Mapping[FrameKind, pl.DataFrame] | None = None,
 ) -> _Rows:
-    """Parse files, and refuse or leave out what cannot be true."""
+    """Parse files, and refuse or leave out what cannot be true.
+
+    Forecasts are held against what is stored and in ``others``: their own files unless given.
+    """
     frames: dict[FrameKind, pl.DataFrame] = {}
     losses: dict[str, int] = {}
     for kind, parse in feed.parsers.items():
@@ -398,7 +488,40 @@ def _read_rows(
         else:
             refuse_future(frame, now)
         frames[kind] = frame
+
+    for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
+        recent = _find_recent(deployment, dataset, kind, frames[kind], others or frames)
+        refuse_forecasts(frames[kind], deployment.registry[dataset].rules, recent)
     return _Rows(frames, losses)
+
+
+def _find_recent(
+    deployment: Deployment,
+    dataset: str,
+    kind: FrameKind,
+    frame: pl.DataFrame,
+    others: Mapping[FrameKind, pl.DataFrame],
+) -> pl.DataFrame:
+    """Return what a frame of forecasts is held against, stored or in other files."""
+    since = frame.select(pl.col("start_utc").min()).item()
+    is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
+    if kind is FrameKind.STEP_COVARIATES:
+        stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
+        parts = [stored, others.get(kind)]
+    else:
+        is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
+        entity = pl.col("series_id").str.split("/").list.last().alias("entity")
+        parts = [others.get(FrameKind.SERIES)]
+        with contextlib.suppress(DataError):  # no series is stored yet
+            parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
+        parts = [
+            part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
+            for part in parts
+            if part is not None
+        ]
+    empty = frame.clear().with_columns(pl.lit("").alias("name"))
+    known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
+    return pl.concat(known).drop_nulls("value")
 
 
 def _store_rows(

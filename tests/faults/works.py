@@ -13,7 +13,7 @@ import polars as pl
 
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
-from compevo_core.forecast.issued import read_issued, write_issued
+from compevo_core.forecast.issued import FACTS_FILE, read_issued, write_issued
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from compevo_pipeline.config.settings import Settings
@@ -124,7 +124,7 @@ def issue(home: Path) -> None:
 
 def read_issues(home: Path) -> Iterator[str]:
     """Yield each issued forecast's folder and hash."""
-    for facts in sorted((home / "issued").rglob("*.json")):
+    for facts in sorted((home / "issued").rglob(FACTS_FILE)):
         yield f"{facts.parent.relative_to(home)} {read_issued(facts.parent).hash}"
 
 

@@ -64,7 +64,10 @@ def _make_facts(entities: Sequence[str], origin: datetime, known_steps: int) -> 
         "origin_utc": origin.isoformat(),
         "information_until": (origin - (48 - known_steps) * HALF_HOUR).isoformat(),
         "clock_minutes": 600,
-        "issued_at": (origin - timedelta(hours=6, minutes=15)).isoformat(),
+        # A quarter of an hour after what it knows, and in the evening at the earliest.
+        "issued_at": (
+            origin - (48 - min(known_steps, 47)) * HALF_HOUR + timedelta(minutes=45)
+        ).isoformat(),
         "commit": "abc",
         "config_hash": "c" * 64,
         "artifact_hash": "a" * 64,

@@ -51,11 +51,12 @@ def actual(end, value=8000.0, created=None):
     return f"{stem}.zip", pack((f"{stem}.CSV", text))
 
 
-def forecast(issued, steps=96, value=8100.0):
+def forecast(issued, steps=96, value=8100.0, spread=300.0, created=None):
+    """One issue; ``created`` is what the first record says where that is another instant."""
     ends = [issued + HALF_HOUR * (step + 1) for step in range(steps)]
     rows = [
         f"D,OPERATIONAL_DEMAND,FORECAST,1,{region},{stamp(end)},{stamp(issued)},"
-        f"{value + 300},{value},{value - 300},{stamp(issued)}"
+        f"{value + spread},{value},{value - spread},{stamp(issued)}"
         for region in REGIONS
         for end in ends
     ]
@@ -65,14 +66,14 @@ def forecast(issued, steps=96, value=8100.0):
     )
     stem = f"PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_{ends[0]:%Y%m%d%H%M}_{issued:%Y%m%d%H%M%S}"
     return f"{stem}.zip", pack(
-        (f"{stem}.CSV", report("FORECAST_OPERATIONAL_DEMAND_HH", index, rows, issued))
+        (f"{stem}.CSV", report("FORECAST_OPERATIONAL_DEMAND_HH", index, rows, created or issued))
     )
 
 
-def rooftop(issued, steps=96):
+def rooftop(issued, steps=96, factor=1.0):
     rows = [
         f"D,ROOFTOP,FORECAST,1,{stamp(issued)},{region},{stamp(issued + HALF_HOUR * (step + 1))},"
-        f"99.9,{step}.5,1,2,{stamp(issued)}"
+        f"99.9,{factor * (step + 0.5)},1,2,{stamp(issued)}"
         for region in REGIONS
         for step in range(steps)
     ]

@@ -23,6 +23,7 @@ def make_rows(
     coverage: Sequence[float] | None = None,
     model: str = "m",
     first_day: date = FIRST_DAY,
+    is_on_time: bool = True,
 ) -> pl.DataFrame:
     """Return scored rows of one series: the MAE of each method, day by day."""
     rows = [
@@ -30,7 +31,9 @@ def make_rows(
             "day": first_day + timedelta(days=i),
             "entity": entity,
             "known_to": known_to,
+            "issue": 1,
             "method": method,
+            "is_on_time": is_on_time,
             "unit": "MW",
             "n_points": 48,
             "mae": mae,
@@ -59,6 +62,8 @@ def write_forecast(
     *,
     unknown_steps: int = 14,
     entity: str = "NSW1",
+    issued_at: datetime = NOW,
+    supersede: bool = False,
 ) -> IssuedForecast:
     """Issue a forecast of constants by method and quantile (None: the point)."""
     origin = datetime(day.year, day.month, day.day, tzinfo=UTC) - _OFFSET
@@ -76,12 +81,12 @@ def write_forecast(
         "origin_utc": origin.isoformat(),
         "information_until": (origin - unknown_steps * _STEP).isoformat(),
         "clock_minutes": 600,
-        "issued_at": NOW.isoformat(),
+        "issued_at": issued_at.isoformat(),
         "artifact_hash": "m" * 64,
         "series": [
             {"entity": entity, "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}"},
         ],
     }
     forecast = IssuedForecast(rows=frame, facts=facts)
-    write_issued(root, forecast)
+    write_issued(root, forecast, supersede=supersede)
     return forecast

@@ -19,10 +19,22 @@ from pydantic import Field
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.view import HORIZON
-from compevo_core.evaluation.issued_scores import PERSISTENCE, ScoredRows, measure_skill
+from compevo_core.evaluation.issued_scores import (
+    PERSISTENCE,
+    ScoredRows,
+    measure_skill,
+    select_standing,
+)
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import choose_decimals
-from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast, list_issued, read_issued
+from compevo_core.forecast.issued import (
+    METHOD,
+    PUBLISHED,
+    IssuedForecast,
+    list_issued,
+    read_chain,
+    read_issued,
+)
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
     NEWS_EMBEDDINGS,
@@ -71,6 +83,8 @@ class NextDayConfig(LaunchConfig):
     """age of the newest article, at the time the forecast knows to, that is allowed"""
     stale_news: StaleNews = Field(default=StaleNews.WARN, strict=False)
     """where it is older: warn, and forecast; or refuse"""
+    supersede: bool = False
+    """issue a day again that was issued before: the older forecast is kept beside the new one"""
 
     @property
     def news_rule(self) -> NewsRule:
@@ -110,6 +124,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
             clock=clock,
             log=context.log,
             news_rule=config.news_rule,
+            supersede=config.supersede,
         )
         return dg.MaterializeResult(
             metadata={"mode": workspace.data_mode.value} | _describe_forecast(found),
@@ -132,6 +147,7 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
         "issued_at": str(forecast.facts["issued_at"]),
         "information_until": str(forecast.facts["information_until"]),
         "issued_now": found.is_new,
+        "chain_head": read_chain(found.folder.parents[1]).head,
         "notes": "; ".join(found.notes) or "none",
         "newest_known": metadata.render_counts(_name_newest(forecast)),
         "model": str(forecast.facts["artifact_hash"])[:16],
@@ -245,6 +261,7 @@ def _describe_scores(found: ScoredRows) -> dict[str, Any]:
     shown = {
         **metadata.describe_table(rows),
         "days": rows["day"].n_unique(),
+        "days_filled_in_later": rows.filter(~pl.col("is_on_time"))["day"].n_unique(),
         "added": found.added,
         "revised": found.revised,
         "waiting_for_truth": found.waiting,
@@ -260,7 +277,8 @@ def _describe_scores(found: ScoredRows) -> dict[str, Any]:
 
 def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the MAE by day and method, mean over series."""
-    return rows.group_by("day", "known_to", "method").agg(pl.col("mae").mean()).sort("day")
+    by_method = select_standing(rows).group_by("day", "known_to", "method")
+    return by_method.agg(pl.col("mae").mean()).sort("day")
 
 
 def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:

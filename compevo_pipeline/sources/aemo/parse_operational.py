@@ -7,8 +7,8 @@ read (``source``).
 Operational demand is another measure than TOTALDEMAND and HISTDEMAND. POE10 is the level exceeded
 with a probability of 10 %, which is the 0.9 quantile. A day's forecast was public from its
 ``forecastIssuedAt``, 17:00 NEM time the day before; a report's when its file was created, the stamp
-of its first record. Of each issue the intervals that begin within two days are kept: no view of a
-day can use later ones.
+of its first record, or when its last row was loaded or changed if that is later. Of each issue the
+intervals that begin within two days are kept: no view of a day can use later ones.
 """
 
 from collections.abc import Mapping
@@ -204,11 +204,17 @@ def _parse_actual_report(raw: RawFile) -> pl.DataFrame:
 
 def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) -> pl.DataFrame:
     """Return ``values``, ``entity``, ``start_utc`` and ``available_at`` of one issue."""
-    table = read_report(raw, table_name, (*_KEY, *values))
+    loaded = ["LASTCHANGED"] if table_name[0] == "ROOFTOP" else ["LOAD_DATE", "LASTCHANGED"]
+    table = read_report(raw, table_name, (*_KEY, *values, *loaded))
     table = convert_columns(table, raw, "INTERVAL_DATETIME", values, "REGIONID", missing=BLANK)
     raise_if_duplicates(table, raw.name, _KEY)
 
-    created = read_created(raw)
+    # Nobody could read a row before it was loaded, whatever the first record says.
+    for column in loaded:
+        table = to_stamp(table, raw.name, column, STAMP_FORMATS)
+    stamps = (interval_start_utc(pl.col(column), timedelta(0)).max() for column in loaded)
+    created = table.select(pl.max_horizontal(pl.lit(read_created(raw)), *stamps)).item()
+
     rows = table.select(
         *values,
         pl.col("REGIONID").alias("entity"),

@@ -185,6 +185,55 @@ def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days()
     assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
 
+def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path: Path) -> None:
+    write_forecast(tmp_path, DAY, POINT)
+    first = score(tmp_path, make_truth())
+    write_forecast(tmp_path, DAY, POINT | {("compevo", None): 104.0}, supersede=True)
+    both = score(tmp_path, make_truth(), first.rows, hours=24)
+    assert (both.added, both.revised) == (4, 0)
+    own = both.rows.filter(pl.col("method") == "compevo")
+    assert dict(own.select("issue", "mae").iter_rows()) == {1: 10.0, 2: 4.0}
+
+    skill = measure_skill(both.rows)
+    row = pick(skill, reference="published", span_days=7, entity="NSW1")
+    assert (row["mae"], row["n_days"]) == (4.0, 1)
+    assert find_drift(both.rows, "issue-time", "published").n_days == 1
+    # What stands in daily use is the newest issue, whatever the older one's coverage was.
+    bands = make_rows({"compevo": [1.0]}, coverage=[0.0])
+    newer = make_rows({"compevo": [1.0]}, coverage=[1.0]).with_columns(
+        pl.lit(2, pl.Int64).alias("issue")
+    )
+    assert measure_coverage(pl.concat([bands, newer]), "issue-time").share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("unknown_steps", "hours", "is_on_time"),
+    # Before the day begins, or a little later where it knows to midnight.
+    [(14, -6.0, True), (14, 0.5, False), (0, 0.5, True), (0, 3.5, False)],
+)
+def test_a_forecast_is_on_time_if_nobody_could_see_its_day(
+    tmp_path: Path, unknown_steps: int, hours: float, is_on_time: bool
+) -> None:
+    issued_at = FIRST + timedelta(days=14, hours=hours)
+    write_forecast(tmp_path, DAY, POINT, unknown_steps=unknown_steps, issued_at=issued_at)
+    rows = score(tmp_path, make_truth()).rows
+    assert rows["is_on_time"].unique().to_list() == [is_on_time]
+
+
+def test_days_that_are_filled_in_later_have_a_skill_of_their_own() -> None:
+    on_time = make_rows({"compevo": [90.0] * 3, "persistence": [100.0] * 3})
+    later = make_rows(
+        {"compevo": [10.0] * 4, "persistence": [100.0] * 4},
+        first_day=FIRST_DAY + timedelta(days=3),
+        is_on_time=False,
+    )
+    skill = measure_skill(pl.concat([on_time, later]))
+    wanted = {"reference": "persistence", "span_days": 28, "entity": POOLED}
+    found = [pick(skill, is_on_time=flag, **wanted) for flag in (True, False)]
+    assert [(row["n_days"], row["mae"]) for row in found] == [(3, 90.0), (4, 10.0)]
+    assert found[0]["last_day"] == FIRST_DAY + timedelta(days=2)
+
+
 DAYS = 200
 
 

@@ -1,8 +1,11 @@
 """Issued forecasts: what they hold, that the same one is one, and that none is ever changed."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -14,13 +17,20 @@ from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.view import WindowView
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.issued import (
+    CHAIN_FILE,
     FACTS_FILE,
     VALUES_FILE,
     IssuedForecast,
+    count_issue,
+    find_issued,
     find_newest,
+    is_issued,
     issue_forecast,
+    list_earlier,
     list_issued,
+    read_chain,
     read_issued,
+    verify_issued,
     write_issued,
 )
 from compevo_core.forecast.prediction import Prediction
@@ -187,13 +197,130 @@ def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path:
     assert inputs == [*VIEWS[0].x[:34].tolist(), *[None] * 14]
 
 
-def test_a_torn_or_missing_forecast_is_no_forecast(tmp_path: Path) -> None:
-    folder = write_issued(tmp_path, issue())
-    (folder / FACTS_FILE).unlink()
-    with pytest.raises(DataError, match="no issued forecast"):
-        read_issued(folder)
-    # It is issued anew: nobody has seen it whole.
-    assert write_issued(tmp_path, issue(level=102.0)) == folder
+def chain_lines(root: Path) -> list[str]:
+    return (root / CHAIN_FILE).read_text().splitlines()
+
+
+def write_lines(root: Path, lines: list[str]) -> None:
+    (root / CHAIN_FILE).write_text("".join(f"{line}\n" for line in lines))
+
+
+def issue_days(root: Path, count: int = 3) -> list[Path]:
+    views = [small.windows("test", 1, first_day=60 + day).views() for day in range(count)]
+    return [write_issued(root, issue(views=one)) for one in views]
+
+
+def edit_time(folder: Path) -> None:
+    facts = (folder / FACTS_FILE).read_text()
+    (folder / FACTS_FILE).write_text(facts.replace("2026-03-30T07:30", "2026-03-29T07:30"))
+
+
+def remake(folder: Path) -> None:
+    """Other values with the hashes of other values: a record that is whole in itself."""
+    with TemporaryDirectory() as other:
+        views = small.windows("test", 1, first_day=61).views()
+        made = write_issued(Path(other), issue(level=500.0, views=views))
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+
+
+def drop_line(folder: Path) -> None:
+    lines = chain_lines(folder.parents[1])
+    write_lines(folder.parents[1], [lines[0], lines[2]])
+
+
+def drop_last_line(folder: Path) -> None:
+    write_lines(folder.parents[1], chain_lines(folder.parents[1])[:1])
+
+
+def edit_line(folder: Path) -> None:
+    lines = chain_lines(folder.parents[1])
+    write_lines(folder.parents[1], [line.replace("07:30", "06:30") for line in lines])
+
+
+def tear_chain(folder: Path) -> None:
+    write_lines(folder.parents[1], [*chain_lines(folder.parents[1]), '{"fol'])
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "problem"),
+    [
+        (edit_time, "was altered since it was issued"),
+        (remake, "was altered since it was issued"),
+        (shutil.rmtree, "was removed since it was issued"),
+        (lambda folder: (folder / FACTS_FILE).unlink(), "was removed since it was issued"),
+        (drop_line, "line 2 does not follow"),
+        (drop_last_line, "has no line in"),
+        (edit_line, "line 2 does not follow"),
+        (tear_chain, "line 4 does not follow"),
+        (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
+    ],
+)
+def test_whatever_is_changed_or_taken_out_later_is_one_clear_error(
+    tmp_path: Path, corrupt: Callable[[Path], object], problem: str
+) -> None:
+    folder = issue_days(tmp_path)[1]
+    assert len(verify_issued(tmp_path).records) == 3
+    corrupt(folder)
+    for check in (lambda: verify_issued(tmp_path), lambda: read_issued(folder)):
+        with pytest.raises(CheckpointMismatch, match=problem):
+            check()
+    # Nothing is put in the place of what was removed.
+    with pytest.raises(CheckpointMismatch):
+        write_issued(tmp_path, issue(views=small.windows("test", 1, first_day=61).views()))
+
+
+def test_the_head_changes_with_every_issue_and_with_its_time(tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("one", "two", "later")]
+    for root in roots:
+        write_issued(root, issue(issued_at=NOW + timedelta(hours=root.name == "later")))
+    heads = [read_chain(root).head for root in roots]
+    assert heads[0] == heads[1] != heads[2]
+    issue_days(roots[0])
+    assert read_chain(roots[0]).head != heads[1]
+    assert read_chain(tmp_path / "none").head == ""
+
+
+def test_a_kill_between_the_line_and_the_record_is_ended_by_the_next_issue(tmp_path: Path) -> None:
+    folder = issue_days(tmp_path, 1)[0]
+    (folder / FACTS_FILE).rename(folder / "sealing.json")
+    assert not is_issued(folder)
+    later = issue_days(tmp_path, 2)
+    assert later[0] == folder and len(verify_issued(tmp_path).lines) == 2
+
+    # One before the line left no forecast.
+    lines = chain_lines(tmp_path)
+    write_lines(tmp_path, lines[:1])
+    (later[1] / FACTS_FILE).rename(later[1] / "sealing.json")
+    assert issue_days(tmp_path, 2) == later and chain_lines(tmp_path) == lines
+
+
+def test_a_forecast_can_be_superseded_again_and_again_and_every_issue_is_kept(
+    tmp_path: Path,
+) -> None:
+    folders = [write_issued(tmp_path, issue())]
+    for level in (101.0, 102.0):
+        again = [write_issued(tmp_path, issue(level=level), supersede=True) for _ in range(2)]
+        assert again[0] == again[1]  # the very same forecast is no new issue
+        folders.append(again[0])
+    assert [folder.name[-3:] for folder in folders[1:]] == ["-02", "-03"]
+    assert read_issued(folders[2]).facts["supersedes"] == read_issued(folders[1]).hash
+    assert [float(read_issued(f).rows["value"][0]) for f in folders] == [100.0, 101.0, 102.0]
+
+    until = VIEWS[0].information_until
+    assert find_issued(tmp_path, VIEWS[0].origin_utc, until) == folders[2] == find_newest(tmp_path)
+    assert list_earlier(folders[2]) == folders[:2] and list_earlier(folders[0]) == []
+    assert [count_issue(folder) for folder in folders] == [1, 2, 3]
+    with pytest.raises(CheckpointMismatch, match="was removed"):
+        shutil.rmtree(folders[2])
+        write_issued(tmp_path, issue(level=103.0), supersede=True)
+
+
+def test_nobody_can_say_now_what_is_known_only_later(tmp_path: Path) -> None:
+    early = VIEWS[0].information_until - timedelta(seconds=1)
+    with pytest.raises(DataError, match="correct the clock of this machine"):
+        write_issued(tmp_path, issue(issued_at=early))
+    assert not is_issued(find_issued(tmp_path, VIEWS[0].origin_utc, VIEWS[0].origin_utc))
+    assert write_issued(tmp_path, issue(issued_at=VIEWS[0].information_until))
 
 
 def test_views_of_several_days_are_refused() -> None:

@@ -148,7 +148,8 @@ def test_skill_is_that_of_the_scored_forecasts_over_the_last_28_days() -> None:
     )
     table = skill_table(make_day(scores=scores))
     assert table is not None
-    by_reference = {row[0]: tuple(row[1:]) for row in table.rows}
+    by_reference = {row[0]: tuple(row[2:]) for row in table.rows}
+    assert {row[1] for row in table.rows} == {"on time"}
     assert by_reference["Published forecast (AEMO POE50)"] == ("200.0", "100.0", "+50.0 %", "28")
     assert by_reference["best member"] == ("80.0", "100.0", "-25.0 %", "28")
     assert "75 % of the measured values" in table.notes[0]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import read_issued
+from compevo_core.forecast.issued import read_chain, read_issued
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -65,13 +65,13 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
     # The whole of tomorrow becomes known: a backfill issues the very same forecast.
     series, _ = make_frames()
     SeriesStore(layout.root).write(DATASET, series)
-    live = read(layout, ISSUE_TIME)
-    shutil.move(live, tmp_path / "live")
+    issued = layout.issued(DATASET)
+    shutil.move(issued, tmp_path / "live")
     forecast()
-    backfilled = read_issued(live)
+    backfilled = read_issued(read(layout, ISSUE_TIME))
     assert backfilled.hash == first.hash
-    shutil.rmtree(live)
-    shutil.move(tmp_path / "live", live)
+    shutil.rmtree(issued)
+    shutil.move(tmp_path / "live", issued)
     forecast()
     again = read_issued(read(layout, ISSUE_TIME))
     assert (again.hash, again.facts["issued_at"]) == (first.hash, first.facts["issued_at"])
@@ -94,6 +94,36 @@ def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout:
     assert sorted({view.calendar.target_date.day for view in known.views()}) == [19, 20, 21, 22]
     # But for the first, as nobody knows what stood in for its yesterday at 17:00.
     assert len(known) == 7
+
+
+def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> None:
+    forecast()
+    # The same forecast is the one that was issued, whoever asks.
+    assert "Supersedes" not in forecast("--supersede")
+
+    first = read_issued(read(layout, ISSUE_TIME))
+    store = SeriesStore(layout.root)
+    stored = store.read(DATASET)
+    at = ISSUE_TIME - timedelta(hours=3)
+    is_revised = pl.col("start_utc") == at
+    revised = stored.with_columns(pl.col("value") + pl.when(is_revised).then(50.0).otherwise(0.0))
+    store.write(DATASET, revised)
+    try:
+        shown = forecast("--supersede")
+    finally:
+        store.write(DATASET, stored)
+    assert f"Supersedes the issue of {first.facts['issued_at']}" in shown
+    later = read(layout, ISSUE_TIME).with_name(f"{read(layout, ISSUE_TIME).name}-02")
+    assert read_issued(later).facts["supersedes"] == first.hash
+    # It stands for the day from now on.
+    assert str(later) in forecast() and read_issued(read(layout, ISSUE_TIME)).hash == first.hash
+
+    head = read_chain(layout.issued(DATASET)).head
+    assert f"head of their chain {head[:16]}" in shown
+    for words in (["verify"], ["verify", DATASET]):
+        assert head in RUNNER.invoke(app, words, catch_exceptions=False).output
+    with pytest.raises(DataError, match="no forecast of exchange was issued"):
+        RUNNER.invoke(app, ["verify", "exchange"], catch_exceptions=False)
 
 
 def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:

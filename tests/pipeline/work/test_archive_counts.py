@@ -4,13 +4,26 @@ The numbers are those that the provenance beside the files states (its sections 
 of exchange rates and traffic are tested beside their parsers.
 """
 
+import logging
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
+from compevo_core.data.build import build_windows, grid_chosen
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import SourceAbsent
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.sources.registry import BUILT_IN
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import refuse_implausible
+from compevo_pipeline.work.preparation import ingest_feed
+from tests.support.issued_samples import make_issued
 
 pytestmark = pytest.mark.slow
 
@@ -131,3 +144,37 @@ def test_observed_weather_and_the_benchmark_are_whole(archive_dir):  # 3
     records = benchmark.parsers[FrameKind.BENCHMARK](read(benchmark, archive_dir))
     by_region = dict(records.group_by("entity").len().iter_rows())
     assert by_region == {"NSW1": 23, "QLD1": 20, "SA1": 13, "TAS1": 25, "VIC1": 19}
+
+
+def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(
+    archive_dir: Path, tmp_path: Path
+) -> None:
+    dataset = "electricity-operational"
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=archive_dir)
+    workspace = Deployment(settings=settings)
+    feed = default_feeds()[dataset][0]
+    counts = ingest_feed(workspace, feed, dataset, clock=now, log=logging.getLogger())
+    assert counts["published rows"] == 3 * 5 * OPERATIONAL_STEPS
+
+    # The truth itself, and AEMO's forecast, as if either were about to be sealed.
+    spec, rules = ELECTRICITY_OPERATIONAL, BUILT_IN[dataset].rules
+    series = workspace.series_store().read(dataset)
+    published = workspace.frame_store().read(dataset, FrameKind.PUBLISHED)
+    windows = build_windows(
+        spec, series, published=published, first_origin=datetime(2025, 5, 20, 14, tzinfo=UTC)
+    )
+    grids = grid_chosen(spec, series)
+    sealed = 0
+    for window in windows:
+        view = window.view
+        for values in (window.y, view.published):
+            if values is None or not np.isfinite(values).all():
+                continue
+            forecast = make_issued([view.entity], origin=view.origin_utc)
+            starts = [view.origin_utc + step * view.step for step in range(48)]
+            flat = forecast.rows.filter(
+                pl.col("method") == "compevo", pl.col("quantile").is_null()
+            ).with_columns(pl.Series("value", values), pl.Series("start_utc", starts))
+            refuse_implausible(replace(forecast, rows=flat), [view], grids, rules)
+            sealed += 1
+    assert sealed > 3000

@@ -1,18 +1,26 @@
 """The forecast of a day: issued once from what is stored, refused where an input is stale."""
 
 import logging
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import DataError
+from compevo_core.forecast.issued import IssuedForecast, find_issued, is_issued
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.next_day import (
@@ -24,9 +32,11 @@ from compevo_pipeline.work.next_day import (
     StoredFrames,
     check_inputs,
     forecast_day,
+    refuse_implausible,
 )
 from tests.support import operational
 from tests.support import population as small
+from tests.support.issued_samples import make_issued
 from tests.support.window_samples import HALF_HOUR, from_nem, make_articles
 
 DATASET = operational.DATASET
@@ -146,6 +156,75 @@ def test_a_day_without_a_published_forecast_of_it_is_refused(layout: Layout) -> 
         assert issue(layout, date(2026, 2, 22)).is_new
     finally:
         tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)
+
+
+FAULTS = {
+    "gigawatts": lambda values: values / 1000,
+    "another sign": lambda values: -values,
+    "tenfold": lambda values: values * 10,
+    "zeros": lambda values: values * 0,
+    "no number": lambda values: values * float("nan"),
+}
+
+
+@pytest.mark.parametrize("change", FAULTS.values(), ids=FAULTS)
+def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, change: Callable[[pl.Expr], pl.Expr]
+) -> None:
+    day = date(2026, 2, 21)
+    sound = next_day.issue_forecast
+
+    def spoil(*args: Any, **options: Any) -> IssuedForecast:
+        forecast = sound(*args, **options)
+        return replace(forecast, rows=forecast.rows.with_columns(change(pl.col("value"))))
+
+    origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
+    folder = find_issued(layout.issued(DATASET), origin.origin_utc, origin.until)
+    with monkeypatch.context() as patched:
+        patched.setattr(next_day, "issue_forecast", spoil)
+        with pytest.raises(DataError, match=r"NSW1 for 2026-02-21.* not sealed.* tries again"):
+            issue(layout, day)
+    assert not is_issued(folder)
+    assert issue(layout, day).is_new and is_issued(folder)
+    shutil.rmtree(layout.issued(DATASET))
+
+
+def test_a_published_forecast_in_gigawatts_that_got_in_is_not_sealed(layout: Layout) -> None:
+    tables = FrameStore(layout.tables)
+    published = tables.read(DATASET, FrameKind.PUBLISHED)
+    assert published is not None
+    wrong = published.with_columns(
+        pl.when(pl.col("start_utc") >= ORIGIN).then(pl.col("value") / 1000).otherwise("value")
+    )
+    tables.write(DATASET, FrameKind.PUBLISHED, wrong, replace=True)
+    shutil.rmtree(layout.issued(DATASET), ignore_errors=True)
+    try:
+        with pytest.raises(DataError, match="spreads from yesterday"):
+            issue(layout)
+    finally:
+        tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)
+    assert issue(layout).is_new
+
+
+@pytest.mark.parametrize(
+    ("level", "published", "is_sealed"),
+    [(1300.0, 1300.0, True), (1400.0, None, True), (1700.0, 1700.0, False), (900.0, 2000.0, False)],
+)
+def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
+    layout: Layout, level: float, published: float | None, is_sealed: bool
+) -> None:
+    frames = read_frames(layout)
+    origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
+    (view,) = frames.build_views(origin).views
+    given = None if published is None else np.full(48, published)
+    forecast = make_issued(["NSW1"], origin=view.origin_utc, level=level)
+    grids = grid_chosen(ELECTRICITY_OPERATIONAL, frames.series)
+    flat = forecast.rows.with_columns(pl.lit(level).alias("value"))
+    rules = BUILT_IN[DATASET].rules
+    with nullcontext() if is_sealed else pytest.raises(DataError, match="not sealed"):
+        refuse_implausible(
+            replace(forecast, rows=flat), [replace(view, published=given)], grids, rules
+        )
 
 
 @pytest.mark.parametrize(
