@@ -132,6 +132,11 @@ class Layout:
         return self.forecasts / "scored" / f"{dataset}.parquet"
 
     @property
+    def alerts(self) -> Path:
+        """What an operator was told, one file a fault and day."""
+        return self.root / "alerts"
+
+    @property
     def results(self) -> Path:
         """Result rows, one CSV an experiment."""
         return self.root / "results"
@@ -147,6 +152,13 @@ def _split(text: object) -> object:
     if not isinstance(text, str):
         return text
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _check_schedules(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the data sets that run by themselves; ``on`` and ``off`` stand alone."""
+    if len(names) > 1 and {"on", "off"} & set(names):
+        raise ValueError("on and off stand alone")
+    return () if names == ("off",) else names
 
 
 def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401 - as pydantic's
@@ -239,6 +251,21 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent to its customers' host over TLS alone, and never "
         "logged or stored",
     )
+    schedules: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
+    ] = _variable(
+        (),
+        "`off`",
+        "data sets whose schedules and sensors run from the start, with commas between them; `on` "
+        "for all (traffic needs its account); `off` for none",
+    )
+    alerts: SecretStr = _variable(
+        SecretStr(""),
+        "none: the log alone",
+        "where alerts go, with spaces between them: addresses of Apprise, such as "
+        "`mailtos://user:password@host?to=me@example.org` or `jsons://host/hook`, or "
+        "`command:/path/of/a/program`, which reads an alert from standard input; never logged",
+    )
     report_url: str = _variable(
         "",
         "none: Dagster shows the path",
@@ -330,6 +357,12 @@ class Settings(BaseSettings):
         """The key of a paid plan at Open-Meteo; None where there is none."""
         key = self.open_meteo_key.get_secret_value()
         return QueryKey(name="apikey", value=key) if key else None
+
+    def runs_by_itself(self, dataset: str) -> bool:
+        """Whether the schedules and sensors of a data set run without being turned on."""
+        if self.schedules == ("on",):
+            return dataset != "traffic" or bool(self.pems_user)
+        return dataset in self.schedules
 
     @property
     def datasets_folder(self) -> Path:
