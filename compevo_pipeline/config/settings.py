@@ -172,6 +172,7 @@ _Kinds = tuple[Literal["station_hour", "station_5min"], ...]
 _Stations = tuple[Annotated[str, StringConstraints(pattern="^[0-9]+$")], ...]
 # It goes into a header: another character could end the header and begin another one.
 _Contact = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[ -~]*$")]
+_Commit = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,40}\+?)?$")]
 # Sent as it is written, so that every text can be searched for it.
 _QueryKey = Secret[
     Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[A-Za-z0-9_-]*$")]
@@ -270,6 +271,11 @@ class Settings(BaseSettings):
         "",
         "none: Dagster shows the path",
         "address of the report where something serves its folder, for the link in Dagster",
+    )
+    commit: _Commit = _variable(
+        "",
+        "none: git is asked",
+        "commit of the code where there is no git, in hexadecimal digits; the image has it",
     )
     pod: Path | None = _variable(
         None,
