@@ -155,9 +155,9 @@ def _split(text: object) -> object:
 
 
 def _check_schedules(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the data sets that run by themselves; ``on`` and ``off`` stand alone."""
+    """Return the data sets that run by themselves; ``off`` is none of them."""
     if len(names) > 1 and {"on", "off"} & set(names):
-        raise ValueError("on and off stand alone")
+        raise ValueError("on and off cannot be combined with names")
     return () if names == ("off",) else names
 
 
