@@ -20,10 +20,10 @@ from compevo_pipeline.defs.asset_keys import (
     series_key,
 )
 from compevo_pipeline.defs.assets.coverage import (
-    build_hourly_coverage,
     check_coverage,
     coverage,
     coverage_job,
+    hourly_coverage,
 )
 from compevo_pipeline.defs.assets.evaluation import (
     build_baselines_asset,
@@ -52,7 +52,7 @@ from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
-from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, schedule_status
+from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules
 from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import FeedTable
@@ -128,10 +128,7 @@ def build_defs(
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[*build_asset_checks(registry), check_coverage],
         jobs=[*jobs, coverage_job, build_backfill_job()],
-        schedules=[
-            *build_schedules(jobs, deployment),
-            build_hourly_coverage(schedule_status(is_on=bool(settings.schedules))),
-        ],
+        schedules=[*build_schedules(jobs, deployment), hourly_coverage],
         sensors=[
             dead_runs,
             build_evening_sensor(refresh, deployment, now),

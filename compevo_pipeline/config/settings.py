@@ -364,11 +364,12 @@ class Settings(BaseSettings):
         key = self.open_meteo_key.get_secret_value()
         return QueryKey(name="apikey", value=key) if key else None
 
-    def runs_by_itself(self, dataset: str) -> bool:
-        """Whether the schedules and sensors of a data set run without being turned on."""
+    def default_status(self, dataset: str) -> str:
+        """Return how schedules and sensors of a data set start: ``RUNNING`` or ``STOPPED``."""
+        is_on = dataset in self.schedules
         if self.schedules == ("on",):
-            return dataset != "traffic" or bool(self.pems_user)
-        return dataset in self.schedules
+            is_on = dataset != "traffic" or bool(self.pems_user)
+        return "RUNNING" if is_on else "STOPPED"
 
     @property
     def datasets_folder(self) -> Path:

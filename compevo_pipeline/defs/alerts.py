@@ -39,8 +39,7 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         clock: tells the time.
     """
     settings = deployment.settings
-    status = sensor_status(is_on=bool(settings.schedules))
-    is_daily = settings.runs_by_itself(OPERATIONAL)
+    status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
 
     def send(context: dg.SensorEvaluationContext, alerts: Iterable[Alert]) -> dg.SkipReason:
         count = tell(settings, alerts, _market_time(clock).date(), context.log)
@@ -54,8 +53,7 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     )
     def failed_runs(context: dg.RunFailureSensorContext) -> None:
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
-            alert = describe_run(context)
-            tell(settings, [alert], _market_time(clock).date(), context.log)
+            tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
 
     @dg.sensor(
         name="tell_failed_checks",
@@ -76,14 +74,14 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     @dg.sensor(
         name="tell_late_forecast",
         minimum_interval_seconds=_SECONDS,
-        default_status=sensor_status(is_on=is_daily),
+        default_status=dg.DefaultSensorStatus(settings.default_status(OPERATIONAL)),
         description=(
             f"Tells at {EVENING_DEADLINE:%H:%M} market time that tomorrow's forecast of "
             f"{OPERATIONAL} was not issued, whatever became of the refresh."
         ),
     )
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        return send(context, _find_late_forecast(deployment, clock()))
+        return send(context, _find_late_forecast(deployment, _market_time(clock)))
 
     @dg.sensor(
         name="tell_failing_sources",
@@ -103,22 +101,15 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
     return [failed_runs, failed_checks, late_forecast, failing_sources]
 
 
-def sensor_status(*, is_on: bool) -> dg.DefaultSensorStatus:
-    """Return whether a sensor runs without being turned on."""
-    return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
-
-
-def describe_run(context: dg.RunFailureSensorContext) -> Alert:
-    """Return an alert about a failed run: its job, day and first failed step."""
+def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
     run = context.dagster_run
     day = run.tags.get("dagster/partition", "")
     steps = context.get_step_failure_events()
     where = ", ".join(str(event.step_key) for event in steps)
     why = describe_failure(steps[0]) if steps else context.failure_event.message or "it ended"
+    what = f"{run.job_name}{f' for {day}' if day else ''} failed{f' at {where}' if where else ''}"
     return Alert(
-        fault=f"run {run.job_name} {day} {where}",
-        text=f"The run {run.job_name}{f' for {day}' if day else ''} failed"
-        f"{f' at {where}' if where else ''}: {why} Open run {run.run_id[:8]} in Dagster.",
+        fault=f"run {what}", text=f"The run {what}: {why} Open run {run.run_id[:8]} in Dagster."
     )
 
 
@@ -151,23 +142,18 @@ def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:
     return alerts
 
 
-def _find_late_forecast(deployment: Deployment, now: datetime) -> list[Alert]:
-    at = now.astimezone(ZoneInfo(NEM_ZONE))
-    if at.time() < EVENING_DEADLINE:
-        return []
+def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
     day = at.date() + timedelta(days=1)
     origin = Origin.of(deployment.registry[OPERATIONAL].spec, day, KnownTo.ISSUE_TIME)
     folder = deployment.layout.issued(OPERATIONAL)
-    if is_issued(find_issued(folder, origin.origin_utc, origin.until)):
+    is_there = is_issued(find_issued(folder, origin.origin_utc, origin.until))
+    if is_there or at.time() < EVENING_DEADLINE:
         return []
-    return [
-        Alert(
-            fault=f"late {day}",
-            text=f"No forecast of {OPERATIONAL} for {day} was issued by "
-            f"{EVENING_DEADLINE:%H:%M} market time: look at the runs of refresh in Dagster, then "
-            f"run `compevo refresh --day {day}`.",
-        )
-    ]
+    text = (
+        f"No forecast of {OPERATIONAL} for {day} was issued by {EVENING_DEADLINE:%H:%M} market "
+        f"time: look at the runs of refresh in Dagster, then run `compevo refresh --day {day}`."
+    )
+    return [Alert(fault=f"late {day}", text=text)]
 
 
 def _describe_sources(failing: dict[str, str], since: dict[str, str], today: date) -> list[Alert]:

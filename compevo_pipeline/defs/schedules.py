@@ -13,8 +13,9 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
+from compevo_core.errors import DataError
 from compevo_core.forecast.issued import find_issued, is_issued
-from compevo_pipeline.defs.alerts import sensor_status
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
 from compevo_pipeline.defs.jobs import job_name, list_collected, list_refreshed
 from compevo_pipeline.sources.common.base import Clock
@@ -64,19 +65,10 @@ def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.Sche
         build_refresh_schedule(refresh, "refresh_evening", evening, deployment),
         build_refresh_schedule(refresh, "refresh_midnight", midnight, deployment),
         *(
-            build_daily_schedule(
-                by_name[job_name("refresh", spec.name)],
-                spec,
-                schedule_status(is_on=settings.runs_by_itself(spec.name)),
-            )
+            build_daily_schedule(by_name[job_name("refresh", spec.name)], spec, settings)
             for spec in others
         ),
     ]
-
-
-def schedule_status(*, is_on: bool) -> dg.DefaultScheduleStatus:
-    """Return whether a schedule runs without being turned on."""
-    return dg.DefaultScheduleStatus.RUNNING if is_on else dg.DefaultScheduleStatus.STOPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +118,7 @@ def build_refresh_schedule(
         job=job,
         cron_schedule=ticks.crons,
         execution_timezone=NEM_ZONE,
-        default_status=schedule_status(is_on=deployment.settings.runs_by_itself(OPERATIONAL)),
+        default_status=dg.DefaultScheduleStatus(deployment.settings.default_status(OPERATIONAL)),
         description=(
             f"Sources, the forecast of {'tomorrow' if ticks.days else 'today'} as known to the "
             f"{ticks.known_to.replace('-', ' ')}, scores of the days before it, the report. "
@@ -138,21 +130,16 @@ def build_refresh_schedule(
         day = at.date() + timedelta(days=ticks.days)
         tick = at.time().replace(second=0, microsecond=0)
         if tick != ticks.times[0]:
-            reason = _find_no_need(
-                context.instance, deployment, Origin.of(spec, day, ticks.known_to)
-            )
-            if reason:
+            origin = Origin.of(spec, day, ticks.known_to)
+            if reason := _find_no_need(context.instance, deployment, origin):
                 return dg.SkipReason(reason)
 
-        run_key = f"{name}-{day}-{tick:%H%M}"
-        if ticks.collected and tick != ticks.times[-1]:
-            return dg.RunRequest(
-                run_key=run_key, partition_key=day.isoformat(), asset_selection=ticks.collected
-            )
+        only_reads = bool(ticks.collected) and tick != ticks.times[-1]
         return dg.RunRequest(
-            run_key=run_key,
+            run_key=f"{name}-{day}-{tick:%H%M}",
             partition_key=day.isoformat(),
-            run_config=_configure_forecast(ticks.known_to),
+            asset_selection=ticks.collected if only_reads else None,
+            run_config={} if only_reads else _configure_forecast(ticks.known_to),
         )
 
     return _schedule
@@ -179,7 +166,7 @@ def build_evening_sensor(
         name="forecast_evening",
         job=job,
         minimum_interval_seconds=_SENSOR_SECONDS,
-        default_status=sensor_status(is_on=deployment.settings.runs_by_itself(OPERATIONAL)),
+        default_status=dg.DefaultSensorStatus(deployment.settings.default_status(OPERATIONAL)),
         description=(
             "Forecasts tomorrow as known to the issue time as soon as AEMO's forecast of the whole "
             "day is stored, and again when another one is, until the forecast is issued."
@@ -191,16 +178,18 @@ def build_evening_sensor(
         origin = Origin.of(spec, day, KnownTo.ISSUE_TIME)
         if now < origin.until or not layout.ledger.exists():
             return dg.SkipReason(f"nothing can be known of {day} yet")
-        reason = _find_no_need(context.instance, deployment, origin)
-        if reason:
+        if reason := _find_no_need(context.instance, deployment, origin):
             return dg.SkipReason(reason)
 
         # What is stored is read only where the publishers were asked since the last look.
         seen = f"{day} {layout.ledger.stat().st_mtime_ns}"
         if context.cursor == seen:
             return dg.SkipReason("nothing was fetched since the last look")
-        inputs = check_inputs(StoredFrames.read(deployment, spec), origin, NewsRule())
         context.update_cursor(seen)
+        try:
+            inputs = check_inputs(StoredFrames.read(deployment, spec), origin, NewsRule())
+        except DataError as error:
+            return dg.SkipReason(str(error))
         if inputs.missing or inputs.newest is None:
             return dg.SkipReason("; ".join(inputs.missing))
         return dg.RunRequest(
@@ -240,14 +229,14 @@ def _is_under_way(instance: dg.DagsterInstance, job_name: str, partition: str) -
 def build_daily_schedule(
     job: Any,  # noqa: ANN401 - Dagster's unresolved job has no public type
     spec: DatasetSpec,
-    status: dg.DefaultScheduleStatus,
+    settings: Settings,
 ) -> dg.ScheduleDefinition:
     """Return a schedule that refreshes one data set, and forecasts the day of its tick.
 
     Args:
         job: refreshes the data set.
         spec: how its windows are cut; it says on which clock its days begin.
-        status: whether it runs without being turned on.
+        settings: whether it runs without being turned on.
     """
     name = f"{job.name}_daily"
     forecast = " the forecast of the day that has begun, scores," if spec.starts_with_days else ""
@@ -257,7 +246,7 @@ def build_daily_schedule(
         job=job,
         cron_schedule=OTHERS_CRON,
         execution_timezone=NEM_ZONE,
-        default_status=status,
+        default_status=dg.DefaultScheduleStatus(settings.default_status(spec.name)),
         description=f"Sources of {spec.name},{forecast} the report.",
     )
     def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:

@@ -10,11 +10,10 @@ Every alert is in the log. A destination that does not take it is tried again by
 import hashlib
 import logging
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from compevo_core.errors import SourceTransient
 from compevo_core.runtime.files import file_lock, read_json, write_json
@@ -75,7 +74,9 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
             write_json(path, {"text": text, "told": []})
             count += 1
 
-        _remove_old(folder, day)
+        for path in folder.glob("*.json"):
+            if path.name < f"{day - timedelta(days=KEPT_DAYS)}":
+                path.unlink()
         _deliver(folder, settings.alerts.get_secret_value().split())
     return count
 
@@ -100,17 +101,11 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _remove_old(folder: Path, day: date) -> None:
-    oldest = f"{day - timedelta(days=KEPT_DAYS)}"
-    for path in folder.glob("*.json"):
-        if path.name < oldest:
-            path.unlink()
-
-
 def _deliver(folder: Path, destinations: list[str]) -> None:
     """Send what waits to whoever did not get it; one that fails is not asked again in this call."""
     silent: set[int] = set()
-    for path, record in _read_waiting(folder, {_hash(one) for one in destinations}):
+    for path in sorted(folder.glob("*.json")) if destinations else ():
+        record = read_json(path, "remove it: the alert is told again")
         for number, destination in enumerate(destinations, start=1):
             if number in silent or _hash(destination) in record["told"]:
                 continue
@@ -125,13 +120,6 @@ def _deliver(folder: Path, destinations: list[str]) -> None:
             f"COMPEVO_ALERTS: destination {min(silent)} of {len(destinations)} took no alert; see "
             "whether its address is one of Apprise's and answers: it is tried again"
         )
-
-
-def _read_waiting(folder: Path, destinations: set[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in sorted(folder.glob("*.json")):
-        record = read_json(path, "remove it: the alert is told again")
-        if destinations - set(record["told"]):
-            yield path, record
 
 
 def _send(destination: str, text: str) -> bool:

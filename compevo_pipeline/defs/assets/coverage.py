@@ -94,18 +94,13 @@ coverage_job = dg.define_asset_job(
     tags={"compevo/job": "coverage"},
     executor_def=watch_dead_runs(dg.in_process_executor),
 )
-
-
-def build_hourly_coverage(status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
-    """Return the schedule of the counts, with the status that it starts with."""
-    return dg.ScheduleDefinition(
-        name="coverage_hourly",
-        job=coverage_job,
-        cron_schedule=HOURLY_CRON,
-        execution_timezone=NEM_ZONE,
-        default_status=status,
-        description="What is stored of every source, and which files are missing.",
-    )
+hourly_coverage = dg.ScheduleDefinition(
+    name="coverage_hourly",
+    job=coverage_job,
+    cron_schedule=HOURLY_CRON,
+    execution_timezone=NEM_ZONE,
+    description="What is stored of every source, and which files are missing.",
+)
 
 
 def _plot_heat(counts: pl.DataFrame) -> dg.MetadataValue[Any]:

@@ -232,7 +232,7 @@ def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
         return list_running(Settings(home=tmp_path, **settings))
 
     assert running() == running(schedules="off") == {"dead_runs"}
-    told = {"tell_failed_runs", "tell_failed_checks", "tell_failing_sources", "coverage_hourly"}
+    told = {"tell_failed_runs", "tell_failed_checks", "tell_failing_sources"}
     evening = {"refresh_evening", "refresh_midnight", "forecast_evening", "tell_late_forecast"}
     assert running(schedules="exchange") == {"dead_runs", "refresh_exchange_daily"} | told
     on = running(schedules="on")
