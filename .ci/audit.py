@@ -1,9 +1,9 @@
 """Ask whether a locked dependency has a known fault, where a database can be reached.
 
-    python .ci/audit.py [requirements.lock]
+    python .ci/audit.py [--must-answer] [requirements.lock]
 
 Exit code 1 on a finding. Without a network the database cannot be asked: that is said, and is no
-failure, for a build must not depend on it.
+failure unless an answer is demanded, for a build must not depend on it.
 """
 
 import json
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+MUST_ANSWER = "--must-answer"
 REPO = Path(__file__).resolve().parents[1]
 
 
@@ -41,14 +42,16 @@ def read_findings(answer: str) -> list[str] | None:
 
 def main(arguments: Sequence[str]) -> int:
     """Ask, and say what was found."""
-    lock = Path(arguments[0]) if arguments else REPO / "requirements.lock"
+    must_answer = MUST_ANSWER in arguments
+    named = [argument for argument in arguments if argument != MUST_ANSWER]
+    lock = Path(named[0]) if named else REPO / "requirements.lock"
     done = ask(lock)
     findings = read_findings(done.stdout)
 
     if findings is None:
         reason = done.stderr.strip().splitlines()[-1:] or ["no answer"]
         sys.stdout.write(f"could not ask for known faults ({reason[0][:200]}); nothing is known\n")
-        return 0
+        return int(must_answer)
     sys.stdout.writelines(f"{finding}\n" for finding in findings)
     sys.stdout.write(f"{len(findings)} known fault(s) in the dependencies\n")
     return int(bool(findings))

@@ -10,8 +10,15 @@ from collections.abc import Collection
 import dagster as dg
 
 from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_checks import build_asset_checks
-from compevo_pipeline.defs.asset_keys import next_day_key, score_keys, scored_key, series_key
+from compevo_pipeline.defs.asset_keys import (
+    OPERATIONAL,
+    next_day_key,
+    score_keys,
+    scored_key,
+    series_key,
+)
 from compevo_pipeline.defs.assets.coverage import (
     check_coverage,
     coverage,
@@ -42,11 +49,11 @@ from compevo_pipeline.defs.assets.sources import (
 from compevo_pipeline.defs.assets.training import build_model_asset
 from compevo_pipeline.defs.assets.windows import build_windows_asset
 from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
-from compevo_pipeline.defs.jobs import build_jobs
+from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
-from compevo_pipeline.defs.schedules import build_schedules
+from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules
 from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import FeedTable
@@ -82,8 +89,9 @@ def build_defs(
     deployment = Deployment(settings=settings)
     registry = deployment.registry
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
-    jobs = build_jobs(registry)
-    layout = settings.layout(settings.mode)
+    now = clock or utc_now
+    jobs = build_jobs(registry, deployment.layout)
+    (refresh,) = (job for job in jobs if job.name == job_name("refresh", OPERATIONAL))
     own = frozenset(dataset.name for dataset in registry.own)
     daily = [name for name in registry if registry[name].spec.starts_with_days]
     by_dataset = (
@@ -122,8 +130,12 @@ def build_defs(
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[*build_asset_checks(registry), check_coverage],
         jobs=[*jobs, coverage_job, build_backfill_job()],
-        schedules=[*build_schedules(jobs, registry, layout), hourly_coverage],
-        sensors=[dead_runs],
+        schedules=[*build_schedules(jobs, deployment), hourly_coverage],
+        sensors=[
+            dead_runs,
+            build_evening_sensor(refresh, deployment, now),
+            *build_alert_sensors(deployment, now),
+        ],
         executor=watch_dead_runs(dg.multiprocess_executor),
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
@@ -132,7 +144,7 @@ def build_defs(
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),
             "judge_endpoint": JudgeEndpoint.from_settings(settings),
-            "clock": clock or utc_now,
+            "clock": now,
         },
     )
 

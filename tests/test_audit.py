@@ -36,3 +36,5 @@ def test_a_finding_fails_and_an_unreachable_database_is_said(
     monkeypatch.setattr(audit, "ask", lambda lock: done)
     assert audit.main([]) == code
     assert said in capsys.readouterr().out
+    # On demand no answer is red, too.
+    assert audit.main(["--must-answer"]) == (1 if answer is None else code)

@@ -107,10 +107,18 @@ def test_the_lock_and_the_constraints_agree():
     } == {}
 
 
-def test_everything_in_the_lock_has_a_hash():
-    blocks = re.split(
-        r"^(?=[A-Za-z0-9])", (REPO / "requirements.lock").read_text(), flags=re.MULTILINE
-    )[1:]
+def test_the_image_installs_what_it_runs_and_the_versions_of_the_lock():
+    image, lock = pins("deploy/requirements.lock"), pins("requirements.lock")
+    assert image.items() <= lock.items() and len(image) < len(lock) - 80
+    run = {*NEEDED, *EXTRAS["postgres"], *EXTRAS["kubernetes"]} - {"torch"}
+    assert run <= set(image)
+    others = {name for extra in ("dev", "docs", "zero-shot", "oracle") for name in EXTRAS[extra]}
+    assert not others & set(image)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "deploy/requirements.lock"])
+def test_everything_in_the_lock_has_a_hash(name):
+    blocks = re.split(r"^(?=[A-Za-z0-9])", (REPO / name).read_text(), flags=re.MULTILINE)[1:]
     assert len(blocks) > 100
     assert [block.split()[0] for block in blocks if "--hash=sha256:" not in block] == []
 

@@ -68,10 +68,12 @@ def init(
     from compevo_pipeline.sources.feeds import read_own_file
     from compevo_pipeline.sources.own.declaration import make_label, name_publisher
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
+    from compevo_pipeline.sources.registry import check_own_name
     from compevo_pipeline.work.deployment import utc_now
 
     dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
+    check_own_name(dataset, path)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 

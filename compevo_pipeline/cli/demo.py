@@ -1,4 +1,4 @@
-"""``make demo``: run a job in this process, show its progress, and end with the results.
+"""``make demo`` and ``compevo refresh``: run a job in this process, and end with the results.
 
 What belongs here: the command line around one run. What does not: what the job does
 (``defs.jobs``), how progress looks (``defs.loggers``). The run is stored in ``DAGSTER_HOME`` like
@@ -30,11 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Job(StrEnum):
-    """The jobs of the project."""
+    """The jobs that train and score."""
 
     DEMO = "demo"
     FULL = "full"
-    REFRESH = "refresh"
 
 
 class Dataset(StrEnum):
@@ -49,22 +48,61 @@ class Dataset(StrEnum):
 
 def demo(
     dataset: Annotated[
-        Dataset, typer.Argument(help="Data set to train and score; not used by refresh.")
+        Dataset, typer.Argument(help="Data set to train and score.")
     ] = Dataset.ELECTRICITY,
     job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
-    day: Annotated[
-        str, typer.Option(help="Day that refresh forecasts, such as 2026-03-31; else tomorrow.")
-    ] = "",
 ) -> None:
     """Run everything end to end on the sample data (what `make demo` runs), or another job."""
+    from compevo_pipeline.sources.common.base import Mode
+
+    settings = run(job.value, dataset.value)
+    # The demo runs on sample data whatever the deployment's mode is.
+    mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
+    if job is Job.DEMO:
+        show_tomorrow(settings, dataset.value)
+    show_results(settings.layout(mode), mode)
+
+
+def refresh(
+    dataset: Annotated[str, typer.Argument(help="Data set, built-in or your own.")] = (
+        "electricity-operational"
+    ),
+    day: Annotated[
+        str,
+        typer.Option(
+            help="Day to forecast, such as 2026-03-31 (default: tomorrow for operational demand, "
+            "else the day that has begun)."
+        ),
+    ] = "",
+) -> None:
+    """Read what is new, forecast a day, score the days before it, write the report.
+
+    Trains nothing. The schedules run the same job.
+    """
+    settings = run("refresh", dataset, day)
+    show_results(settings.layout(settings.mode), settings.mode)
+
+
+def run(name: str, dataset: str, day: str = "") -> "Settings":
+    """Run a job in this process and say how it went; return the settings.
+
+    Args:
+        name: demo, full or refresh.
+        dataset: its data set.
+        day: that a refresh forecasts; chosen by the time where it is empty.
+
+    Raises:
+        ConfigError: there is no such data set, or it has no such day.
+        typer.Exit: a step failed.
+    """
     from compevo_core.runtime.process_memory import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,
         disable_progress_bars,
         ensure_dagster_home,
     )
-    from compevo_pipeline.defs.jobs import hide_notices, run_job
-    from compevo_pipeline.sources.common.base import Mode
+    from compevo_pipeline.defs.jobs import choose_day, hide_notices, run_job
+    from compevo_pipeline.work.deployment import Deployment, utc_now
 
     hide_notices()
     disable_progress_bars()
@@ -73,13 +111,16 @@ def demo(
     from compevo_pipeline.definitions import build_defs
 
     settings = Settings.from_environment()
+    spec = Deployment(settings=settings).registry[dataset].spec
+    if name == "refresh":
+        day = day or choose_day(spec, utc_now())
 
     started = time.monotonic()
-    failures = run_job(build_defs(settings), job.value, dataset.value, day)
+    failures = run_job(build_defs(settings), name, dataset, day)
     seconds = time.monotonic() - started
 
     typer.echo(
-        f"\n{job.value} ran for {format_duration(seconds)} and used up to "
+        f"\n{name} of {dataset} ran for {format_duration(seconds)} and used up to "
         f"{peak_memory_gigabytes(include_children=True):.1f} GB of memory."
     )
     if failures:
@@ -89,12 +130,7 @@ def demo(
             "its last checkpoint."
         )
         raise typer.Exit(1)
-
-    # The demo runs on sample data whatever the deployment's mode is.
-    mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
-    if job is Job.DEMO:
-        show_tomorrow(settings, dataset.value)
-    show_results(settings.layout(mode), mode)
+    return settings
 
 
 def show_tomorrow(settings: "Settings", dataset: str) -> None:

@@ -136,6 +136,11 @@ class Layout:
         return self.forecasts / "scored" / f"{dataset}.parquet"
 
     @property
+    def alerts(self) -> Path:
+        """What an operator was told, one file a fault and day."""
+        return self.root / "alerts"
+
+    @property
     def results(self) -> Path:
         """Result rows, one CSV an experiment."""
         return self.root / "results"
@@ -153,6 +158,13 @@ def _split(text: object) -> object:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _check_schedules(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the data sets that run by themselves; ``off`` is none of them."""
+    if len(names) > 1 and {"on", "off"} & set(names):
+        raise ValueError("on and off cannot be combined with names")
+    return () if names == ("off",) else names
+
+
 def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401 - as pydantic's
     """Return a field whose default and meaning the documentation shows."""
     return Field(default=default, title=shown, description=meaning)
@@ -164,6 +176,7 @@ _Kinds = tuple[Literal["station_hour", "station_5min"], ...]
 _Stations = tuple[Annotated[str, StringConstraints(pattern="^[0-9]+$")], ...]
 # It goes into a header: another character could end the header and begin another one.
 _Contact = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[ -~]*$")]
+_Commit = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{7,40}\+?)?$")]
 # Sent as it is written, so that every text can be searched for it.
 _QueryKey = Secret[
     Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[A-Za-z0-9_-]*$")]
@@ -243,10 +256,30 @@ class Settings(BaseSettings):
         "key of a paid plan at Open-Meteo; sent to its customers' host over TLS alone, and never "
         "logged or stored",
     )
+    schedules: Annotated[
+        tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_check_schedules)
+    ] = _variable(
+        (),
+        "`off`",
+        "data sets whose schedules and sensors run from the start, with commas between them; `on` "
+        "for all (traffic needs its account); `off` for none",
+    )
+    alerts: SecretStr = _variable(
+        SecretStr(""),
+        "none: the log alone",
+        "where alerts go, with spaces between them: addresses of Apprise, such as "
+        "`mailtos://user:password@host?to=me@example.org` or `jsons://host/hook`, or "
+        "`command:/path/of/a/program`, which reads an alert from standard input; never logged",
+    )
     report_url: str = _variable(
         "",
         "none: Dagster shows the path",
         "address of the report where something serves its folder, for the link in Dagster",
+    )
+    commit: _Commit = _variable(
+        "",
+        "none: git is asked",
+        "commit of the code where there is no git, in hexadecimal digits; the image has it",
     )
     pod: Path | None = _variable(
         None,
@@ -334,6 +367,13 @@ class Settings(BaseSettings):
         """The key of a paid plan at Open-Meteo; None where there is none."""
         key = self.open_meteo_key.get_secret_value()
         return QueryKey(name="apikey", value=key) if key else None
+
+    def default_status(self, dataset: str) -> str:
+        """Return how schedules and sensors of a data set start: ``RUNNING`` or ``STOPPED``."""
+        is_on = dataset in self.schedules
+        if self.schedules == ("on",):
+            is_on = dataset != "traffic" or bool(self.pems_user)
+        return "RUNNING" if is_on else "STOPPED"
 
     @property
     def datasets_folder(self) -> Path:

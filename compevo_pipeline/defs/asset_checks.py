@@ -60,7 +60,7 @@ SERIES_DESCRIPTIONS = {
     "ranges": "Values lie within what is physically or economically possible.",
     TIME: "No value is of a time later than two days from now.",
     PROFILE: "The days do not come an hour earlier or later than the weeks before.",
-    DATA_AGE: "In live mode, the newest value is not older than the source's rhythm allows.",
+    DATA_AGE: "In live mode, no series is older than the source's rhythm allows.",
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
@@ -94,6 +94,9 @@ WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY, *FORECAST_DESCRIPTIO
 
 MAX_NEWS_AGE = timedelta(days=2)
 
+_LIVE_PREFIX = "live:"
+_ENDED_AFTER = timedelta(days=30)
+_SHOWN_SERIES = 5
 _KNOWN_AT = ("published_at", "seen_at")
 _MAX_DESCRIPTION_CHARACTERS = 1000
 _HOUR = timedelta(hours=1)
@@ -169,8 +172,7 @@ def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinitio
                 PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)}
             )
         if DATA_AGE in names:
-            newest = frame.filter(pl.col("value").is_not_null())["start_utc"].max()
-            yield judge_data_age(newest, declared.max_age, workspace, now)
+            yield judge_series_age(frame, declared.max_age, workspace, now)
 
     return _build_checks(series_key(declared.name), SERIES_DESCRIPTIONS, judge)
 
@@ -218,6 +220,39 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
     first = ", ".join(map(str, broken.row(0))) if broken.height else ""
     text = f"{broken.height} of {total} rows {first}".strip()
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
+
+
+def judge_series_age(
+    frame: pl.DataFrame, limit: timedelta, workspace: Deployment, now: datetime
+) -> CheckOutcome:
+    """Compare the age of the newest value of every live series with a limit.
+
+    A region, currency or sensor that goes silent is seen while the others live. One that has been
+    silent for a month more has ended.
+    """
+    values = frame.filter(pl.col("value").is_not_null())
+    outcome = judge_data_age(values["start_utc"].max(), limit, workspace, now)
+    if workspace.data_mode is not Mode.LIVE:
+        return outcome
+
+    # Files hold series that nobody publishes any more: what came live once must go on coming.
+    newest = (
+        values.filter(pl.col("source").str.starts_with(_LIVE_PREFIX))
+        .group_by("series_id", "variable")
+        .agg(pl.col("start_utc").max())
+    )
+    silent = newest.filter(
+        pl.col("start_utc").is_between(now - limit - _ENDED_AFTER, now - limit, closed="left")
+    ).sort("start_utc", "series_id")
+    if silent.is_empty():
+        return outcome
+    shown = [
+        f"{series_id} ({variable}) since {start:%Y-%m-%d %H:%M}"
+        for series_id, variable, start in silent.head(_SHOWN_SERIES).iter_rows()
+    ]
+    text = f"{silent.height} of {newest.height} series are silent: {', '.join(shown)}"
+    numbers = {**outcome.numbers, "silent": silent.height}
+    return CheckOutcome(DATA_AGE, passed=False, text=text, numbers=numbers)
 
 
 def judge_data_age(

@@ -9,7 +9,7 @@ windows are stored by idempotent upsert and read whole (decision 19-stores).
 
 import re
 from collections.abc import Callable
-from datetime import date
+from datetime import date, time
 
 import dagster as dg
 
@@ -23,6 +23,9 @@ OPERATIONAL = "electricity-operational"
 
 NEM_ZONE = "Australia/Brisbane"
 """The market's clock, UTC+10 all year."""
+
+EVENING_DEADLINE = time(18, 45)
+"""When the forecast of tomorrow must have been issued, on the market's clock."""
 
 target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
 """Days to forecast, from the first one after the validation span to tomorrow."""

@@ -15,6 +15,7 @@ import dagster as dg
 
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
 from compevo_pipeline.storage.code_versions import code_version
@@ -36,6 +37,14 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
 
 The age of the data itself is the check ``data_age``.
 """
+
+EVENING_FORECAST = dg.FreshnessPolicy.cron(
+    deadline_cron=f"{EVENING_DEADLINE.minute} {EVENING_DEADLINE.hour} * * *",
+    # Midnight's forecast of the day before counts for no evening.
+    lower_bound_delta=timedelta(hours=12),
+    timezone=NEM_ZONE,
+)
+"""For the forecast of tomorrow; kept in live mode alone."""
 
 
 def define_asset(

@@ -10,10 +10,14 @@ own, such as ``refresh_exchange``: a publisher that fails stops no forecast of a
 import uuid
 import warnings
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
 
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.errors import ConfigError
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_keys import (
     CLEANED,
     DATASETS,
@@ -31,12 +35,12 @@ from compevo_pipeline.defs.asset_keys import (
     score_keys,
     scored_key,
     series_key,
-    target_days,
     windows_key,
 )
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import Registry
+from compevo_pipeline.storage.runs import has_current_run
 
 DEFAULT_DATASET = "electricity"
 
@@ -108,7 +112,7 @@ def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
     return build_demo_config(dataset) if name == "demo" else {}
 
 
-def build_jobs(registry: Registry) -> list[Any]:
+def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
     """Return all jobs.
 
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
@@ -116,6 +120,7 @@ def build_jobs(registry: Registry) -> list[Any]:
 
     Args:
         registry: the data sets of the deployment.
+        layout: its folders, which tell whether there is a population for the 2026 inference.
     """
     demos = [
         dg.define_asset_job(
@@ -146,19 +151,24 @@ def build_jobs(registry: Registry) -> list[Any]:
         for dataset in registry
     ]
     others = [dataset for dataset in registry if dataset != OPERATIONAL]
-    return [*demos, *full, *(_build_refresh(registry, name) for name in (OPERATIONAL, *others))]
+    return [
+        *demos,
+        *full,
+        *(_build_refresh(registry, name, layout) for name in (OPERATIONAL, *others)),
+    ]
 
 
-def _build_refresh(registry: Registry, dataset: str) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
+def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # noqa: ANN401 - Dagster's unresolved job has no public type
     """Return the refresh of a data set, with its forecast where its windows start with a day."""
+    refreshed = list_refreshed(registry, dataset, layout)
     forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
     parts = [
         *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
-        *(["the 2026 inference"] if dataset == OPERATIONAL else []),
+        *(["the 2026 inference"] if INFERENCE_2026 in refreshed else []),
     ]
     return dg.define_asset_job(
         job_name("refresh", dataset),
-        dg.AssetSelection.assets(*_list_refreshed(registry, dataset)),
+        dg.AssetSelection.assets(*refreshed),
         description=f"New data, {', '.join(parts)} and the report; trains nothing.",
         # A partition is the day of the forecast. Everything else has none, and runs with it.
         tags={"compevo/job": "refresh"} | ({} if dataset == OPERATIONAL else {"dataset": dataset}),
@@ -181,18 +191,30 @@ def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     ]
 
 
-def _list_refreshed(registry: Registry, dataset: str) -> list[dg.AssetKey]:
+def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
     """Return what a new day of one data set changes, but for what is trained."""
-    is_operational = dataset == OPERATIONAL
-    # The 2026 inference is of electricity's population, on its windows.
-    read = (dataset, DEFAULT_DATASET) if is_operational else (dataset,)
     has_days = registry[dataset].spec.starts_with_days
     return [
-        *_list_data(registry, read),
+        *list_collected(registry, dataset, layout),
         *([next_day_key(dataset), scored_key(dataset)] if has_days else []),
-        *([INFERENCE_2026] if is_operational else []),
+        *([INFERENCE_2026] if _infers(dataset, layout) else []),
         *_REPORT,
     ]
+
+
+def list_collected(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
+    """Return what a refresh reads from the publishers, with the windows that it cuts."""
+    read = (dataset, DEFAULT_DATASET) if _infers(dataset, layout) else (dataset,)
+    return _list_data(registry, read)
+
+
+def _infers(dataset: str, layout: Layout) -> bool:
+    """Whether a refresh makes the 2026 inference: of electricity's population, on its windows.
+
+    Without a population there is nothing to check, and a check that nobody made must not look like
+    one that failed.
+    """
+    return dataset == OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
@@ -204,6 +226,17 @@ def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]
         *([NEWS_ARTICLES] if reads_news else []),
         NEWS_EMBEDDINGS,
     ]
+
+
+def choose_day(spec: DatasetSpec, now: datetime) -> str:
+    """Return the partition of a refresh: tomorrow for operational demand, else the day begun.
+
+    Days are on the data set's own clock; empty where its windows start with no day.
+    """
+    if not spec.starts_with_days:
+        return ""
+    ahead = timedelta(days=1 if spec.name == OPERATIONAL else 0)
+    return (now + spec.market_offset + ahead).date().isoformat()
 
 
 def hide_notices() -> None:
@@ -218,15 +251,18 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     Args:
         defs: the code location.
         name: the job.
-        dataset: which one to train and score; the refresh is for operational demand.
-        day: which one the refresh forecasts; empty for tomorrow on the market's clock.
+        dataset: its data set.
+        day: the partition; empty where the job has none.
 
     Returns:
         A line for each step that failed.
+
+    Raises:
+        ConfigError: the job has no such day.
     """
-    # The refresh is for operational demand.
-    is_refresh = name == "refresh"
-    job = defs.resolve_job_def(name if is_refresh else job_name(name, dataset))
+    job = defs.resolve_job_def(job_name(name, dataset))
+    if day and job.partitions_def is None:
+        raise ConfigError(f"{job.name} forecasts no day of its own; leave --day {day} out")
     # The view needs all names at the start, to know how much is left.
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
@@ -238,7 +274,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
         with sweep_meanwhile(instance):
             result = job.execute_in_process(
                 run_config=run_config(name, dataset) | loggers,
-                partition_key=(day or target_days.get_last_partition_key()) if is_refresh else None,
+                partition_key=day or None,
                 instance=instance,
                 run_id=run_id,
                 # A failed step must not hide those that failed with it.
@@ -248,10 +284,10 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
         if result.success:
             return []
         failed = result.filter_events(lambda event: event.is_step_failure)
-        return [f"  {event.step_key}: {_describe_failure(event)}" for event in failed]
+        return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
 
 
-def _describe_failure(event: dg.DagsterEvent) -> str:
+def describe_failure(event: dg.DagsterEvent) -> str:
     """Return why a step failed, in one line: the innermost error."""
     failure = event.step_failure_data
     # A dg.Failure of ours says file, line and remedy itself.

@@ -1,60 +1,73 @@
-"""Schedules: the refresh in the evening and after midnight, and that of each other data set.
+"""When refreshes start: by the clock, and the evening's forecast once AEMO's is stored.
 
 What belongs here: when jobs start by themselves, and for which day. What does not: what they run
-(``defs.jobs``).
+(``defs.jobs``), who is told when they fail (``defs.alerts``).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, time, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
+from compevo_core.errors import DataError
 from compevo_core.forecast.issued import find_issued, is_issued
-from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
-from compevo_pipeline.defs.jobs import job_name
-from compevo_pipeline.sources.registry import Registry
-from compevo_pipeline.work.next_day import KnownTo, Origin
+from compevo_pipeline.defs.jobs import job_name, list_collected, list_refreshed
+from compevo_pipeline.sources.common.base import Clock
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import KnownTo, NewsRule, Origin, StoredFrames, check_inputs
 
 # AEMO issues its day-ahead forecast at 17:00 NEM time, which is UTC+10 all year like Brisbane's
-# clock; three quarters of an hour later it is out, or else a little later.
+# clock; three quarters of an hour later it is out, or else a little later. These ticks only read
+# the publishers: the forecast follows when AEMO's is stored. The last one forecasts in any case.
 EVENING_TICKS = (time(17, 45), time(18, 15), time(19, 0))
 # Once more when the day before is over.
 MIDNIGHT_TICKS = (time(0, 30), time(2, 0))
 # After the refresh of midnight, so that they do not ask for the same news at once.
 OTHERS_CRON = "15 1 * * *"
 
+_SENSOR_SECONDS = 60
 _UNDER_WAY = [
     *(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED),
     *(dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED),
 ]
 
 
-def build_schedules(
-    jobs: Sequence[Any], registry: Registry, layout: Layout
-) -> list[dg.ScheduleDefinition]:
-    """Return all schedules, switched off until somebody turns them on in the UI.
+def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
+    """Return all schedules of refreshes; they run from the start where the settings say so.
 
     Args:
         jobs: all jobs.
-        registry: the data sets of the deployment.
-        layout: where its forecasts are issued.
+        deployment: its data sets, its settings, and where its forecasts are issued.
+
+    Raises:
+        ConfigError: the settings name an unknown data set.
     """
+    settings, registry = deployment.settings, deployment.registry
+    for name in settings.schedules:
+        if name != "on":
+            registry[name]
+
     by_name = {job.name: job for job in jobs}
     refresh = by_name["refresh"]
     others = [registry[name].spec for name in registry if name != OPERATIONAL]
-    spec, issued = registry[OPERATIONAL].spec, layout.issued(OPERATIONAL)
-    evening = DayTicks(times=EVENING_TICKS, known_to=KnownTo.ISSUE_TIME, days=1)
+    collected = list_collected(registry, OPERATIONAL, deployment.layout)
+    evening = DayTicks(
+        times=EVENING_TICKS, known_to=KnownTo.ISSUE_TIME, days=1, collected=collected
+    )
     midnight = DayTicks(times=MIDNIGHT_TICKS, known_to=KnownTo.MIDNIGHT, days=0)
     return [
-        build_refresh_schedule(refresh, "refresh_evening", evening, spec, issued),
-        build_refresh_schedule(refresh, "refresh_midnight", midnight, spec, issued),
-        *(build_daily_schedule(by_name[job_name("refresh", spec.name)], spec) for spec in others),
+        build_refresh_schedule(refresh, "refresh_evening", evening, deployment),
+        build_refresh_schedule(refresh, "refresh_midnight", midnight, deployment),
+        *(
+            build_daily_schedule(by_name[job_name("refresh", spec.name)], spec, settings)
+            for spec in others
+        ),
     ]
 
 
@@ -67,11 +80,13 @@ class DayTicks:
             further tries where the forecast has not been issued by then.
         known_to: what the forecast may know.
         days: 0 forecasts the day of the tick, 1 the one after it.
+        collected: all that ticks before the last one make, where a sensor does the rest.
     """
 
     times: tuple[time, ...]
     known_to: KnownTo
     days: int
+    collected: Sequence[dg.AssetKey] = ()
 
     @property
     def crons(self) -> list[str]:
@@ -83,8 +98,7 @@ def build_refresh_schedule(
     job: Any,  # noqa: ANN401 - Dagster's unresolved job has no public type
     name: str,
     ticks: DayTicks,
-    spec: DatasetSpec,
-    issued: Path,
+    deployment: Deployment,
 ) -> dg.ScheduleDefinition:
     """Return a schedule that refreshes and forecasts a day, and tries again where that failed.
 
@@ -95,15 +109,16 @@ def build_refresh_schedule(
         job: refreshes, and forecasts the day of its partition.
         name: of the schedule.
         ticks: when, and for which day.
-        spec: of the data set that is forecast.
-        issued: folder of its issued forecasts.
+        deployment: where operational demand is forecast.
     """
+    spec = deployment.registry[OPERATIONAL].spec
 
     @dg.schedule(
         name=name,
         job=job,
         cron_schedule=ticks.crons,
         execution_timezone=NEM_ZONE,
+        default_status=dg.DefaultScheduleStatus(deployment.settings.default_status(OPERATIONAL)),
         description=(
             f"Sources, the forecast of {'tomorrow' if ticks.days else 'today'} as known to the "
             f"{ticks.known_to.replace('-', ' ')}, scores of the days before it, the report. "
@@ -116,19 +131,89 @@ def build_refresh_schedule(
         tick = at.time().replace(second=0, microsecond=0)
         if tick != ticks.times[0]:
             origin = Origin.of(spec, day, ticks.known_to)
-            if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
-                return dg.SkipReason(f"the forecast of {day} has been issued")
-            if _is_under_way(context.instance, job.name, day.isoformat()):
-                return dg.SkipReason(f"a run for {day} is under way")
+            if reason := _find_no_need(context.instance, deployment, origin):
+                return dg.SkipReason(reason)
 
-        ops = {"forecast__next_day": {"config": {"known_to": ticks.known_to.value}}}
+        only_reads = bool(ticks.collected) and tick != ticks.times[-1]
         return dg.RunRequest(
             run_key=f"{name}-{day}-{tick:%H%M}",
             partition_key=day.isoformat(),
-            run_config={"ops": ops},
+            asset_selection=ticks.collected if only_reads else None,
+            run_config={} if only_reads else _configure_forecast(ticks.known_to),
         )
 
     return _schedule
+
+
+def build_evening_sensor(
+    job: Any,  # noqa: ANN401 - Dagster's unresolved job has no public type
+    deployment: Deployment,
+    clock: Clock,
+) -> dg.SensorDefinition:
+    """Return the sensor that forecasts tomorrow once all that the forecast needs is stored.
+
+    Args:
+        job: the refresh, of which it requests what the ticks of the evening leave out.
+        deployment: where operational demand is stored and forecast.
+        clock: tells the time.
+    """
+    registry, layout = deployment.registry, deployment.layout
+    spec = registry[OPERATIONAL].spec
+    collected = list_collected(registry, OPERATIONAL, layout)
+    made = [key for key in list_refreshed(registry, OPERATIONAL, layout) if key not in collected]
+
+    @dg.sensor(
+        name="forecast_evening",
+        job=job,
+        minimum_interval_seconds=_SENSOR_SECONDS,
+        default_status=dg.DefaultSensorStatus(deployment.settings.default_status(OPERATIONAL)),
+        description=(
+            "Forecasts tomorrow as known to the issue time as soon as AEMO's forecast of the whole "
+            "day is stored, and again when another one is, until the forecast is issued."
+        ),
+    )
+    def _sensor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        now = clock()
+        day = (now + spec.market_offset).date() + timedelta(days=1)
+        origin = Origin.of(spec, day, KnownTo.ISSUE_TIME)
+        if now < origin.until or not layout.ledger.exists():
+            return dg.SkipReason(f"nothing can be known of {day} yet")
+        if reason := _find_no_need(context.instance, deployment, origin):
+            return dg.SkipReason(reason)
+
+        # What is stored is read only where the publishers were asked since the last look.
+        seen = f"{day} {layout.ledger.stat().st_mtime_ns}"
+        if context.cursor == seen:
+            return dg.SkipReason("nothing was fetched since the last look")
+        context.update_cursor(seen)
+        try:
+            inputs = check_inputs(StoredFrames.read(deployment, spec), origin, NewsRule())
+        except DataError as error:
+            return dg.SkipReason(str(error))
+        if inputs.missing or inputs.newest is None:
+            return dg.SkipReason("; ".join(inputs.missing))
+        return dg.RunRequest(
+            run_key=f"forecast_evening-{day}-{inputs.newest.publication}",
+            partition_key=day.isoformat(),
+            asset_selection=made,
+            run_config=_configure_forecast(KnownTo.ISSUE_TIME),
+        )
+
+    return _sensor
+
+
+def _configure_forecast(known_to: KnownTo) -> dict[str, Any]:
+    return {"ops": {"forecast__next_day": {"config": {"known_to": known_to.value}}}}
+
+
+def _find_no_need(instance: dg.DagsterInstance, deployment: Deployment, origin: Origin) -> str:
+    """Return why a forecast of operational demand need not be started; empty where it must."""
+    issued = deployment.layout.issued(OPERATIONAL)
+    if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
+        return f"the forecast of {origin.day} has been issued"
+    if _is_under_way(instance, job_name("refresh", OPERATIONAL), origin.day.isoformat()):
+        return f"a run for {origin.day} is under way"
+    return ""
 
 
 def _is_under_way(instance: dg.DagsterInstance, job_name: str, partition: str) -> bool:
@@ -144,12 +229,14 @@ def _is_under_way(instance: dg.DagsterInstance, job_name: str, partition: str) -
 def build_daily_schedule(
     job: Any,  # noqa: ANN401 - Dagster's unresolved job has no public type
     spec: DatasetSpec,
+    settings: Settings,
 ) -> dg.ScheduleDefinition:
     """Return a schedule that refreshes one data set, and forecasts the day of its tick.
 
     Args:
         job: refreshes the data set.
         spec: how its windows are cut; it says on which clock its days begin.
+        settings: whether it runs without being turned on.
     """
     name = f"{job.name}_daily"
     forecast = " the forecast of the day that has begun, scores," if spec.starts_with_days else ""
@@ -159,6 +246,7 @@ def build_daily_schedule(
         job=job,
         cron_schedule=OTHERS_CRON,
         execution_timezone=NEM_ZONE,
+        default_status=dg.DefaultScheduleStatus(settings.default_status(spec.name)),
         description=f"Sources of {spec.name},{forecast} the report.",
     )
     def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:

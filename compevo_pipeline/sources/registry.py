@@ -17,7 +17,7 @@ from pathlib import Path
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.feeds import Feed, make_own_feeds
+from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
 from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_spec, read_declaration
 
 
@@ -291,11 +291,18 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     )
 
 
-def _check_name(declaration: Declaration, path: Path) -> None:
-    if declaration.name in DATASETS:
+def check_own_name(name: str, path: Path) -> None:
+    """Raise :class:`ConfigError` for a name that means something else already."""
+    # The feeds of an own data set would replace those of the same name; on and off are words of
+    # COMPEVO_SCHEDULES.
+    if name in {*DATASETS, *default_feeds(), "on", "off"}:
         raise ConfigError(
-            f"{path}: name {declaration.name!r} is that of a built-in data set; choose another"
+            f"{path}: name {name!r} is that of a built-in thing; choose another, such as my-{name}"
         )
+
+
+def _check_name(declaration: Declaration, path: Path) -> None:
+    check_own_name(declaration.name, path)
     # One file a name, and its own: two files of one name would hide each other.
     if declaration.name != path.stem:
         raise ConfigError(

@@ -11,7 +11,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from compevo_pipeline.config.settings import REPOSITORY, Layout
+from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 
 TRAINING_CODE = (
     *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
@@ -34,11 +34,12 @@ def read_commit(repository: Path = REPOSITORY) -> str:
     The code of a process does not change when the checkout moves on under it.
 
     A ``+`` follows it where tracked files differ from the commit: such a number cannot be
-    reproduced from the hash alone. Without git, or outside a checkout, it is ``unknown``.
+    reproduced from the hash alone. Without git, or outside a checkout, it is what the settings say
+    (an image is built with it), else ``unknown``.
     """
     head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
     if not head:
-        return UNKNOWN_COMMIT
+        return Settings.from_environment().commit or UNKNOWN_COMMIT
 
     # Untracked files are ignored: notes and results do not change the code.
     changes = _run_git(repository, "status", "--porcelain", "--untracked-files=no")

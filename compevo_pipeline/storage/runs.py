@@ -21,7 +21,7 @@ from stat import S_ISREG
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import PART_SUFFIX, StoreBusy, write_json, write_text
+from compevo_core.runtime.files import PART_SUFFIX, StoreBusy, read_json, write_json, write_text
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.config.settings import Layout
 
@@ -72,7 +72,16 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
             f"models/compevo/{dataset}"
         )
 
-    return layout.run(str(json.loads(pointer.read_text(encoding="utf-8"))["run"]))
+    return layout.run(_read_pointer(pointer))
+
+
+def _read_pointer(pointer: Path) -> str:
+    """Return the name of the run that a pointer names; DataError where it names none."""
+    remedy = "remove it, and materialize the data set's models/compevo: it finds its finished run"
+    found = read_json(pointer, remedy).get("run")
+    if not isinstance(found, str):
+        raise DataError(f"{pointer}: names no run; {remedy}")
+    return found
 
 
 def hash_model(run: Path) -> str:
@@ -160,7 +169,7 @@ def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]
 def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:
     """Yield old runs, and what the others need no longer."""
     runs = layout.run("any").parent
-    current = {json.loads(file.read_text(encoding="utf-8"))["run"] for file in runs.glob(_POINTERS)}
+    current = {_read_pointer(file) for file in runs.glob(_POINTERS)}
     finished: dict[str, list[RunFolder]] = defaultdict(list)
 
     for path in sorted(path for path in runs.glob("[!.]*") if path.is_dir()):

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from compevo_core.errors import ConfigError
+from compevo_pipeline.storage.code_versions import read_commit
+
 REPO = Path(__file__).resolve().parents[2]
 DEPLOY = REPO / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text("utf-8"))
 SERVICES = COMPOSE["services"]
+with_git = pytest.mark.skipif(not (REPO / ".git").exists(), reason="no checkout of git")
 VERSION = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 
 
@@ -40,6 +44,7 @@ def test_the_compose_files_keep_the_compose_specification(name):
 
 def test_the_image_installs_the_lock_and_its_hashes_and_no_root_runs_it():
     assert "pip install --require-hashes --no-deps --requirement requirements.lock" in DOCKERFILE
+    assert "COPY constraints.txt deploy/requirements.lock ./" in DOCKERFILE
     assert "torch==2.13.0" in DOCKERFILE and "torch==2.13.0" in (REPO / "Makefile").read_text()
     users = re.findall(r"^USER (\S+)$", DOCKERFILE, flags=re.MULTILINE)
     assert users == ["1000:1000"] and "HEALTHCHECK" in DOCKERFILE
@@ -52,6 +57,36 @@ def test_what_is_copied_into_the_image_is_what_its_context_holds():
     allowed = {line[1:] for line in ignore if line.startswith("!")}
     assert "*" in ignore and names == allowed
     assert all((REPO / name).exists() for name in names)
+
+
+@with_git
+def test_an_image_knows_its_commit_where_there_is_no_git(tmp_path, monkeypatch):
+    assert re.search(r"^ARG COMPEVO_COMMIT", DOCKERFILE, flags=re.MULTILINE)
+    assert "ENV COMPEVO_COMMIT=${COMPEVO_COMMIT}" in DOCKERFILE
+    assert COMPOSE["x-compevo"]["build"]["args"] == {"COMPEVO_COMMIT": "${COMPEVO_COMMIT:-}"}
+
+    read_commit.cache_clear()
+    monkeypatch.setenv("COMPEVO_COMMIT", "0123456789ab")
+    assert read_commit(tmp_path) == "0123456789ab"
+    # Git knows better where there is one.
+    assert read_commit(REPO) != "0123456789ab"
+    read_commit.cache_clear()
+    monkeypatch.setenv("COMPEVO_COMMIT", "")
+    assert read_commit(tmp_path) == "unknown"
+    monkeypatch.setenv("COMPEVO_COMMIT", "main")
+    with pytest.raises(ConfigError, match="COMPEVO_COMMIT"):
+        read_commit(tmp_path / "other")
+    read_commit.cache_clear()
+
+
+@with_git
+def test_git_ignores_the_file_of_passwords_and_keeps_its_example():
+    def is_ignored(name):
+        command = ["git", "check-ignore", "--quiet", f"deploy/compose/{name}"]
+        return subprocess.run(command, cwd=REPO, check=False).returncode == 0
+
+    assert is_ignored(".env") and is_ignored(".env.production")
+    assert not is_ignored(".env.example")
 
 
 def test_images_carry_the_version_of_the_project():

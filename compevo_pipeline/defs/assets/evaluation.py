@@ -59,7 +59,7 @@ from compevo_pipeline.defs.asset_keys import (
 from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.storage.code_versions import code_version, read_commit
-from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
 
@@ -246,8 +246,6 @@ DATASET = "electricity"
 SUBSET = "inference-2026-100"
 NAME_2026 = "leakage-2026"
 """Of the experiment in the result rows, and of the files."""
-REFRESH = "refresh"
-"""Job that runs this asset every day, whatever the deployment has trained."""
 
 CHECK_DESCRIPTIONS = {
     "artifact_unchanged": (
@@ -289,10 +287,6 @@ def inference_2026(
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
     config = InferenceConfig.read(context)
     layout = workspace.layout
-    # A refresh serves deployments that forecast another data set, too.
-    if context.job_name == REFRESH and not has_current_run(layout, DATASET):
-        return _skip(context)
-
     windows = WindowSet.read(layout.windows(DATASET))
     named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
     scopes = [named, *select_month_scopes(windows, config.every)]
@@ -332,29 +326,6 @@ def inference_2026(
                 metadata={"violations": len(listed)},
             )
             for name, listed in violations.items()
-        ],
-    )
-
-
-def _skip(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
-    """Report that there is no electricity population to check.
-
-    The checks fail as warnings: an error would keep the report from being written, and a passed
-    check would claim what nobody looked at.
-    """
-    reason = (
-        f"not evaluated: no population of {DATASET} is trained; materialize models/compevo/"
-        f"{DATASET}, then this asset"
-    )
-    context.log.warning(reason)
-    severity = dg.AssetCheckSeverity.WARN
-    return dg.MaterializeResult(
-        metadata={"skipped": reason},
-        check_results=[
-            dg.AssetCheckResult(
-                check_name=name, passed=False, severity=severity, description=reason
-            )
-            for name in CHECK_DESCRIPTIONS
         ],
     )
 

@@ -38,6 +38,7 @@ from compevo_core.forecast.issued import (
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
     NEWS_EMBEDDINGS,
+    OPERATIONAL,
     make_target_days,
     model_key,
     next_day_key,
@@ -45,7 +46,13 @@ from compevo_pipeline.defs.asset_keys import (
     series_key,
     windows_key,
 )
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
+from compevo_pipeline.defs.definition import (
+    DAILY_REFRESH,
+    EVENING_FORECAST,
+    GPU_POOL,
+    define_asset,
+    define_by_dataset,
+)
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_day, render_sketch
 from compevo_pipeline.sources.common.base import Clock
@@ -109,6 +116,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,
+        freshness_policy=EVENING_FORECAST if dataset == OPERATIONAL else DAILY_REFRESH,
     )
     def _next_day(
         context: dg.AssetExecutionContext,

@@ -52,6 +52,9 @@ _Kind = TypeVar("_Kind")
 
 UTF8_BOM = b"\xef\xbb\xbf"
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# Bytes: file systems take 255, and a part file's name is 40 longer.
+_LONGEST_NAME = 200
+_SHOWN_NAME = 60
 _MOST_DIGITS = 300  # the largest float has 309
 _HTML_STARTS = (b"<!doctype", b"<html", b"<head", b"<?xml", b"<script", b"<!--")
 
@@ -425,6 +428,12 @@ def check_member_path(member: str, name: str) -> None:
         raise SchemaDrift(
             f"{name}: member {member!r} leads outside its folder; nothing of the archive is read, "
             "fetch it again"
+        )
+    longest = max((len(part.encode()) for part in path.parts), default=0)
+    if longest > _LONGEST_NAME:
+        raise SchemaDrift(
+            f"{name}: a file name of {longest} bytes, {member[:_SHOWN_NAME]!r}..., where a folder "
+            f"takes {_LONGEST_NAME}; compare with the publisher's page"
         )
 
 

@@ -12,6 +12,7 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.cli.arguments import parse_changes
 from compevo_pipeline.cli.demo import Dataset, Job
 from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.defs.jobs import DEFAULT_DATASET, build_jobs, job_name
 from compevo_pipeline.sources.registry import load_registry
@@ -67,11 +68,9 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
 
 def test_the_demo_offers_every_job_of_data_sets_and_every_data_set(tmp_path):
     names = [job_name(job, dataset) for job in (Job.DEMO, Job.FULL) for dataset in Dataset]
-    built = [job.name for job in build_jobs(load_registry(tmp_path))]
-    offered = [*names, Job.REFRESH]
-    assert built[: len(offered)] == offered
-    # What it does not offer refreshes one data set alone.
-    assert all(name.startswith("refresh_") for name in built[len(offered) :])
+    built = [job.name for job in build_jobs(load_registry(tmp_path), Layout(root=tmp_path))]
+    refreshed = [job_name("refresh", dataset) for dataset in Dataset]
+    assert built[: len(names)] == names and sorted(built[len(names) :]) == sorted(refreshed)
     assert tuple(Dataset) == DATASETS and DEFAULT_DATASET == Dataset.ELECTRICITY
 
 

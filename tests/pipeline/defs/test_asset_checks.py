@@ -3,11 +3,12 @@
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import asset_checks
-from compevo_pipeline.defs.asset_checks import judge_data_age
+from compevo_pipeline.defs.asset_checks import judge_data_age, judge_series_age
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment
 
@@ -70,6 +71,26 @@ def test_data_may_be_as_old_as_its_source_allows_and_files_do_not_age(tmp_path, 
     result = judge_data_age(newest, timedelta(days=5), workspace, NOW)
     assert (result.name, result.passed) == ("data_age", passed)
     assert result.numbers["limit_hours"] == 120
+
+
+@pytest.mark.parametrize(
+    ("days", "source", "silent"),
+    [(1, "live:ecb/x", 0), (6, "live:ecb/x", 1), (6, "archive:ecb/x", 0), (40, "live:ecb/x", 0)],
+)
+def test_a_series_that_goes_silent_is_seen_while_another_lives(tmp_path, days, source, silent):
+    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    frame = pl.DataFrame(
+        {
+            "series_id": ["ECB/EUR", "ECB/GBP", "ECB/GBP"],
+            "variable": "rate",
+            "start_utc": [NOW, NOW - timedelta(days=days), NOW],
+            "value": [1.0, 1.0, None],
+            "source": ["live:ecb/x", source, source],
+        }
+    )
+    result = judge_series_age(frame, timedelta(days=5), workspace, NOW)
+    assert (result.passed, result.numbers.get("silent", 0)) == (not silent, silent)
+    assert ("ECB/GBP" in result.text) is bool(silent) and "ECB/EUR" not in result.text
 
 
 @pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])

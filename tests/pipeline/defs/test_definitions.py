@@ -11,6 +11,7 @@ from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.asset_keys import target_days
 from compevo_pipeline.defs.jobs import job_name, run_config
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage.runs import set_current_run
 
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
@@ -110,11 +111,19 @@ def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
 NEWS_AND_REPORT = {"news/articles", "news/embeddings", "report/site", "report/cleaned"}
 
 
-def test_refresh_trains_nothing_and_reads_what_its_forecast_and_the_2026_inference_need(defs):
-    read = ("electricity-operational", "electricity")
+@pytest.mark.parametrize("trained", [False, True])
+def test_refresh_trains_nothing_and_checks_the_2026_inference_of_a_population_that_exists(
+    tmp_path, trained
+):
+    settings = Settings(home=tmp_path)
+    if trained:
+        set_current_run(settings.layout(Mode.SAMPLE), "electricity", "one")
+    defs = build_defs(settings)
+    read = ("electricity-operational", *(["electricity"] if trained else []))
     assert made_by(defs, "refresh") == NEWS_AND_REPORT | {
         *(f"{layer}/{dataset}" for layer in ("series", "windows") for dataset in read),
-        *("forecast/next_day", "forecast/scored", "leakage/inference_2026"),
+        *("forecast/next_day", "forecast/scored"),
+        *(["leakage/inference_2026"] if trained else []),
     }
     assert defs.resolve_job_def("refresh").partitions_def == target_days
 

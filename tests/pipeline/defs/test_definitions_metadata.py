@@ -11,7 +11,7 @@ import yaml
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_pipeline.config.settings import REPOSITORY, Settings
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.defs.asset_keys import DATASETS
+from compevo_pipeline.defs.asset_keys import DATASETS, NEM_ZONE
 from compevo_pipeline.defs.assets import windows
 from compevo_pipeline.defs.jobs import run_config
 from compevo_pipeline.defs.resources import JudgeEndpoint
@@ -23,7 +23,7 @@ from tests.pipeline.sources.test_registry import SOUND, declare
 ASSETS = REPOSITORY / "compevo_pipeline" / "defs" / "assets"
 SHARED = {"training"}
 """Modules that another asset takes its run configuration from."""
-REFRESHED_DAILY = {"series", "news", "windows"}
+REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
 
 
 def test_asset_modules_import_only_what_is_there_to_be_shared():
@@ -57,13 +57,13 @@ def test_what_publishers_bring_every_day_must_be_refreshed_daily_and_no_file_of_
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     assert {"series/demand", "windows/demand"} < names
     assert list_due(graph) == {
-        name
-        for name in names
-        if name.split("/")[0] in REFRESHED_DAILY and not name.endswith("/demand")
+        name for name in names if name.startswith(REFRESHED_DAILY) and not name.endswith("/demand")
     }
     for key in graph.get_all_asset_keys():
         policy = graph.get(key).freshness_policy
-        if policy is not None:
+        if key == dg.AssetKey(["forecast", "next_day"]):
+            assert (policy.deadline_cron, policy.timezone) == ("45 18 * * *", NEM_ZONE)
+        elif policy is not None:
             # One refresh may take its time; a second missed one is a failure.
             assert timedelta(days=1) < policy.warn_window.to_timedelta() < timedelta(days=2)
             assert policy.fail_window.to_timedelta() > timedelta(days=2)

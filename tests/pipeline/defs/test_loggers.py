@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
-from compevo_pipeline.defs.jobs import _describe_failure as describe_failure
+from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.loggers import (
     ProgressHandler,
     get_usual_seconds,

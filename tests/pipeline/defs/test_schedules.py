@@ -1,15 +1,28 @@
-"""Schedules: off until somebody turns them on, and each for the right day on the market's clock."""
+"""What starts refreshes: each for the right day on the market's clock, and once it can succeed."""
 
-from datetime import UTC, datetime, timedelta
+import shutil
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_keys import OPERATIONAL, target_days
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_store import FrameStore
+from tests.support import operational
+from tests.support import population as small
 from tests.support.deployment import deploy
+from tests.support.live import SetClock
+from tests.support.window_samples import HALF_HOUR
 
 MINUTES_45 = timedelta(minutes=45)
+DAY = date(2026, 2, 23)
+ISSUED = operational.issue_time(DAY)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +31,7 @@ def repository(defs: dg.Definitions) -> dg.RepositoryDefinition:
 
 
 def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.RunRequest:
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.local_temp() as instance:
         (request,) = evaluate(instance, repository, name, at).run_requests
     return request
 
@@ -34,8 +47,8 @@ def evaluate(instance, repository, name, at):
 @pytest.mark.parametrize(
     ("name", "at", "day", "known_to"),
     [
-        # 17:45 in Brisbane is 7:45 UTC of the same day, half past midnight 14:30 of the day before.
-        ("refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC), "2026-03-31", "issue-time"),
+        # 19:00 in Brisbane is 9:00 UTC of the same day, half past midnight 14:30 of the day before.
+        ("refresh_evening", datetime(2026, 3, 30, 9, 0, tzinfo=UTC), "2026-03-31", "issue-time"),
         ("refresh_midnight", datetime(2026, 3, 30, 14, 30, tzinfo=UTC), "2026-03-31", "midnight"),
     ],
 )
@@ -45,6 +58,79 @@ def test_a_day_is_forecast_at_the_issue_time_and_again_after_midnight(
     request = tick(repository, name, at)
     assert request.partition_key == day and request.run_key.startswith(f"{name}-{day}-")
     assert request.run_config == {"ops": {"forecast__next_day": {"config": {"known_to": known_to}}}}
+    made = request.asset_selection
+    assert made is None or dg.AssetKey(["forecast", "next_day"]) in made
+
+
+def test_an_earlier_tick_of_the_evening_only_reads_the_publishers(repository):
+    request = tick(repository, "refresh_evening", datetime(2026, 3, 30, 7, 45, tzinfo=UTC))
+    read = {key.path[0] for key in request.asset_selection}
+    assert request.partition_key == "2026-03-31" and request.run_config == {}
+    assert read == {"series", "windows", "news"}
+
+
+class Evening:
+    """A deployment an hour after AEMO's issue time, whose ledger a test touches."""
+
+    def __init__(self, home, instance):
+        layout = Layout(root=home / "sample")
+        operational.store_until(layout, ISSUED)
+        shutil.rmtree(layout.tables)
+        NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
+        self.clock = SetClock(ISSUED + timedelta(hours=1))
+        self.deployment = deploy(home, clock=self.clock)
+        self.layout = self.deployment.layout
+        self.ledger = Ledger(self.layout.ledger)
+        self.repository = self.deployment.defs.get_repository_def()
+        self._instance, self._cursor = instance, None
+
+    def store_published(self, steps):
+        """Stores the steps of the publisher's forecast that are the first after its issue."""
+        _, published = operational.make_frames()
+        known = published.filter(pl.col("start_utc") < ISSUED + steps * HALF_HOUR)
+        FrameStore(self.layout.tables).write(OPERATIONAL, FrameKind.PUBLISHED, known)
+        self.fetch(f"{steps}.zip")
+
+    def fetch(self, name):
+        self.ledger.record_fetched("aemo", name, url="u", sha256="0", now=self.clock())
+
+    def look(self):
+        sensor = self.repository.get_sensor_def("forecast_evening")
+        with dg.build_sensor_context(
+            instance=self._instance, cursor=self._cursor, repository_def=self.repository
+        ) as context:
+            found = sensor.evaluate_tick(context)
+        self._cursor = found.cursor
+        return found
+
+
+def test_the_forecast_of_tomorrow_follows_the_one_that_it_corrects(tmp_path):
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        evening = Evening(tmp_path, instance)
+        assert "nothing can be known" in evening.look().skip_message
+        evening.store_published(steps=20)
+        assert "no published forecast of the whole day for NSW1" in evening.look().skip_message
+        assert "nothing was fetched" in evening.look().skip_message
+
+        evening.store_published(steps=80)
+        (request,) = evening.look().run_requests
+        assert request.partition_key == f"{DAY}" and request.run_key.startswith(
+            f"forecast_evening-{DAY}-"
+        )
+        made = {key.to_user_string() for key in request.asset_selection}
+        assert made == {"forecast/next_day", "forecast/scored", "report/site", "report/cleaned"}
+        assert request.run_config["ops"]["forecast__next_day"]["config"] == {
+            "known_to": "issue-time"
+        }
+
+        evening.fetch("another.zip")
+        instance.create_run_for_job(
+            evening.repository.get_job("refresh"), tags={"dagster/partition": f"{DAY}"}
+        )
+        assert "under way" in evening.look().skip_message
+        # Before the publisher's issue time nothing of tomorrow is known.
+        evening.clock.now = ISSUED - timedelta(minutes=1)
+        assert "nothing can be known" in evening.look().skip_message
 
 
 @pytest.mark.parametrize(

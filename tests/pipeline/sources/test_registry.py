@@ -62,7 +62,10 @@ def test_the_built_in_specs_are_what_they_were(tmp_path: Path) -> None:
         ("2024-02-10", "2024-01-10", "splits: validation_from 2024-02-01 is not before test_from"),
         ('country = "FR"', 'country = "XX"', "place: no public holidays are known"),
         ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "no time zone"),
-        ('name = "demand"', 'name = "exchange"', "is that of a built-in data set"),
+        *(
+            ('name = "demand"', f'name = "{name}"', "is that of a built-in thing; choose another")
+            for name in ("exchange", "news", "on")
+        ),
         ('name = "demand"', 'name = "My Demand"', "use small letters, digits and single hyphens"),
         ('name = "demand"', 'name = "other"', "rename the file to other.toml"),
         ("[series]", "[series", "not TOML"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from compevo_core.errors import DataError
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.storage.runs import clean, set_current_run
+from compevo_pipeline.storage.runs import clean, find_current_run, set_current_run
 
 NOW = datetime(2026, 11, 21, 17, 30, tzinfo=UTC)
 
@@ -114,3 +115,14 @@ def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
     clean(layout, NOW)
     assert [file.name for file in (layout.series / "traffic").iterdir()] == [".x.parquet.new.part"]
     assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("content", ['{"run": "on', "{}", "[1]"])
+def test_a_torn_pointer_is_named_and_nothing_is_cleaned(layout: Layout, content: str) -> None:
+    run = make_run(layout, "a-00000000-00000000", 40)
+    pointer = run.path.parent / "current-exchange.json"
+    pointer.write_text(content)
+    for act in (lambda: find_current_run(layout, "exchange"), lambda: clean(layout, NOW)):
+        with pytest.raises(DataError, match=r"current-exchange\.json.*; remove it"):
+            act()
+    assert run.model.exists()

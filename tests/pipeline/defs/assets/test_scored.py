@@ -154,7 +154,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     selected = [
         *(f"{group}/{operational.DATASET}" for group in ("series", "windows")),
-        *("forecast/next_day", "forecast/scored", "leakage/inference_2026", "report/site"),
+        *("forecast/next_day", "forecast/scored", "report/site"),
     ]
 
     def refresh(until: datetime, of: date) -> dg.ExecuteInProcessResult:
@@ -174,17 +174,9 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
     # A day later: yesterday's forecast is scored by the run that issues tomorrow's.
     result = refresh(operational.issue_time(DAYS[2]) + timedelta(hours=7), DAYS[2])
     made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
-    order = [made.index(key) for key in selected if key != "leakage/inference_2026"]
+    order = [made.index(key) for key in selected]
     assert order == sorted(order)
     assert set(read(layout)["day"]) == {day}
-
-    # Nobody trained the population of the frozen experiment: that is said, and the page is written.
-    (skipped,) = [
-        event.step_materialization_data.materialization.metadata["skipped"].value
-        for event in result.get_asset_materialization_events()
-        if event.asset_key.path[0] == "leakage"
-    ]
-    assert "no population of electricity is trained" in skipped
 
 
 def test_alarms_say_what_they_saw() -> None:

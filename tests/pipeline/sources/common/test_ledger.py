@@ -168,3 +168,10 @@ def test_a_raw_file_cannot_be_stored_outside_its_folder(tmp_path, name):
     with pytest.raises(SchemaDrift, match="outside its folder"):
         RawStore(tmp_path / "home").write(make_raw(name=name))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_listed_name_that_no_folder_takes_is_refused_in_one_line(tmp_path):
+    with pytest.raises(SchemaDrift, match=r"^aemo: a file name of 5000 bytes, 'xxx") as caught:
+        RawStore(tmp_path / "home").write(make_raw(name="x" * 5000))
+    assert len(str(caught.value)) < 300
+    assert RawStore(tmp_path / "home").write(make_raw(name="x" * 200)).exists()

@@ -40,6 +40,10 @@ def test_a_blank_number_is_null_and_is_not_zero():
             GOOD.replace("value", "price"),
             r"line 1: the header changed: missing \['value'\], new \['price'\]",
         ),
+        (
+            GOOD.replace("day,value", "value,day"),
+            r"line 1: the order of the columns changed: \['value', 'day'\]",
+        ),
         ("day,value\n2020-01-01,1\n2020-01-\n", "line 3: 1 cells, not 2; the file is cut"),
         ("day,value\n2020-01-01,1\n\n2020-01-02,2\n", "line 3"),
         ("", "line 1"),

@@ -1,0 +1,169 @@
+"""Sensors that tell an operator of faults: failed runs, failed checks, no forecast, silent sources.
+
+What belongs here: looking at Dagster's records, the issued forecasts and the ledger. What does not:
+sending, and once a day (``work.alerts``), the checks themselves (``defs.asset_checks``).
+
+The deadline is a sensor of its own: it fires although the refresh failed or never ran.
+"""
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import dagster as dg
+
+from compevo_core.forecast.issued import find_issued, is_issued
+from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
+from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE, OPERATIONAL
+from compevo_pipeline.defs.jobs import describe_failure
+from compevo_pipeline.sources.common.base import Clock
+from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.work.alerts import NIGHTS, Alert, find_failing, tell
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import KnownTo, Origin
+
+TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE})
+"""Checks that warn and stop nothing, and are told all the same."""
+
+_SECONDS = 60
+_HOUR = 3600
+_FIRST_LOOK = timedelta(days=1)
+
+
+def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorDefinition]:
+    """Return the sensors; they run from the start where schedules do.
+
+    Args:
+        deployment: whose faults they are.
+        clock: tells the time.
+    """
+    settings = deployment.settings
+    status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
+
+    def send(context: dg.SensorEvaluationContext, alerts: Iterable[Alert]) -> dg.SkipReason:
+        count = tell(settings, alerts, _market_time(clock).date(), context.log)
+        return dg.SkipReason(f"{count} new alert(s)")
+
+    @dg.run_failure_sensor(
+        name="tell_failed_runs",
+        minimum_interval_seconds=_SECONDS,
+        default_status=status,
+        description="Tells of a run that failed and is not started again by itself.",
+    )
+    def failed_runs(context: dg.RunFailureSensorContext) -> None:
+        if context.dagster_run.tags.get("dagster/will_retry") != "true":
+            tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
+
+    @dg.sensor(
+        name="tell_failed_checks",
+        minimum_interval_seconds=_SECONDS,
+        default_status=status,
+        description=(
+            "Tells of asset checks that failed as errors, and of drift, coverage and old data."
+        ),
+    )
+    def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
+        events = [event for event in _find_evaluations(context) if event.timestamp > since]
+        # Told before the cursor moves: what could not be told is looked at again.
+        outcome = send(context, _describe_checks(events))
+        context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
+        return outcome
+
+    @dg.sensor(
+        name="tell_late_forecast",
+        minimum_interval_seconds=_SECONDS,
+        default_status=dg.DefaultSensorStatus(settings.default_status(OPERATIONAL)),
+        description=(
+            f"Tells at {EVENING_DEADLINE:%H:%M} market time that tomorrow's forecast of "
+            f"{OPERATIONAL} was not issued, whatever became of the refresh."
+        ),
+    )
+    def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        return send(context, _find_late_forecast(deployment, _market_time(clock)))
+
+    @dg.sensor(
+        name="tell_failing_sources",
+        minimum_interval_seconds=_HOUR,
+        default_status=status,
+        description=f"Tells of a source that failed {NIGHTS} nights in a row.",
+    )
+    def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        path = deployment.layout.ledger
+        failing = find_failing(Ledger(path).list_entries(), clock()) if path.exists() else {}
+        today = _market_time(clock).date()
+        before = json.loads(context.cursor or "{}")
+        since = {source: before.get(source, today.isoformat()) for source in failing}
+        context.update_cursor(json.dumps(since))
+        return send(context, _describe_sources(failing, since, today))
+
+    return [failed_runs, failed_checks, late_forecast, failing_sources]
+
+
+def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
+    run = context.dagster_run
+    day = run.tags.get("dagster/partition", "")
+    steps = context.get_step_failure_events()
+    where = ", ".join(str(event.step_key) for event in steps)
+    why = describe_failure(steps[0]) if steps else context.failure_event.message or "it ended"
+    what = f"{run.job_name}{f' for {day}' if day else ''} failed{f' at {where}' if where else ''}"
+    return Alert(
+        fault=f"run {what}", text=f"The run {what}: {why} Open run {run.run_id[:8]} in Dagster."
+    )
+
+
+def _market_time(clock: Clock) -> datetime:
+    return clock().astimezone(ZoneInfo(NEM_ZONE))
+
+
+def _find_evaluations(context: dg.SensorEvaluationContext) -> list[dg.EventLogEntry]:
+    """Return the newest evaluation of every check."""
+    repository = context.repository_def
+    keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
+    # The records of all runs cannot be read in order where each has a file of its own (SQLite).
+    newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    return [record.event for record in newest.values() if record.event is not None]
+
+
+def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:
+    alerts = []
+    for entry in events:
+        event = entry.dagster_event
+        found = event.event_specific_data if event is not None else None
+        # Dagster types what an event brings as a union of all.
+        if not isinstance(found, dg.AssetCheckEvaluation) or found.passed:
+            continue
+        is_error = found.severity is dg.AssetCheckSeverity.ERROR
+        if is_error or found.check_name in TOLD_WARNINGS:
+            name = f"{found.check_name} of {found.asset_key.to_user_string()}"
+            text = f"The check {name} failed: {found.description or 'see its page'}; open it in "
+            alerts.append(Alert(fault=f"check {name}", text=f"{text}Dagster's catalog."))
+    return alerts
+
+
+def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
+    day = at.date() + timedelta(days=1)
+    origin = Origin.of(deployment.registry[OPERATIONAL].spec, day, KnownTo.ISSUE_TIME)
+    folder = deployment.layout.issued(OPERATIONAL)
+    is_there = is_issued(find_issued(folder, origin.origin_utc, origin.until))
+    if is_there or at.time() < EVENING_DEADLINE:
+        return []
+    text = (
+        f"No forecast of {OPERATIONAL} for {day} was issued by {EVENING_DEADLINE:%H:%M} market "
+        f"time: look at the runs of refresh in Dagster, then run `compevo refresh --day {day}`."
+    )
+    return [Alert(fault=f"late {day}", text=text)]
+
+
+def _describe_sources(failing: dict[str, str], since: dict[str, str], today: date) -> list[Alert]:
+    oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
+    return [
+        Alert(
+            fault=f"source {source}",
+            text=f"The source {source} has failed since {since[source]}, last with {what}; run "
+            "`compevo sources` to see its files, and read the page of the source.",
+        )
+        for source, what in failing.items()
+        if since[source] <= oldest
+    ]

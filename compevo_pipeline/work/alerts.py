@@ -1,0 +1,149 @@
+"""Alerts: what an operator is told, once a day for each fault, and how it reaches him.
+
+What belongs here: one sentence a fault, the record of what was told to whom, and the way to a
+program or through Apprise to mail, a chat or a webhook. What does not: who looks for faults
+(``defs.alerts``), where alerts go (``COMPEVO_ALERTS``).
+
+Every alert is in the log. A destination that does not take it is tried again by the next call.
+"""
+
+import hashlib
+import logging
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+from compevo_core.errors import SourceTransient
+from compevo_core.runtime.files import file_lock, read_json, write_json
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.ledger import Entry, EntryState
+
+LONGEST_TEXT = 600
+"""Characters of an alert; what is longer is cut."""
+KEPT_DAYS = 2
+"""How long what was told is kept; what a destination did not take by then is given up."""
+NIGHTS = 3
+"""How many nights in a row a source fails before somebody is told."""
+
+_ASKED_LATELY = timedelta(days=2)
+_COMMAND = "command:"
+_COMMAND_SECONDS = 30
+_TITLE = "CompEvo"
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A fault and a sentence about it: what, where, what to do.
+
+    Attributes:
+        fault: what makes it the same fault as before.
+        text: the sentence.
+    """
+
+    fault: str
+    text: str
+
+
+def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
+    """Send the alerts that were not sent on this day, and what an earlier call could not send.
+
+    Args:
+        settings: where alerts go, and the folder that remembers them.
+        alerts: what is wrong now.
+        day: on the market's clock.
+        log: gets every new alert, too.
+
+    Returns:
+        The number of new alerts.
+
+    Raises:
+        SourceTransient: a destination is no address or took no alert; the next call tries again.
+    """
+    folder = settings.layout(settings.mode).alerts
+    count = 0
+    with file_lock(folder / ".lock", exclusive=True):
+        for alert in alerts:
+            path = folder / f"{day}-{_hash(alert.fault)}.json"
+            if path.exists():
+                continue
+            text = " ".join(alert.text.split())[:LONGEST_TEXT]
+            log.error(text)
+            write_json(path, {"text": text, "told": []})
+            count += 1
+
+        for path in folder.glob("*.json"):
+            if path.name < f"{day - timedelta(days=KEPT_DAYS)}":
+                path.unlink()
+        _deliver(folder, settings.alerts.get_secret_value().split())
+    return count
+
+
+def find_failing(entries: Iterable[Entry], now: datetime) -> dict[str, str]:
+    """Return the sources whose last answer was a failure, each with a file and why.
+
+    A file that nobody asked for in two days is history.
+    """
+    failing = {}
+    for entry in entries:
+        # What was stored before stays stored where asking for its next version fails.
+        has_failed = entry.state is EntryState.FAILED or (
+            entry.tries > 0 and entry.state in (EntryState.FETCHED, EntryState.STORED)
+        )
+        if has_failed and now - entry.asked_at < _ASKED_LATELY:
+            failing[entry.source] = f"{entry.name}: {entry.note}"
+    return failing
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _deliver(folder: Path, destinations: list[str]) -> None:
+    """Send what waits to whoever did not get it; one that fails is not asked again in this call."""
+    silent: set[int] = set()
+    for path in sorted(folder.glob("*.json")) if destinations else ():
+        record = read_json(path, "remove it: the alert is told again")
+        for number, destination in enumerate(destinations, start=1):
+            if number in silent or _hash(destination) in record["told"]:
+                continue
+            if _send(destination, record["text"]):
+                record["told"].append(_hash(destination))
+                write_json(path, record)
+            else:
+                silent.add(number)
+    if silent:
+        # By number: the address holds passwords.
+        raise SourceTransient(
+            f"COMPEVO_ALERTS: destination {min(silent)} of {len(destinations)} took no alert; see "
+            "whether its address is one of Apprise's and answers: it is tried again"
+        )
+
+
+def _send(destination: str, text: str) -> bool:
+    """Send one alert to one destination; return whether it was taken."""
+    if destination.startswith(_COMMAND):
+        program = destination.removeprefix(_COMMAND)
+        try:
+            done = subprocess.run(  # noqa: S603 -- the operator's own program
+                [program], input=text, text=True, timeout=_COMMAND_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+    import apprise  # only where somebody is told
+
+    # Its own messages hold whole addresses.
+    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+    service = apprise.Apprise(asset=apprise.AppriseAsset(app_id=_TITLE, async_mode=False))
+    return service.add(destination) and bool(
+        service.notify(
+            body=text,
+            title=_TITLE,
+            notify_type=apprise.NotifyType.FAILURE,
+            body_format=apprise.NotifyFormat.TEXT,
+        )
+    )
