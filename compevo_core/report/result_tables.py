@@ -362,7 +362,7 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
     thresholds = {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
     if thresholds:
         values = join_items([f"{value:g}" for value in sorted(thresholds)])
-        notes.append(f"MAPE excludes actual values below {values} in size.")
+        notes.append(f"MAPE leaves out values below {values}.")
 
     for key, text in (
         ("leaky", "Made with a leaky prompt"),
@@ -385,9 +385,8 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
 
     # Methods that read different numbers of articles: each share with its own.
     shares = sorted({row["news_choice_share"] for row in records} - {None})
-    for share in shares:
-        windows = format_percent(share) if share else "None"
-        text = f"{windows} of the windows had more candidate articles than an agent reads"
+    for share in shares if any(shares) else ():
+        text = f"{format_percent(share)} of the windows leave a choice of news"
         names = _name_methods(row for row in records if row["news_choice_share"] == share)
         notes.append(f"{text}: {join_items(names)}." if len(shares) > 1 else f"{text}.")
     return notes
