@@ -231,8 +231,7 @@ def verify(
 ) -> None:
     """Check issued forecasts and their times against the chain of hashes beside them.
 
-    Prints the number of forecasts and the head of each chain, which no change of a record leaves as
-    it is: note it somewhere else.
+    Prints the head of each chain, which every change of a record changes: note it elsewhere.
     """
     from compevo_core.forecast.issued import verify_issued
     from compevo_pipeline.config.settings import Settings
