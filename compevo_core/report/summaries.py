@@ -234,7 +234,7 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
         return f"{error}; no other method was scored here."
 
     if population["seeds"] == 1:
-        error += " (one training)"
+        error += " (one training; how trainings vary is unknown)"
 
     # Ties do not count as wins, and neither do errors of the population's own parts.
     others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
