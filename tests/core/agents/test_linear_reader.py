@@ -199,10 +199,11 @@ def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypa
     reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
     articles = [
         RetrievedArticle("a", "1 Jan", "In the morning", warm),
-        RetrievedArticle("b", "1 Jan", "In the evening", warm),
+        RetrievedArticle("b", "1 Jan", "In the evening", cold),
     ]
     reading_H = reader.find(0, LOGIC).predict(examples[0].view, articles)
-    assert reading_H[:24].min() > 0.3 and reading_H[24:].max() < -0.3
+    # Their mean is that of every other day, and would be read as nothing.
+    assert reading_H.min() > 0.3
 
 
 def test_what_a_word_means_turns_with_the_season(examples) -> None:
