@@ -385,17 +385,18 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.text_evidence import TextPlan  # torch, only in the step
-    from compevo_core.report.control_tables import judge_text
+    from compevo_core.report.control_tables import judge_text, list_texts
 
     config = TextConfig.read(context)
     plan = TextPlan(
         config=RunConfig.preset(config.preset), seeds=range(config.seeds), commit=read_commit()
     )
-    tables = [run_text_on(workspace, name, plan, log=context.log)[1] for name in config.names]
-    rows = pl.concat(tables)
+    rows = pl.concat(
+        run_text_on(workspace, name, plan, log=context.log)[1] for name in config.names
+    )
     return dg.MaterializeResult(
         metadata={
-            "verdict": " ".join(judge_text(table.to_dicts()) for table in tables),
+            "verdict": " ".join(map(judge_text, list_texts(rows.to_dicts()))),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
         }
