@@ -12,11 +12,10 @@ from compevo_core.baselines.base import (
     read_baseline_file,
     repeat_last_season,
     stack_published,
-    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -24,9 +23,8 @@ WEEK_MINUTES = 7 * 24 * 60
 
 
 def has_full_week(view: WindowView) -> bool:
-    """Return whether the 48 inputs cover seven days."""
-    # 48 half-hours are one day and 48 hours two, so only daily grids hold a week.
-    return LOOKBACK * view.step_minutes >= WEEK_MINUTES
+    """Return whether the inputs cover seven days, and a step is no longer than that."""
+    return view.lookback * view.step_minutes >= WEEK_MINUTES >= view.step_minutes
 
 
 class NaiveForecast:
@@ -43,7 +41,7 @@ class NaiveForecast:
 
     @abstractmethod
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError if a view lacks the values."""
+        """Return forecasts (N, H) in each view's unit; DataError if a view lacks the values."""
 
     def save(self, folder: Path) -> None:
         """Write the name."""
@@ -62,7 +60,7 @@ class Persistence(NaiveForecast):
     name = "persistence"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
+        """Return forecasts (N, H) in each view's unit."""
         return stack_rows([repeat_last_season(view) for view in views])
 
 
@@ -72,15 +70,18 @@ class WeeklyPersistence(NaiveForecast):
     name = "weekly"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError for less than a week of input."""
+        """Return forecasts (N, H) in each view's unit; DataError for less than a week of input."""
         short = [view for view in views if not has_full_week(view)]
         if short:
             raise DataError(
-                f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
-                f"{short[0].step_minutes} min: leave this baseline out of its table"
+                f"weekly persistence needs 7 days of input; {short[0].dataset} has "
+                f"{short[0].lookback} x {short[0].step_minutes} min: leave it out of its "
+                "table"
             )
         weeks = [view.x[-(WEEK_MINUTES // view.step_minutes) :] for view in views]
-        return stack_rows([np.resize(week, HORIZON) for week in weeks])
+        return stack_rows(
+            [np.resize(week, view.horizon) for week, view in zip(weeks, views, strict=True)]
+        )
 
 
 class PublishedForecast(NaiveForecast):
@@ -89,6 +90,6 @@ class PublishedForecast(NaiveForecast):
     name = "published"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError if a view has none."""
+        """Return forecasts (N, H) in each view's unit; DataError if a view has none."""
         # Leaving windows out would score this method on other windows than the rest of its table.
         return stack_published(views)

@@ -172,18 +172,20 @@ class PopulationModel:
         )
 
         # Changes nothing until it is fitted, after training.
-        self.calibration = ErrorCalibration(agents, entities, len(self.shards.local_agents)).to(
-            backbone.device
-        )
+        self.calibration = ErrorCalibration(
+            agents, entities, len(self.shards.local_agents), inputs.horizon
+        ).to(backbone.device)
 
         self.linear = (
-            SealedReadings(len(self.shards.local_agents), inputs.article_size).to(backbone.device)
+            SealedReadings(len(self.shards.local_agents), inputs.article_size, inputs.horizon).to(
+                backbone.device
+            )
             if config.news.linear
             else None
         )
 
         # What it has forecast of days that are over; begins with validation.
-        self.experience = Experience.start(entities, agents)
+        self.experience = Experience.start(entities, agents, inputs.horizon)
 
     def executor(
         self, news_retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
