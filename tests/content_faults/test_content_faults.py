@@ -1,4 +1,4 @@
-"""Each fault of content is refused or marked, nothing known is lost, and the file is asked again."""
+"""Each fault of content is refused or marked, and nothing known is lost."""
 
 import contextlib
 import functools
