@@ -68,7 +68,7 @@ class Scaler:
 
     def _scale_bounds(self, view: WindowView) -> Bounds:
         low, high = (
-            None if bound is None else float(self.scale(np.float64(bound), view.entity))
+            None if bound is None else float(self.scale(np.array(bound), view.entity))
             for bound in view.bounds
         )
         return low, high

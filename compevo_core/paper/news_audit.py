@@ -233,10 +233,8 @@ class NewsProbe:
         starts: dict[int, datetime] = {}
         for n, (view, fold) in enumerate(zip(views, fold_N, strict=True)):
             # What lies next to the part before teaches nothing and is not scored.
-            if (
-                view.origin_utc
-                < starts.setdefault(fold, view.origin_utc) + view.horizon * view.step
-            ):
+            start = starts.setdefault(fold, view.origin_utc)
+            if view.origin_utc < start + view.horizon * view.step:
                 missed_NH[n] = np.nan
         self.train = self._make_sample(Scope(subset="train", windows=train), missed_NH, fold_N)
 

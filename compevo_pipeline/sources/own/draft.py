@@ -150,7 +150,8 @@ def draft_declaration(
         for part in frame.partition_by("series_id", maintain_order=True)
     ]
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
-    raw_keys["splits"] = days = _find_days(frame, make_spec(declaration))
+    days = _find_days(frame, make_spec(declaration))
+    raw_keys["splits"] = dict(days)
     raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
     if "max_fill_steps" in raw_keys["grid"]:
         raw_keys["evaluation"] |= {"max_gap_share": max(share for share, _ in gaps)}
@@ -207,7 +208,7 @@ def _fit_lookback(
 ) -> int:
     """Return the usual look-back, or the seasons that cover the horizon where a file is short."""
     lookback = choose_lookback(step, horizon)
-    steps = cast(timedelta, cast(datetime, stamps.max()) - cast(datetime, stamps.min())) // step
+    steps = (cast(datetime, stamps.max()) - cast(datetime, stamps.min())) // step
     if _LOOKBACKS_OF_A_FILE * lookback <= steps:
         return lookback
 
