@@ -228,11 +228,11 @@ def score_population(
             commit=commit,
             device=str(forecaster.manifest.get("device", "cpu")),
             seconds=forecast.seconds,
-            backbone=config.backbone.name_or_path,
+            backbone="" if config.is_numeric else config.backbone.name_or_path,
             knowledge_cutoff=forecaster.knowledge_cutoff,
-            parse_failure_rate=forecast.parse_failure_rate,
+            parse_failure_rate=None if config.is_numeric else forecast.parse_failure_rate,
             refit=config.run.refit,
-            news_top_k=config.news.top_k,
+            news_top_k=None if config.is_numeric else config.news.top_k,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
         whole_NH = forecast.prediction.aggregate

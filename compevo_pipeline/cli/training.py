@@ -47,7 +47,7 @@ def fit(
 
     windows = cut_windows(deployment, dataset)
     windows.write(layout.windows(dataset))
-    news = NewsPool.read(write_news(deployment, config.news.encoder, windows, log=log))
+    news = NewsPool.read(write_news(deployment, config.encoder, windows, log=log))
     by_split = ", ".join(
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
     )

@@ -186,7 +186,7 @@ def build_model_asset(
     # Named by configuration and data: the same training finds its own checkpoints.
     name = make_run_name(f"compevo-{dataset}", resolved, windows)
 
-    news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+    news = write_news(workspace, resolved.encoder, windows, log=context.log)
     run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
     chosen = _refuse_other_code(run, version, config, context)
@@ -234,18 +234,23 @@ def _refuse_other_code(
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Return the last loss, the validation by round and the final logics of a finished run."""
+    """Return what a finished run came to: of its rounds, where it had some, and its settings."""
     rounds = RunFolder(run).read_rounds()
-    # The loss of the last round; validation may have chosen an earlier one for the model.
-    last = rounds[-1]
-    logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+    of_rounds: dict[str, Any] = {}
+    if rounds:
+        # The loss of the last round; validation may have chosen an earlier one for the model.
+        last = rounds[-1]
+        logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+        of_rounds = {
+            # What one looks for comes first: the UI keeps the order.
+            "validation_mae_by_round": sketch_validation(rounds),
+            "logics": dg.MetadataValue.md(logics),
+            "rounds": len(rounds),
+            "loss": last.loss,
+        }
 
     return {
-        # What one looks for comes first: the UI keeps the order.
-        "validation_mae_by_round": sketch_validation(rounds),
-        "logics": dg.MetadataValue.md(logics),
-        "rounds": len(rounds),
-        "loss": last.loss,
+        **of_rounds,
         "run_folder": metadata.link_path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
