@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
+ISSUED = "-issued"
+"""Ends the name of a method without agents that goes on learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
@@ -180,6 +182,16 @@ def load_population(
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
     return CompEvoForecaster.load(run, news, fit=fit)
+
+
+def name_rows(forecaster: "CompEvoForecaster") -> str:
+    """Return what the rows of a population are called: its method, where it has no agents.
+
+    It is the method as issued, which goes on learning: its table has another one as fitted.
+    """
+    if not forecaster.config.is_numeric:
+        return COMPEVO
+    return f"{forecaster.manifest.get('method', 'members')}{ISSUED}"
 
 
 def score_population(

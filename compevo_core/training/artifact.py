@@ -93,6 +93,12 @@ def read_inputs(run: Path) -> NumericInputs:
     return NumericInputs.from_json(RunFolder(run).model_inputs_file.read_text(encoding="utf-8"))
 
 
+def read_experience(run: Path) -> Experience:
+    """Return what the population of a run had forecast when it was sealed, and what came."""
+    entities = sorted(read_inputs(run).scaler.mean)
+    return Experience.load(entities, RunFolder(run).model / _EXPERIENCE_FILE)
+
+
 def read_logics(run: Path) -> list[str]:
     """Return the logics that the model of a run forecasts with, one an agent."""
     return list(json.loads(RunFolder(run).model_logics_file.read_text(encoding="utf-8")))

@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from compevo_core.agents.experience import Experience
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.process_memory import peak_memory_gigabytes
@@ -32,7 +34,14 @@ from compevo_core.training.calibration import (
     restart_levels,
 )
 from compevo_core.training.diagnostics import summarize_regret_growth
-from compevo_core.training.members import MemberTraining, OnRound, RunSetup, Training
+from compevo_core.training.members import (
+    MemberModel,
+    MemberTraining,
+    OnRound,
+    RunSetup,
+    Training,
+)
+from compevo_core.training.prior import describe_members
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.training_data import (
@@ -68,6 +77,7 @@ def train(
     shard_backbone: bool = False,
     selector: "Transport | None" = None,
     clock: Callable[[], float] = time.monotonic,
+    facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train a population and write its run folder: records, summary, sealed model.
 
@@ -90,6 +100,7 @@ def train(
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
         clock: seconds, for durations.
+        facts: what else the manifest and the summary say of the run, ready for JSON.
 
     Returns:
         the summary that ``metrics.json`` holds.
@@ -134,6 +145,7 @@ def train(
 
         if config.run.refit:
             calibration, experience = training.model.calibration, training.model.experience
+            scaler = training.model.scaler
             corrections = forecast_corrections(
                 training.model, training.executor, outcome.logics, data.calibration_examples
             )
@@ -146,6 +158,9 @@ def train(
             outcome = training.train(resume=True, on_round=on_round)
             if report is not None:
                 # The forecasts of validation are the last that were made without having seen it.
+                # Those of agents stay in the scale of the first training, as they always have.
+                if config.is_numeric:
+                    experience = experience.rescale(scaler, training.model.scaler)
                 training.model.experience = experience
                 for name in _REFIT_CALIBRATION:
                     getattr(training.model.calibration, name).copy_(getattr(calibration, name))
@@ -161,7 +176,27 @@ def train(
             "val_raw_mae_scaled": report.raw_mae if report else None,
             "val_sealed_mae_scaled": report.calibrated_mae if report else None,
         }
-        return _seal(folder, training, outcome.logics, summary)
+        return _seal(folder, training, outcome.logics, summary, facts or {})
+
+
+def validate_members(
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
+) -> tuple[Experience, Scaler]:
+    """Return validation as members without a language model would have lived it, and its scale.
+
+    Nothing is sealed: for a choice among methods.
+    """
+    data = TrainingData.prepare(config, train_windows, val_windows, 0, fit)
+    model = MemberModel(config, data.inputs)
+    calibrate(
+        model,
+        model.member_executor(),
+        describe_members(config),
+        data.calibration_examples,
+        config,
+        history=data.train_examples,
+    )
+    return model.experience, model.scaler
 
 
 def _choose_training(setup: RunSetup, data: TrainingData) -> Callable[..., Training]:
@@ -204,7 +239,11 @@ def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport |
 
 
 def _seal(
-    folder: RunFolder, training: Training, logics: list[str], choices: Mapping[str, Any]
+    folder: RunFolder,
+    training: Training,
+    logics: list[str],
+    choices: Mapping[str, Any],
+    other: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the model, and the summary of the rounds beside what was chosen after them."""
     # A summary counts beside a model: where a kill between the two lets the next start seal again,
@@ -214,6 +253,7 @@ def _seal(
 
     setup, model = training.setup, training.model
     facts = {
+        **other,
         "identity": dict(setup.identity),
         "start": setup.start,
         "refit": setup.config.run.refit,
@@ -234,7 +274,7 @@ def _seal(
             "train_windows_without_target": training.data.n_dropped,
         }
         rounds = summarize_rounds(folder.read_rounds(), setup.config.run.seed)
-        folder.write_metrics({**rounds, **choices, **sealed})
+        folder.write_metrics({**other, **rounds, **choices, **sealed})
     setup.shards.barrier()  # the others read what the first one writes
     return folder.read_metrics()
 
