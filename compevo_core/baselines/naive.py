@@ -15,11 +15,14 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import WindowView, stack_rows
+from compevo_core.data.view import WindowView, find_season, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-WEEK_MINUTES = 7 * 24 * 60
+DAY_MINUTES = 24 * 60
+WEEK_MINUTES = 7 * DAY_MINUTES
+
+_MOST_SEASONS = 7
 
 
 def has_full_week(view: WindowView) -> bool:
@@ -82,6 +85,27 @@ class WeeklyPersistence(NaiveForecast):
         return stack_rows(
             [np.resize(week, view.horizon) for week, view in zip(weeks, views, strict=True)]
         )
+
+
+class SeasonalMean(NaiveForecast):
+    """Repeats the mean of the seasons of the input: seven of them, or as many as it holds.
+
+    A season is a day, on daily grids a week, above them a year.
+    """
+
+    name = "seasonal-mean"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        return stack_rows([np.resize(_average_seasons(view), view.horizon) for view in views])
+
+
+def _average_seasons(view: WindowView) -> FloatArray:
+    steps = min(find_season(view.step), view.lookback)
+    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+    recent = view.x[-seasons * steps :]
+    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
+    return mean
 
 
 class PublishedForecast(NaiveForecast):
