@@ -10,7 +10,6 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from compevo_core.report.markdown import format_results
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import define_asset
@@ -49,6 +48,8 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
+        from compevo_core.report.markdown import format_results
+
         page, inputs = write_site(workspace, clock())
 
         context.log.info(f"report written to {page}")
