@@ -136,6 +136,7 @@ def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
     if len(kept) > count:
         # An installation that is read-only parses in each process.
         with contextlib.suppress(OSError):
+            store.parent.mkdir(parents=True, exist_ok=True)
             write_json(store, dict(list(kept.items())[-_MOST_KEPT:]))
     return found
 
