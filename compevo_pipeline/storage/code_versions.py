@@ -97,7 +97,12 @@ def code_version(*sources: str, data_release: str = "") -> str:
 
 def fits_folder(layout: Layout) -> Path:
     """Return the folder of fitted baselines that assets share, one a version of their code."""
-    return layout.fits / code_version(*_FITTING_CODE)
+    return layout.fits / fitting_version()
+
+
+def fitting_version() -> str:
+    """Return the version of what fits baselines."""
+    return code_version(*_FITTING_CODE)
 
 
 def stages_folder(layout: Layout, label: str) -> Path:
