@@ -183,7 +183,7 @@ class KeptStates:
     """States of one model below a folder, one folder for each version of the code that fits."""
 
     def __init__(self, folder: Path, model_hash: str, version: str) -> None:
-        """Take the folder, the sealed model that the states are of, and the present version."""
+        """Take the folder, the hash of the sealed model and the present version of the code."""
         self._folder = folder
         self._model_hash = model_hash
         self.version = version

@@ -295,7 +295,7 @@ class CompEvoForecaster:
                 yield today, forecasts
 
     def _play(self, replay: Replay, step: int, pending: Pending) -> "_Forecasts | None":
-        """Observe the windows that ended by a step, then forecast those of it."""
+        """Observe the windows that ended by a step and forecast the windows of that step."""
         ended, today = replay.steps[step]
         if ended:
             windows = [replay.windows[i] for i in ended]
