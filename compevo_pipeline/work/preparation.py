@@ -38,6 +38,7 @@ from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 from compevo_pipeline.storage.receipts import hash_parts
+from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 
 LONGEST_REACH = timedelta(days=17)
@@ -285,6 +286,7 @@ def ingest_feed(
                         raise
                     rows = _read_rows(deployment, feed, dataset, live.now, files)
                 counts.update(_store_rows(deployment, feed, dataset, files, rows))
+                _ask_again(deployment, feed, dataset, live, files)
                 counts["rejected"] += len(batch) - len(files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
@@ -328,7 +330,10 @@ def _ingest_files(
     # All parsers run, and all rows are looked at, before anything is stored.
     rows = _read_rows(deployment, feed, dataset, now, files)
     counts = _store_rows(deployment, feed, dataset, files, rows)
-    receipts.keep(name, made_of)
+    # Changes that wait are confirmed by the same files, read again later.
+    is_dataset = dataset in deployment.registry
+    if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
+        receipts.keep(name, made_of)
     return counts
 
 
@@ -537,6 +542,20 @@ def _find_readable(
     return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
 
 
+def _ask_again(
+    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, files: Sequence[RawFile]
+) -> None:
+    """Let the next run fetch the files again whose changes of known values wait for it."""
+    if FrameKind.SERIES not in feed.parsers:
+        return
+    waiting = deployment.series_store().read_waiting(dataset).partition_by("source", as_dict=True)
+    for raw_file in files:
+        if (raw_file.label,) in waiting:
+            note = describe_waiting(waiting[raw_file.label,], dataset)
+            live.ledger.reject(*name_entry(raw_file), note)
+            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
+
+
 def _read_rows(
     deployment: Deployment,
     feed: Feed,
@@ -632,6 +651,7 @@ def _store_frame(
             "nulls kept out": report.nulls_kept_out,
             "removed": report.removed,
             "absent": report.absent,
+            "waiting": report.waiting,
         }
 
     if kind is FrameKind.ARTICLES:
