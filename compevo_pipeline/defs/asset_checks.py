@@ -355,7 +355,7 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
                 yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
     def identify(workspace: Deployment) -> str:
-        return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)), "")
+        return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
 
     return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
 

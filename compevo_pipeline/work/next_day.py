@@ -57,6 +57,7 @@ from compevo_pipeline.storage.runs import (
 )
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
+from compevo_pipeline.work.preparation import find_current_windows
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -191,12 +192,16 @@ class StoredFrames:
             information_until=origin.until,
         )
 
-    def build_later_windows(self) -> WindowSet:
+    def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
         """Cut the windows after train, whose errors a population may have to take note of.
 
-        From what is stored, not from the windows asset: that may be older than the series.
+        Args:
+            stored: the windows asset, where it is as new as the series: then none is cut again.
         """
         first = _find_first_later(self.spec)
+        if stored is not None:
+            later = [w for w in stored if first is None or w.view.origin_utc >= first]
+            return WindowSet(later, dataset=stored.dataset)
         return build_windows(self.spec, self.series, **self._beside_series, first_origin=first)
 
 
@@ -389,7 +394,7 @@ def _issue(
     run = run or find_current_run(deployment.layout, spec.name)
     # Errors that have become known since validation: the levels of the priors move on with them.
     forecaster, news, notes, _ = _load_daily(
-        deployment, run, frames.build_later_windows(), origin.until, inputs.built.views, log
+        deployment, run, _find_later(deployment, frames), origin.until, inputs.built.views, log
     )
 
     forecast = issue_forecast(
@@ -408,6 +413,14 @@ def _issue(
     return DayForecast(
         forecast=read_issued(folder), folder=folder, is_new=True, notes=(*inputs.warnings, *notes)
     )
+
+
+def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
+    dataset = frames.spec.name
+    # Windows of a published benchmark are in the asset, and no days that went by.
+    has_others = deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is not None
+    stored = None if has_others else find_current_windows(deployment, dataset)
+    return frames.build_later_windows(stored)
 
 
 def _load_daily(
@@ -463,7 +476,7 @@ def renew_state(
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)
-    later = StoredFrames.read(deployment, spec).build_later_windows()
+    later = _find_later(deployment, StoredFrames.read(deployment, spec))
     _, _, _, known = _load_daily(deployment, run, later, origin.until, (), log, is_fresh=True)
     return known
 

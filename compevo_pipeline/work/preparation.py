@@ -18,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA, UTC_US
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import (
     ConfigError,
     DataError,
@@ -228,6 +229,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
 
 _VERSION_DIGITS = 32
+CUTTING_CODE = ("compevo_core/data",)
 _INGEST_CODE = (
     *("compevo_core/data", "compevo_pipeline/sources", "compevo_pipeline/storage"),
     "compevo_pipeline/work/preparation.py",
@@ -449,13 +451,27 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
     )
 
 
-def hash_cut(deployment: Deployment, dataset: str, code: str, news_cutoff: str) -> str:
+def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
+    """Return the stored windows if cutting them now would give the same; else None."""
+    folder = deployment.layout.windows(dataset)
+    made_of = hash_cut(deployment, dataset, "origin")
+    is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)
+    return WindowSet.read(folder) if is_current else None
+
+
+def name_cut(dataset: str) -> str:
+    """Return the name of the receipt that says what windows were cut from."""
+    return f"windows {dataset}"
+
+
+def hash_cut(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
     """Return a hash of all that the windows of a data set are cut from, and by which code."""
     declared = deployment.registry[dataset].declaration
     news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
     return hash_parts(
         [
-            code,
+            # Another release of the library may know other holidays: windows are cut again then.
+            code_version(*CUTTING_CODE, data_release=HOLIDAYS_VERSION),
             news_cutoff,
             hash_file(declared) if declared is not None else "",
             hash_series(deployment, dataset),

@@ -20,11 +20,8 @@ from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_
 from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
-from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import cut_windows, hash_cut
-
-CODE = ("compevo_core/data",)
+from compevo_pipeline.work.preparation import CUTTING_CODE, cut_windows, hash_cut, name_cut
 
 _PREVIEW_WINDOWS = 5
 _MAX_CALENDAR_CHARACTERS = 80
@@ -47,7 +44,7 @@ class WindowConfig(LaunchConfig):
     ),
     kinds={"polars", "parquet"},
     # Another release of the library may know other holidays: windows are cut again then.
-    code=CODE,
+    code=CUTTING_CODE,
     data_release=HOLIDAYS_VERSION,
     freshness_policy=DAILY_REFRESH,
     config=WindowConfig,
@@ -58,9 +55,8 @@ def build_windows_asset(
     """Cut the windows of a data set and write them."""
     config = WindowConfig.read(context)
     folder = workspace.layout.windows(dataset)
-    receipts, receipt = workspace.receipts(), f"windows {dataset}"
-    version = code_version(*CODE, data_release=HOLIDAYS_VERSION)
-    made_of = hash_cut(workspace, dataset, version, config.news_cutoff)
+    receipts, receipt = workspace.receipts(), name_cut(dataset)
+    made_of = hash_cut(workspace, dataset, config.news_cutoff)
     # What was cut from the same things, and what the UI showed of it then.
     before = context.instance.get_latest_materialization_event(context.asset_key)
     shown = before.asset_materialization if before else None
