@@ -304,9 +304,9 @@ class CompEvoForecaster:
 
         views = [replay.windows[i].view for i in today]
         forecasts = self._forecast(views)
-        rows = zip(forecasts.blended_NAH, forecasts.agents_NAH, forecasts.mixture_NH, strict=True)
+        parts = zip(forecasts.blended_NAH, forecasts.agents_NAH, forecasts.mixture_NH, strict=True)
         pending |= {
-            view.window_id: DayForecasts(*row) for view, row in zip(views, rows, strict=True)
+            view.window_id: DayForecasts(*part) for view, part in zip(views, parts, strict=True)
         }
         return forecasts
 

@@ -143,7 +143,8 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     x = x.to(weight.dtype)
     # A DTensor, whose module takes a second to import and is not needed to know it.
     if hasattr(weight, "device_mesh"):
-        return multiply_sharded(x, weight, None if bias is None else bias.to(weight.dtype))
+        whole: Any = weight
+        return multiply_sharded(x, whole, None if bias is None else bias.to(weight.dtype))
     if _WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
         plain_bias = None if bias is None else bias.to(weight.dtype).float()
