@@ -68,6 +68,17 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     return keys, mix_AP.reshape(len(shares), len(keys))
 
 
+def describe_members(config: RunConfig) -> list[str]:
+    """Return what each member forecasts by, where that is all it does."""
+    described = []
+    for agent in range(config.population.agents):
+        member = config.population.member(agent)
+        name = config.forecast.prior if member.prior == _SHARED else member.prior
+        days = member.calibration_days
+        described.append(f"{name} of the nearest {days} days" if days else str(name))
+    return described
+
+
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     member = config.population.member(agent)
     name: str = config.forecast.prior if member.prior == _SHARED else member.prior
@@ -192,6 +203,29 @@ class PriorSet:
         if self.memory is not None:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
+    def save_observed(self, folder: Path) -> None:
+        """Write into ``folder`` what observed days have changed, but for the days themselves."""
+        if self._has_levels:
+            self.levels.save(folder / _LEVELS_FILE)
+        if self.memory is not None:
+            for key, prior in self.fitted.items():
+                prior.save(folder / key.folder)
+
+    def load_observed(
+        self, folder: Path, observed: Sequence[Window], fitted_utc: str | None
+    ) -> None:
+        """Read what :meth:`save_observed` wrote after such days; the last fit was then."""
+        if self._has_levels:
+            self.levels.load(folder / _LEVELS_FILE)
+        if self.memory is not None and fitted_utc is not None:
+            self.fitted = {key: load_baseline(folder / key.folder) for key in self.fitted}
+            known = [*self.memory.windows, *release_windows(observed)]
+            self.memory = RefitMemory(
+                self.memory.days,
+                WindowSet(known, dataset=self.memory.windows.dataset),
+                datetime.fromisoformat(fitted_utc),
+            )
+
     @classmethod
     def load(
         cls, config: RunConfig, folder: Path, scaler: Scaler, fit: FitBaseline = fit_baseline
@@ -264,8 +298,9 @@ def forecast_train(
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
-    forecasts = [forecast_out_of_fold(key, train, folds, fit) for key in keys]
-    return np.stack(forecasts, axis=1) if forecasts else np.empty((len(train), 0, HORIZON))
+    if not keys or not len(train):
+        return np.empty((len(train), len(keys), HORIZON))
+    return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
 
 
 def read_rule(config: RunConfig) -> LevelRule:

@@ -66,6 +66,7 @@ class Feed:
         unpack: returns what a kept file holds; the file itself unless given.
         with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
             them.
+        accepts_gaps: whether these are the parsers.
     """
 
     name: str
@@ -80,10 +81,11 @@ class Feed:
     labels: tuple[str, ...] = ()
     unpack: Callable[[RawFile], Sequence[RawFile]] = lambda raw: [raw]
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
+    accepts_gaps: bool = False
 
     def accept_gaps(self) -> "Feed":
         """Return the feed with the parsers that accept gaps."""
-        return replace(self, parsers={**self.parsers, **self.with_gaps})
+        return replace(self, parsers={**self.parsers, **self.with_gaps}, accepts_gaps=True)
 
     def exists_in(self, mode: Mode) -> bool:
         """Whether the feed can be read in a mode."""
