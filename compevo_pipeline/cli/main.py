@@ -27,7 +27,7 @@ from compevo_pipeline.cli.research import (
     pair,
     params,
 )
-from compevo_pipeline.cli.results import clean, evaluate, export, report, table, trace
+from compevo_pipeline.cli.results import clean, evaluate, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
@@ -35,7 +35,7 @@ PANELS = {
     "Data": (init, refresh, sources, backfill, accept, rebuild),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),
-        *(audit_news, table, export, params),
+        *(audit_news, table, params),
     ),
     "Housekeeping": (report, clean, backup, restore, demo),
 }
