@@ -31,10 +31,12 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
     verify_issued,
+    widen,
     write_issued,
 )
 from compevo_core.forecast.prediction import Prediction
 from tests.support import population as small
+from tests.support.issued_samples import make_issued
 
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 NEWS = small.news_pool()
@@ -53,6 +55,15 @@ class FakePopulation:
     def __init__(self, level: float = 100.0, quantiles: FloatArray | None = None) -> None:
         self.level = level
         self.quantiles = quantiles
+
+    def estimate_day(
+        self, views: list[WindowView], forecast_NH: FloatArray
+    ) -> dict[str, FloatArray]:
+        levels = np.array(LEVELS)
+        return {
+            "mean": forecast_NH.mean(axis=1)[:, None] + 10 * (levels - 0.5),
+            "peak": np.full((len(views), len(LEVELS)), np.nan),
+        }
 
     def predict_by_agent(self, views: list[WindowView]) -> Prediction:
         shape = (len(views), 48)
@@ -350,3 +361,12 @@ def test_times_are_on_the_markets_clock() -> None:
         VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
     )
     assert issue().zone.tzname(None) == "UTC+10"
+
+
+def test_wide_values_have_a_row_a_step_on_the_markets_clock() -> None:
+    wide = widen(make_issued())
+    assert wide.height == 2 * 48
+    first = wide.row(0, named=True)
+    assert (first["entity"], first["start"]) == ("NSW1", "2026-03-31T00:00:00+10:00")
+    assert first["compevo"] == 7500.0 and first["compevo-q0.1"] == 7000.0
+    assert first["published"] == 7400.0 and first["unit"] == "MW"
