@@ -46,7 +46,7 @@ def table(
 def report(
     results: arguments.ResultsFolder,
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[
         str, typer.Option(help="What the data is: sample, archive or live.")
     ] = "sample",
@@ -60,7 +60,7 @@ def report(
         Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
     ] = None,
 ) -> None:
-    """Write the report page."""
+    """Write the page of forecasts and the page of experiments."""
     from dataclasses import replace
 
     from compevo_core.report.inputs import read_days

@@ -12,7 +12,12 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.build import grid_chosen
-from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, ScoredRows, score_issued
+from compevo_core.evaluation.issued_scores import (
+    SCORED_SCHEMA,
+    ScoredRows,
+    complete_rows,
+    score_issued,
+)
 from compevo_core.report.inputs import ReportInputs, read_days, read_inputs
 from compevo_core.report.page import write_report
 from compevo_core.runtime.files import write_atomically
@@ -51,7 +56,8 @@ def update_scored(
 def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     """Return the scores of a data set's issued forecasts; empty where nothing was scored."""
     path = layout.scored(dataset)
-    return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    rows = pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    return complete_rows(rows)
 
 
 def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInputs]:

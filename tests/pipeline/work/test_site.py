@@ -50,26 +50,27 @@ def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -> None:
     write_issued(workspace.layout.issued(DATASET), make_issued())
     page, inputs = write_site(workspace, NOW)
-    assert page == workspace.layout.report
+    assert page == workspace.layout.report / "forecast.html"
     assert [day.issued.facts["dataset"] for day in inputs.days] == [DATASET]
     assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
     assert pl.DataFrame(inputs.rows).is_empty()
 
 
-def test_the_ui_shows_the_forecast_as_a_picture_of_its_first_series() -> None:
+def test_the_ui_shows_a_chart_of_each_of_the_first_series() -> None:
     shown = str(render_day(make_issued()).value)
-    assert shown.startswith("![Tuesday 31 March 2026, 2 of 2 series](data:image/png;base64,")
+    assert shown.count("data:image/svg+xml;base64,") == 2
+    assert shown.startswith("**NSW1**")
 
 
 def test_the_page_is_written_from_named_folders(workspace: Deployment, tmp_path: Path) -> None:
     layout = workspace.layout
     write_issued(layout.issued(DATASET), make_issued())
     layout.results.mkdir()
-    page = tmp_path / "page.html"
     report(
         layout.results,
-        out=page,
+        out=tmp_path / "pages",
         forecasts=layout.forecasts / "issued",
         windows=layout.root / "windows",
     )
+    page = tmp_path / "pages" / "forecast.html"
     assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")

@@ -169,7 +169,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
     layout = Layout(root=tmp_path / "sample")
     NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
     assert refresh(operational.issue_time(day), day).success
-    assert read(layout).is_empty() and layout.report.exists()
+    assert read(layout).is_empty() and (layout.report / "forecast.html").exists()
 
     # A day later: yesterday's forecast is scored by the run that issues tomorrow's.
     result = refresh(operational.issue_time(DAYS[2]) + timedelta(hours=7), DAYS[2])
