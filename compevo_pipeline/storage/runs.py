@@ -68,8 +68,8 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
         raise DataError(
-            f"no trained population for {dataset} in {layout.root}: materialize "
-            f"models/compevo/{dataset}"
+            f"no trained model of {dataset} in {layout.root}: train one with `compevo fit "
+            f"{dataset}`"
         )
 
     return layout.run(_read_pointer(pointer))
@@ -77,7 +77,7 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
 
 def _read_pointer(pointer: Path) -> str:
     """Return the name of the run that a pointer names; DataError where it names none."""
-    remedy = "remove it, and materialize the data set's models/compevo: it finds its finished run"
+    remedy = "remove it, and run `compevo fit` again: it finds the finished run"
     found = read_json(pointer, remedy).get("run")
     if not isinstance(found, str):
         raise DataError(f"{pointer}: names no run; {remedy}")
