@@ -263,7 +263,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
         "issued_at": issued_at,
-        "is_on_time": issued_at - forecast.origin <= _find_grace(forecast),
+        "is_on_time": issued_at - forecast.origin <= find_grace(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
     points = {**forecast.select_points(entity), **truth.repeated}
@@ -307,7 +307,7 @@ def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> di
     return inside
 
 
-def _find_grace(forecast: IssuedForecast) -> timedelta:
+def find_grace(forecast: IssuedForecast) -> timedelta:
     """Return how long after the day began a forecast is on time: what knows to midnight needs it.
 
     One that knew to an earlier instant has to be said before the day begins.

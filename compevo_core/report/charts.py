@@ -67,6 +67,7 @@ def draw_chart(
     decimals: int,
     clock: str = "%a %H:%M",
     border: datetime | None = None,
+    is_clock: bool = False,
 ) -> Chart:
     """Return lines as a drawing.
 
@@ -77,6 +78,7 @@ def draw_chart(
         decimals: of the numbers at a step.
         clock: how a step is named.
         border: where a vertical line separates what was known.
+        is_clock: whether the times are of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
     y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))
@@ -94,7 +96,7 @@ def draw_chart(
         label=label,
         lines=[_draw_line(line, place_x, place_y) for line in lines],
         y_ticks=[(place_y(value), f"{value:,.9g}") for value in y_ticks],
-        x_ticks=[(place_x(moment), text) for moment, text in _tick_times(first, last)],
+        x_ticks=[(place_x(moment), text) for moment, text in _tick_times(first, last, is_clock)],
         steps=_describe_steps(lines, place_x, step, decimals, clock),
         border=None if border is None else place_x(border),
     )
@@ -119,13 +121,15 @@ def _find_runs(values: Sequence[float]) -> list[tuple[int, int]]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
-def _tick_times(first: datetime, last: datetime) -> list[tuple[datetime, str]]:
+def _tick_times(first: datetime, last: datetime, is_clock: bool) -> list[tuple[datetime, str]]:
     # matplotlib.dates is not annotated.
     locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
     formatter = ConciseDateFormatter(locator, tz=UTC, zero_formats=_CLOCK, show_offset=False)  # type: ignore[no-untyped-call]
     places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
-    texts = formatter.format_ticks(places)  # type: ignore[no-untyped-call]
     moments = [num2date(place, tz=UTC).replace(tzinfo=None) for place in places]  # type: ignore[no-untyped-call]
+    texts = [f"{moment:%H:%M}" for moment in moments]
+    if not is_clock:
+        texts = formatter.format_ticks(places)  # type: ignore[no-untyped-call]
     ticks = zip(moments, texts, strict=True)
     return [(moment, text) for moment, text in ticks if first <= moment <= last]
 

@@ -103,10 +103,14 @@ def write_report(inputs: ReportInputs, folder: Path) -> Path:
     return write_text(folder / FORECAST_PAGE, render_forecasts(inputs))
 
 
-def render_forecasts(inputs: ReportInputs) -> str:
-    """Return the page of the newest forecasts as HTML, without any script."""
+def render_forecasts(inputs: ReportInputs, *, is_published: bool = False) -> str:
+    """Return the page of the newest forecasts as HTML, without any script.
+
+    A published one stands beside the sealed records, and says how to check them.
+    """
     newest_first = sorted(inputs.days, key=lambda day: day.issued.origin, reverse=True)
-    return render(FORECAST_PAGE, days=[view_day(day) for day in newest_first], **_frame(inputs))
+    days = [view_day(day) for day in newest_first]
+    return render(FORECAST_PAGE, days=days, is_published=is_published, **_frame(inputs))
 
 
 def render_research(inputs: ReportInputs) -> str:

@@ -40,6 +40,7 @@ from compevo_core.report.figures import (
     method_colour,
 )
 from compevo_core.report.inputs import ForecastDay
+from compevo_core.report.operator import view_operator
 from compevo_core.report.tables import Table, tabulate
 from compevo_core.report.wording import (
     MISSING,
@@ -77,6 +78,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "recent": view_recent(day.scores),
         "weights": weight_table(day),
         "methods": method_table(day),
+        "operator": view_operator(day.by_step),
         "record": _list_record(day),
     }
 
@@ -114,7 +116,7 @@ def _list_record(day: ForecastDay) -> list[tuple[str, str]]:
         ("forecast", shorten_hash(issued.hash)),
         ("model", shorten_hash(facts["artifact_hash"])),
         ("commit", shorten_hash(facts["commit"])),
-        ("head of the chain of issues", shorten_hash(day.head) if day.head else "none"),
+        ("head of the chain of issues", day.head or "none"),
     ]
 
 

@@ -257,6 +257,10 @@ def verify(
     dataset: Annotated[
         str, typer.Argument(help="Name of a data set; all that were forecast unless given.")
     ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder of issued forecasts, as of a published site; the deployment's."),
+    ] = None,
 ) -> None:
     """Check issued forecasts and their times against the chain of hashes beside them.
 
@@ -266,7 +270,7 @@ def verify(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    root = settings.layout(settings.mode).forecasts / "issued"
+    root = folder or settings.layout(settings.mode).forecasts / "issued"
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)

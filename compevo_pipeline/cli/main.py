@@ -26,11 +26,11 @@ from compevo_pipeline.cli.research import (
     pair,
     params,
 )
-from compevo_pipeline.cli.results import clean, evaluate, export, report, table, trace
+from compevo_pipeline.cli.results import clean, evaluate, export, publish, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
-    "Forecast": (fit, train, forecast, explain, verify, predict, evaluate),
+    "Forecast": (fit, train, forecast, explain, verify, publish, predict, evaluate),
     "Data": (init, refresh, sources, backfill),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),

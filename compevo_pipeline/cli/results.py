@@ -72,6 +72,23 @@ def report(
     typer.echo(write_report(inputs, out))
 
 
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder of the site, such as a git work tree.")],
+) -> None:
+    """Write the sealed forecasts, their chains of hashes, scores and a page as a static site.
+
+    Whoever has the site can check with `compevo verify --folder FOLDER/issued` that it is whole;
+    its history, such as that of a git branch, shows when each forecast was said.
+    """
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.results import publish_site
+
+    chains = publish_site(arguments.open_deployment(), folder, utc_now())
+    for dataset, chain in chains.items():
+        typer.echo(f"{dataset}: {len(chain.lines)} issued forecasts, head {chain.head}")
+    typer.echo(f"Page: {folder / 'index.html'}")
+
+
 def render_headline(results: Path) -> str:
     """Return the result tables of a folder of rows, as Markdown."""
     from compevo_core.report.markdown import format_results

@@ -1,17 +1,18 @@
 """The report of a deployment, and which day is the next one to forecast."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_core.forecast.issued import write_issued
 from compevo_pipeline.cli.results import report
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.metadata import render_day
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_next_day
@@ -45,6 +46,28 @@ def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
 
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2))
     assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
+
+
+def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(
+    workspace: Deployment,
+) -> None:
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(6))
+    published = pl.DataFrame(
+        {
+            "entity": "NSW1",
+            "start_utc": [
+                from_nem(2026, 4, 2) + step * timedelta(minutes=30) for step in range(48)
+            ],
+            "value": 7000.0,
+            "available_at": from_nem(2026, 4, 1),
+            "quantile": 0.5,
+            "source": "sample:test",
+        },
+        schema=PUBLISHED_SCHEMA,
+    )
+    workspace.frame_store().write(DATASET, FrameKind.PUBLISHED, published)
+    # Values reach to the end of 3 April, publications to the end of the 2nd.
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 4, 2)
 
 
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -> None:
