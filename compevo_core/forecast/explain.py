@@ -144,7 +144,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
 
 
 POWERS = {"W": ("kWh", 1e-3), "kW": ("MWh", 1e-3), "MW": ("GWh", 1e-3), "GW": ("GWh", 1.0)}
-"""Units of power: that of the energy of some hours, and how much of it an hour at one is."""
+"""By unit of power: the unit of energy, and how much of it one hour at one unit of power is."""
 
 Band = tuple[float, float]
 
@@ -153,7 +153,7 @@ Band = tuple[float, float]
 class DaySummary:
     """The forecast of one series over all its steps; None where the record has no such thing.
 
-    Bands of 80 % are those of the quantity itself, not means of the bounds of the steps.
+    A band of 80 % belongs to the quantity itself; it is no mean over the bounds of the steps.
     """
 
     entity: str

@@ -28,7 +28,7 @@ _CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TimeLine:
     """Values over time, NaN where there is none; with ``low`` a band up to the values."""
 
     name: str
@@ -60,7 +60,7 @@ class Chart:
 
 
 def draw_chart(
-    lines: Sequence[Line],
+    lines: Sequence[TimeLine],
     label: str,
     *,
     step: timedelta,
@@ -102,7 +102,7 @@ def draw_chart(
     )
 
 
-def _draw_line(line: Line, place_x: Any, place_y: Any) -> dict[str, Any]:  # noqa: ANN401
+def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  # noqa: ANN401
     x = [place_x(moment) for moment in line.times]
     parts = []
     for start, end in _find_runs(line.values):
@@ -135,7 +135,7 @@ def _tick_times(first: datetime, last: datetime, is_clock: bool) -> list[tuple[d
 
 
 def _describe_steps(
-    lines: Sequence[Line],
+    lines: Sequence[TimeLine],
     place_x: Any,  # noqa: ANN401
     step: timedelta,
     decimals: int,

@@ -21,7 +21,6 @@ from compevo_core.report.wording import (
     find_side,
     format_number,
     format_percent,
-    join_items,
     method_name,
 )
 
@@ -185,4 +184,4 @@ def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
 def join_verdicts(verdicts: Sequence[str]) -> str:
     """Return the first sentence of each verdict, equal ones counted."""
     first = Counter(verdict.partition(". ")[0].rstrip(".") for verdict in verdicts)
-    return join_items([f"{text} ({n})" if n > 1 else text for text, n in first.items()]) + "."
+    return "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items()) + "."

@@ -13,7 +13,7 @@ import polars as pl
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import METHOD, PUBLISHED
-from compevo_core.report.charts import Line, draw_chart
+from compevo_core.report.charts import TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, method_colour
 from compevo_core.report.tables import Table, tabulate
 from compevo_core.report.wording import MISSING, format_percent, method_name
@@ -54,7 +54,7 @@ def pool(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
             weight.sum(),
             pl.col("unit").first(),
         )
-        .sort(*by, "mae")
+        .sort(*by, "mae", "method")
     )
 
 
@@ -129,7 +129,9 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
         times = [
             day + timedelta(hours=int(at[:2]), minutes=int(at[3:])) for at in part["at"].to_list()
         ]
-        lines.append(Line(name=_NAMES[method], times=times, values=part["mae"].to_list(), **style))
+        lines.append(
+            TimeLine(name=_NAMES[method], times=times, values=part["mae"].to_list(), **style)
+        )
     step = lines[0].times[1] - lines[0].times[0]
     unit = str(rows["unit"][0])
     chart = draw_chart(

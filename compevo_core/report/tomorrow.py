@@ -31,7 +31,7 @@ from compevo_core.forecast.explain import (
     summarise_day,
 )
 from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
-from compevo_core.report.charts import Chart, Line, draw_chart
+from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import (
     ACCENT,
     GOLD,
@@ -261,7 +261,7 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
         METHOD: {"colour": ACCENT, "width": 2.4},
     }
     lines = [
-        Line(
+        TimeLine(
             name=_NAMES.get(method, method_name(method)),
             times=[datetime.combine(day, time()) for day in part["day"]],
             values=part["mae"].to_list(),
@@ -392,14 +392,14 @@ def chart_series(day: ForecastDay, entity: str) -> Chart:
     )
 
 
-def _list_lines(day: ForecastDay, entity: str) -> list[Line]:
+def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
     """Return the lines of one series, each lying on those before it."""
     issued, before = day.issued, day.before
     points = issued.select_points(entity)
 
-    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> Line:  # noqa: ANN401
+    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> TimeLine:  # noqa: ANN401
         times = [start.astimezone(issued.zone).replace(tzinfo=None) for start in starts]
-        return Line(name=name, times=times, values=values.tolist(), **style)
+        return TimeLine(name=name, times=times, values=values.tolist(), **style)
 
     lines = []
     for band, opacity, name in _BANDS:
@@ -433,7 +433,7 @@ def _list_lines(day: ForecastDay, entity: str) -> list[Line]:
     return [*lines, line("forecast", issued.starts, points[METHOD], colour=ACCENT, width=2.5)]
 
 
-def list_legend(day: ForecastDay) -> list[Line]:
+def list_legend(day: ForecastDay) -> list[TimeLine]:
     """Return a line for each name that any chart of a data set has, the forecast first."""
     charted = day.issued.entities[:MOST_CHARTS]
     lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]

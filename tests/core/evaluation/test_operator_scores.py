@@ -90,5 +90,5 @@ def test_months_and_series_are_pooled_by_their_points() -> None:
     ]
     rows = pl.DataFrame(cells, schema=OPERATOR_SCHEMA)
     together = month_table(rows).rows[-1]
-    assert together[1:5] == ["pooled", "4.000", "+0.000", "50.0 %"]
+    assert together[1:5] == ["pooled", "4.00", "+0.00", "50.0 %"]
     assert score_table(rows).rows[0][1] == "4.000"

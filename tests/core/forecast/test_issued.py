@@ -43,6 +43,7 @@ NEWS = small.news_pool()
 ARTICLE = str(NEWS.articles["article_id"][0])
 WINDOWS = small.windows("test", 1, first_day=60)
 VIEWS = WINDOWS.views()
+ENTITY = VIEWS[0].entity
 
 
 class FakePopulation:
@@ -99,6 +100,7 @@ def issue(
         market_offset=timedelta(hours=10),
         issued_at=issued_at,
         commit="abc",
+        last_week={ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)},
     )
 
 
@@ -370,3 +372,10 @@ def test_wide_values_have_a_row_a_step_on_the_markets_clock() -> None:
     assert (first["entity"], first["start"]) == ("NSW1", "2026-03-31T00:00:00+10:00")
     assert first["compevo"] == 7500.0 and first["compevo-q0.1"] == 7000.0
     assert first["published"] == 7400.0 and first["unit"] == "MW"
+
+
+def test_bands_of_the_day_and_last_week_are_sealed_where_they_are_known() -> None:
+    facts = issue(level=100.0).facts["series"][0]
+    # Without enough past errors of the peak there is no band of it.
+    assert facts["day_quantiles"] == {"mean": [100 + 10 * (level - 0.5) for level in LEVELS]}
+    assert facts["last_week"] == [90.0] * 40 + [None] * 8
