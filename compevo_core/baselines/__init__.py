@@ -14,10 +14,12 @@ from compevo_core.baselines.gbm import BoostedTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
     Persistence,
     PublishedForecast,
+    SeasonalMean,
     WeeklyPersistence,
     has_full_week,
 )
 from compevo_core.baselines.ridge import CalendarRidge, PublishedErrorRidge
+from compevo_core.baselines.theta import Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -38,11 +40,14 @@ BASELINES: dict[str, type[Any]] = {
         PublishedErrorTrees,
     )
 }
-"""Every baseline class by the name that its result rows carry."""
+"""Every baseline of the result tables by the name that its rows carry."""
+
+PRIORS = BASELINES | {baseline.name: baseline for baseline in (SeasonalMean, Theta)}
+"""Every baseline that can be fitted by name."""
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
-    """Fit one of :data:`BASELINES`, or ``zero-shot:`` and a pretrained model, on train windows.
+    """Fit one of :data:`PRIORS`, or ``zero-shot:`` and a pretrained model, on train windows.
 
     Raises:
         ConfigError: the name is unknown.
@@ -88,6 +93,6 @@ def _has_published_days(train: WindowSet, windows: WindowSet) -> bool:
 
 
 def _find_class(name: str) -> type[Any]:
-    if name not in BASELINES:
-        raise ConfigError(f"no baseline {name!r}; known: {', '.join(BASELINES)}")
-    return BASELINES[name]
+    if name not in PRIORS:
+        raise ConfigError(f"no baseline {name!r}; known: {', '.join(PRIORS)}")
+    return PRIORS[name]

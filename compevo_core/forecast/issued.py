@@ -178,7 +178,8 @@ def issue_forecast(
 
     first = views[0]
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate)
-    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
+    read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
+    dates = [news.get_date(name) for view in read for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
