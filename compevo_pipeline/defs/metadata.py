@@ -20,14 +20,13 @@ from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.inputs import ForecastDay
-from compevo_core.report.page import render_chart
-from compevo_core.report.tables import Table
-from compevo_core.report.tomorrow import chart_series
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from compevo_core.report.tables import Table
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
 _ADDRESS = re.compile(r"(?i)(https?|ftp|www)([:.])")
@@ -103,7 +102,7 @@ def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataVa
     return _make_table(frame.columns, records)
 
 
-def render_report_table(table: Table) -> dg.MetadataValue[Any]:
+def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
     """Return a table of the report."""
     return _make_table(
         table.header, [dict(zip(table.header, row, strict=True)) for row in table.rows]
@@ -248,6 +247,10 @@ def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
 
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
+    # Drawing takes a second to import.
+    from compevo_core.report.page import render_chart
+    from compevo_core.report.tomorrow import chart_series
+
     day = ForecastDay(issued=issued)
     parts = []
     for entity in issued.entities[:MOST_SERIES]:

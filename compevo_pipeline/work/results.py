@@ -31,7 +31,6 @@ from compevo_core.forecast.issued import (
     verify_issued,
 )
 from compevo_core.report.inputs import ReportInputs, read_days, read_inputs
-from compevo_core.report.page import render_forecasts, write_report
 from compevo_core.report.rows import empty_rows
 from compevo_core.runtime.files import write_atomically, write_bytes, write_text
 from compevo_pipeline.config.settings import Layout
@@ -87,6 +86,8 @@ def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInput
         DataError: a file is torn or of another version.
         CheckpointMismatch: an issued forecast was altered.
     """
+    from compevo_core.report.page import write_report
+
     layout = deployment.layout
     # Every data set that has a finished run, not only the one that was trained last.
     runs = [
@@ -123,6 +124,9 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
         DataError: no forecast was issued, or the series of one are not stored.
         CheckpointMismatch: a record was altered, or the site holds other ones.
     """
+    # Drawing takes a second to import.
+    from compevo_core.report.page import render_forecasts
+
     layout = deployment.layout
     issued, scores = layout.forecasts / "issued", folder / "scores"
     chains, by_step = {}, {}

@@ -35,7 +35,6 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
 )
-from compevo_core.report.tomorrow import day_table, name_span
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import (
     NEWS_EMBEDDINGS,
@@ -150,6 +149,9 @@ def _describe_span(spec: DatasetSpec) -> str:
 
 def _describe_forecast(found: DayForecast) -> dict[str, Any]:
     """Return what the asset's page shows of an issued forecast: the day first, the record last."""
+    # Drawing takes a second to import.
+    from compevo_core.report.tomorrow import day_table, name_span
+
     forecast = found.forecast
     points = forecast.rows.filter(pl.col("quantile").is_null())
 
