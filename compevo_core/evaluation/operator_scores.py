@@ -127,7 +127,7 @@ def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
         if grid is None:
             continue
         first = locate_origin(grid, issued.starts[0])
-        values = grid.observed[max(first, 0) : first + len(issued.starts)] if first >= 0 else []
+        values = grid.observed[first : first + len(issued.starts)] if first >= 0 else np.empty(0)
         known = [
             (str(facts["entity"]), start, float(value))
             for start, value in zip(issued.starts, values, strict=False)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.panels import ForecastPanel
@@ -83,8 +84,9 @@ def count_near(panels: Sequence[ForecastPanel]) -> str:
     """Say in how many of the windows that are shown CompEvo came nearest."""
     nearest = 0
     for panel in panels:
+        truth = np.array(panel.truth, dtype=float)
         errors = {
-            name: sum(abs(f - y) for f, y in zip(values, panel.truth, strict=True) if y == y)
+            name: float(np.nanmean(np.abs(np.array(values) - truth)))
             for name, values in panel.forecasts.items()
         }
         nearest += min(errors, key=lambda name: errors[name]) == HIGHLIGHTED_METHOD

@@ -118,7 +118,7 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
     if by_time.is_empty():
         return None
-    styles = {
+    styles: dict[str, dict[str, Any]] = {
         PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": "6 4"},
         METHOD: {"colour": ACCENT, "width": 2.4},
     }

@@ -206,7 +206,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     sections = show("summary", "Summary", found, summaries=summaries, verdicts=verdicts)
     paired = [test for test in inputs.paired if not is_of_variant(test)]
     if tests or paired:
-        results = [
+        results: list[dict[str, Any]] = [
             {
                 "table": headline_table(inputs.rows, *scope),
                 "bars": show_methods(inputs.rows, *scope),
@@ -254,7 +254,7 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     controls, searches = list_controls(inputs.control), list_searches(inputs.control)
     texts = list_texts(inputs.text)
     if controls or searches or texts:
-        views = [
+        views: list[dict[str, Any]] = [
             {
                 "verdict": judge_control(rows),
                 "table": control_table(rows),
@@ -264,12 +264,18 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         ]
         title = "Does competition find evidence?"
         tables = [search_table(rows) for rows in searches]
-        read = [{"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts]
+        read: list[dict[str, Any]] = [
+            {"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts
+        ]
         found = findings.join_verdicts([one["verdict"] for one in (*views, *read)])
         sections += show("evidence", title, found, controls=views, searches=tables, texts=read)
     if audits := list_audits(inputs.audit):
-        views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
-        found = findings.join_verdicts([view["verdict"] for view in views])
+        answers = [judge_news(rows) for rows in audits]
+        views = [
+            {"verdict": answer, "table": audit_table(rows)}
+            for answer, rows in zip(answers, audits, strict=True)
+        ]
+        found = findings.join_verdicts(answers)
         sections += show("news", "Does news help?", found, audits=views)
     if later or inputs.checks:
         headlines = [headline_table(inputs.rows, *scope) for scope in later]

@@ -77,7 +77,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
     for index, run in enumerate(runs):
         show_logics = partial(view_logics, audit=find_audit(run, audit))
         # LUD is measured after training, on demand.
-        views = {
+        views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
             "logics": ("What the agents learnt to read", show_logics, True),
             "training": ("Training", view_training, True),
             "health": ("Health of the population", view_health, run.has_values("effective_agents")),

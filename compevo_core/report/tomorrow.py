@@ -22,6 +22,7 @@ from compevo_core.forecast.explain import (
     BAND_80,
     BAND_95,
     Band,
+    DaySummary,
     Explanation,
     choose_decimals,
     describe_level,
@@ -141,7 +142,7 @@ def day_table(issued: IssuedForecast) -> Table:
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
     until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-    cells = {
+    cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
         f"{level.name}, {level.unit}": lambda day: _show(day.level, sizes),
         f"80 % band of the {level.name}": lambda day: _show_band(day.level_band, sizes),
@@ -255,7 +256,7 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     }
 
     by_day = recent.group_by("day", "method").agg(pl.col("mae").mean()).sort("day")
-    styles = {
+    styles: dict[str, dict[str, Any]] = {
         PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
         PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
         METHOD: {"colour": ACCENT, "width": 2.4},

@@ -344,8 +344,8 @@ def explain(
         for name in names
         if (record := find_record(issued_folder / name, day.date(), known_to)) is not None
     ]
-    found = next((one for one in records if series in one[0].entities), *records[:1] or [None])
-    if found is None:
+    fitting = [record for record in records if series in record[0].entities] or records
+    if not fitting:
         known = f" --known-to {known_to.value}" if known_to is not None else ""
         raise DataError(
             f"no forecast of {dataset or 'any data set'} for {day:%Y-%m-%d} was issued in "
@@ -353,7 +353,7 @@ def explain(
             f"--day {day:%Y-%m-%d}{known}"
         )
 
-    issued, folder = found
+    issued, folder = fitting[0]
     data = describe_data(settings.mode, issued.facts["dataset"])
     typer.echo(render_explanation(issued, read_parts(issued, series), step, data))
     typer.echo(f"\nThe record: {folder}")
