@@ -128,8 +128,8 @@ def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
         tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
         for record in shown
     ] == [
-        ("issue-time", "2026-02-21 07:00 UTC", True),
-        ("midnight", "2026-02-21 14:00 UTC", False),
+        ("issue-time", "2026-02-21 17:00", True),
+        ("midnight", "2026-02-22 00:00", False),
     ]
 
 
