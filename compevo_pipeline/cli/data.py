@@ -1,7 +1,6 @@
-"""Commands about data: ``compevo init``, ``sources``, ``backfill`` and ``accept``.
+"""Commands about data: ``compevo init``, ``compevo sources``, ``compevo backfill``.
 
-What belongs here: declaring a table as a data set, listing what is stored, fetching a past span,
-accepting changes of what is known.
+What belongs here: declaring a table as a data set, listing what is stored, fetching a past span.
 What does not: reading a table (``sources.own``), counting (``work.source_coverage``).
 """
 
@@ -40,6 +39,16 @@ def init(
     zone: Annotated[
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
+    step: Annotated[
+        str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w (default: as the rows).")
+    ] = "",
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of a forecast (default: as the step says).", min=1, max=1000),
+    ] = None,
+    lookback: Annotated[
+        int | None, typer.Option(help="Steps it looks back on (default: as the step says).", min=4)
+    ] = None,
     country: Annotated[str, typer.Option(help="Country of public holidays: FR.")] = "",
     stamps: Annotated[
         Stamps, typer.Option(help="Whether a stamp is the start or the end of its interval.")
@@ -96,6 +105,9 @@ def init(
         decimal=decimal or "",
         time_format=time_format,
         stamps=stamps,
+        step=step,
+        horizon=horizon or 0,
+        lookback=lookback or 0,
         country=country,
         covariates=covariates,
         news=news,
@@ -192,25 +204,3 @@ def backfill(
     )
     for name, found in counts.items():
         typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in found.items()))
-
-
-def accept(
-    dataset: Annotated[str, typer.Argument(help="Data set.")],
-) -> None:
-    """Accept the changes of known values that wait: the next run of the source applies them.
-
-    They wait where a file takes away or changes many known values. Look at them first, on the page
-    of the data set's series in the UI; unasked, a fetch half a day later confirms them.
-    """
-    from compevo_pipeline.storage.series_changes import describe_waiting
-
-    deployment = arguments.open_deployment()
-    name = deployment.registry[dataset].name
-    store = deployment.series_store()
-    waiting = store.read_waiting(name)
-    if waiting.is_empty():
-        typer.echo(f"nothing of {name} waits to be accepted")
-        return
-
-    typer.echo(describe_waiting(waiting, name))
-    typer.echo(f"accepted {store.accept_waiting(name):,}: the next run of the source applies them")

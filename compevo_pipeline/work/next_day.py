@@ -31,7 +31,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
-from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
@@ -253,7 +253,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
     """Return the first origin after the train split; None where the days decide, not the plan."""
-    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
 
@@ -548,8 +548,8 @@ def refuse_implausible(
             locate_origin(grid, view.origin_utc) - view.unknown_steps,
             count_week(view),
         )
-        # A spread of the newest week, or of 48 steps where a week has fewer.
-        known = grid.filled[max(0, known_end - max(week, LOOKBACK)) : known_end]
+        # A spread of the newest week, or of as many steps as a view has where a week has fewer.
+        known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
@@ -587,7 +587,8 @@ def count_week(view: WindowView) -> int:
 def _repeat(view: WindowView, grid: GriddedSeries, period: int) -> FloatArray:
     """Return the newest values (H,) known to a view that lie whole periods before its steps."""
     origin = locate_origin(grid, view.origin_utc)
-    return repeat_known(grid, origin, origin - view.unknown_steps, period)
+    known_end = origin - view.unknown_steps
+    return repeat_known(grid, origin, known_end, period, view.horizon)
 
 
 def _compare_with_stored(
