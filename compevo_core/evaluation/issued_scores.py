@@ -314,7 +314,7 @@ def find_grace(forecast: IssuedForecast) -> timedelta:
     """
     if name_known_to(forecast.facts) != MIDNIGHT:
         return timedelta(0)
-    return max(MIDNIGHT_GRACE, forecast.starts[1] - forecast.starts[0])
+    return max(MIDNIGHT_GRACE, forecast.step)
 
 
 def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:

@@ -94,7 +94,7 @@ def _score_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSerie
     points = rows.filter(pl.col("quantile").is_null()).join(band, on=keys, how="left")
 
     starts = issued.starts
-    is_within = starts[1] - starts[0] < timedelta(days=1)
+    is_within = issued.step < timedelta(days=1)
     local = [start.astimezone(issued.zone) for start in starts]
     clock = pl.DataFrame(
         {

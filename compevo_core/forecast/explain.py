@@ -216,9 +216,8 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
 
 def _count_shift(issued: IssuedForecast, n_inputs: int) -> int:
     """Return how many steps before each one the inputs are compared: whole seasons."""
-    starts = issued.starts
-    season = count_season_steps(starts[1] - starts[0])
-    return -(-min(len(starts), n_inputs) // season) * season
+    season = count_season_steps(issued.step)
+    return -(-min(len(issued.starts), n_inputs) // season) * season
 
 
 def _read_band(facts: Mapping[str, Any], name: str) -> Band | None:
@@ -240,10 +239,14 @@ def select_band(
 
 
 def format_start(issued: IssuedForecast, moment: datetime) -> str:
-    """Return when a step of a forecast starts: the time of the day, or the date of longer steps."""
-    first, second = issued.starts[:2]
+    """Return when a step starts: the time of the day, with the date where there are several.
+
+    Of steps of a day or more the date alone.
+    """
     local = moment.astimezone(issued.zone)
-    return f"{local:%d %b}" if second - first >= timedelta(days=1) else f"{local:%H:%M}"
+    if issued.step >= timedelta(days=1):
+        return f"{local:%d %b}"
+    return f"{local:%H:%M}" if issued.is_day else f"{local:%d %b %H:%M}"
 
 
 def choose_decimals(values: Sequence[float]) -> int:

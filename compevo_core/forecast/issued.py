@@ -120,8 +120,21 @@ class IssuedForecast:
     @property
     def length(self) -> timedelta:
         """How long its steps take together: the next forecast begins there."""
-        starts = self.starts
-        return starts[-1] - starts[0] + (starts[1] - starts[0])
+        return self.starts[-1] - self.starts[0] + self.step
+
+    @property
+    def is_day(self) -> bool:
+        """Whether all steps start on one day of the market's clock."""
+        first, last = (self.starts[i].astimezone(self.zone).date() for i in (0, -1))
+        return first == last
+
+    @property
+    def step(self) -> timedelta:
+        """Length of a step; a record of one step names it."""
+        first, *later = self.starts
+        if later:
+            return later[0] - first
+        return timedelta(minutes=int(self.facts["step_minutes"]))
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
@@ -221,6 +234,8 @@ def issue_forecast(
     if first.horizon != DEFAULT_STEPS:
         # Otherwise left out: records of before have the same form.
         facts["horizon"] = first.horizon
+    if first.horizon == 1:
+        facts["step_minutes"] = first.step // timedelta(minutes=1)
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)

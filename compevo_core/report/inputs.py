@@ -70,7 +70,7 @@ class ForecastDay:
         """
         issued = self.issued
         starts, eve = issued.starts, issued.origin - issued.length
-        step = starts[1] - starts[0]
+        step = issued.step
         series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
         known = self.truth.get((entity, eve))
         if known is None:

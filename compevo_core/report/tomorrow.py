@@ -86,9 +86,9 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
 
 def name_span(issued: IssuedForecast) -> str:
     """Return the day that is forecast, or the first and the last one."""
-    last = issued.starts[-1].astimezone(issued.zone)
-    if last.date() == issued.origin.date():
+    if issued.is_day:
         return f"{issued.origin:%A %d %B %Y}"
+    last = issued.starts[-1].astimezone(issued.zone)
     return f"{issued.origin:%d %B %Y} to {last:%d %B %Y}"
 
 
@@ -377,8 +377,6 @@ def _show(value: float | None, decimals: int, sign: str = "") -> str:
 def chart_series(day: ForecastDay, entity: str) -> Chart:
     """Return the chart of one series: what came before, and the day that is forecast."""
     issued = day.issued
-    starts = issued.starts
-    step = starts[1] - starts[0]
     label = (
         f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
         "bands, each agent and the published forecast; the table above holds the numbers."
@@ -386,9 +384,9 @@ def chart_series(day: ForecastDay, entity: str) -> Chart:
     return draw_chart(
         _list_lines(day, entity),
         label,
-        step=step,
+        step=issued.step,
         decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
-        clock="%a %H:%M" if step < timedelta(days=1) else "%d %b",
+        clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
         border=issued.origin.replace(tzinfo=None),
     )
 

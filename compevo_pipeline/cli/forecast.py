@@ -33,22 +33,23 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         issued: the record.
         data: what it was made of, as ``describe_data`` says it.
     """
-    from compevo_core.forecast.explain import choose_decimals, describe_level, summarise_day
+    from compevo_core.forecast.explain import (
+        choose_decimals,
+        describe_level,
+        format_start,
+        summarise_day,
+    )
 
     days, level = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
-    # The time says when within a day; where the steps reach further, the date does.
-    starts = issued.starts
-    is_day = starts[0].astimezone(issued.zone).date() == starts[-1].astimezone(issued.zone).date()
-    stamp = "%H:%M" if is_day else "%d %b"
     columns = {
         "": [clean_text(day.entity, LONGEST_NAME) for day in days],
         level.name: [f"{day.level:.{sizes}f}" for day in days],
         "80 % band": [_render_band(day.level_band, sizes) for day in days],
         "peak": [f"{day.peak:.{peaks}f}" for day in days],
         "80 % band ": [_render_band(day.peak_band, peaks) for day in days],
-        "at": [f"{day.peak_at:{stamp}}" for day in days],
+        "at": [format_start(issued, day.peak_at) for day in days],
         "day": [_render_change(day.change_pct) for day in days],
         "week": [_render_change(day.week_change_pct) for day in days],
         "published": [
