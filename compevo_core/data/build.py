@@ -64,6 +64,8 @@ ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 UNIT = "MW"
 
 _LISTED_SERIES = 8  # how many given series an error message names
+_UNDESCRIBED = {"past_evidence": False}
+"""Fields that a manifest leaves out with these values, so that published windows keep theirs."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -394,6 +396,9 @@ def _find_subsets(
 def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
+    for name, usual in _UNDESCRIBED.items():
+        if described[name] == usual:
+            del described[name]
     return {"spec": described, "spec_hash": hash_text(json.dumps(described, sort_keys=True))}
 
 

@@ -7,7 +7,9 @@ cutting series (``data.cutting``), candidate news (``data.candidates``), feature
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before; not at all where both are unknown at every step.
+the same steps of the season before; not at all where both are unknown at every step. Where a data
+set asks for its past, its mean over the last seasons enters as ``<name>_mean14``, and the series'
+own values under ``past``.
 
 Shapes: H horizon (48), V values of one entity and name.
 """
@@ -40,6 +42,13 @@ ERROR_LAGS = (1, 2)
 ERROR_MEANS = (7, 28)
 """Seasons over which known errors are averaged."""
 PUBLISHED = "published"
+
+PAST = "past"
+PAST_LAGS = (1, 2, 7)
+"""Seasons back whose own values enter a view: yesterday, the day before, the same day last week."""
+PAST_SEASONS = 14
+"""Seasons over which own values and covariates are averaged: a fortnight of days."""
+PAST_MEAN = f"_mean{PAST_SEASONS}"
 
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
 """How many seasons before its origin the oldest values of a view lie."""
@@ -150,6 +159,23 @@ def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> Flo
     is_known_H = (row_H >= 0) & (row_H < known_end)
     values[is_known_H] = series.observed[row_H[is_known_H]]
     return values
+
+
+def _find_past(inputs: InputValues, series: GriddedSeries) -> dict[str, FloatArray]:
+    """Return the series' own values (H,) at the same steps of earlier seasons, by name.
+
+    NaN where none had been measured when the view was made.
+    """
+    until = inputs.origin_utc - inputs.unknown_steps * series.step
+    season = count_season_steps(series.step) * series.step
+    values = np.stack(
+        [
+            _observe(series, inputs.origin_utc - back * season, until)
+            for back in range(1, PAST_SEASONS + 1)
+        ]
+    )
+    by_lag = {f"{PAST}_lag{lag}": values[lag - 1] for lag in PAST_LAGS}
+    return by_lag | {f"{PAST}{PAST_MEAN}": mean_known(values, axis=0)}
 
 
 def _count_microseconds(instant: datetime) -> int:
@@ -276,6 +302,15 @@ class ContextBuilder:
             # before it as they were, and with them every model that was trained on them.
             if np.isfinite([today, yesterday]).any():
                 by_step |= {name: today, f"{name}_lag1": yesterday}
+                if self._spec.past_evidence:
+                    past = [
+                        self._step_covariates.find(entity, name, origin_utc - back * season, before)
+                        for back in range(1, PAST_SEASONS + 1)
+                    ]
+                    by_step[f"{name}{PAST_MEAN}"] = mean_known(np.stack(past), axis=0)
+
+        if self._spec.past_evidence and series is not None:
+            by_step |= _find_past(inputs, series)
         if not self._spec.published_evidence or series is None:
             return by_step
 
