@@ -17,6 +17,8 @@ PriorName = Literal[
     "published",
     "published-error-ridge",
     "published-error-gbm",
+    "own-weather-ridge",
+    "own-weather-gbm",
     "zero-shot",
 ]
 

@@ -135,13 +135,21 @@ class StepValues:
 
         NaN where none was. A revision replaces the value that it revises.
         """
+        return self.find_seasons(entity, name, origin_utc, before, 0)[0]
+
+    def find_seasons(
+        self, entity: str, name: str, origin_utc: datetime, before: datetime, seasons: int
+    ) -> FloatArray:
+        """Return the same for the steps of earlier seasons (1 + seasons, H), the newest first."""
         issued = self._issued.get((entity, name))
         if issued is None:
-            return np.full(HORIZON, np.nan)
+            return np.full((seasons + 1, HORIZON), np.nan)
 
         step = self._step // _MICROSECOND
-        start_H = _count_microseconds(origin_utc) + step * np.arange(HORIZON)
-        return issued.find(start_H, _count_microseconds(before))
+        season = count_season_steps(self._step)
+        start = _count_microseconds(origin_utc) + step * np.arange(-seasons * season, HORIZON)
+        values = issued.find(start, _count_microseconds(before))
+        return np.stack([values[back * season :][:HORIZON] for back in range(seasons, -1, -1)])
 
 
 def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
@@ -296,18 +304,14 @@ class ContextBuilder:
         season = count_season_steps(self._spec.step) * self._spec.step
 
         for name in self._step_covariates.names(entity):
-            today = self._step_covariates.find(entity, name, origin_utc, before)
-            yesterday = self._step_covariates.find(entity, name, origin_utc - season, before)
+            seasons = PAST_SEASONS if self._spec.past_evidence else 1
+            found = self._step_covariates.find_seasons(entity, name, origin_utc, before, seasons)
             # What begins to be stored one day, as forecast weather does, leaves the windows from
             # before it as they were, and with them every model that was trained on them.
-            if np.isfinite([today, yesterday]).any():
-                by_step |= {name: today, f"{name}_lag1": yesterday}
+            if np.isfinite(found[:2]).any():
+                by_step |= {name: found[0], f"{name}_lag1": found[1]}
                 if self._spec.past_evidence:
-                    past = [
-                        self._step_covariates.find(entity, name, origin_utc - back * season, before)
-                        for back in range(1, PAST_SEASONS + 1)
-                    ]
-                    by_step[f"{name}{PAST_MEAN}"] = mean_known(np.stack(past), axis=0)
+                    by_step[f"{name}{PAST_MEAN}"] = mean_known(found[1:], axis=0)
 
         if self._spec.past_evidence and series is not None:
             by_step |= _find_past(inputs, series)
