@@ -26,7 +26,7 @@ from compevo_core.baselines.base import (
 )
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PAST, PAST_MEAN, PUBLISHED
+from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PAST, PAST_LAGS, PAST_MEAN, PUBLISHED
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import Window, WindowView, stack_by_step
 from compevo_core.data.window import WindowSet
@@ -161,6 +161,7 @@ ERRORS = (
     *(f"{PUBLISHED}_error_lag{lag}" for lag in ERROR_LAGS),
     *(f"{PUBLISHED}_error_mean{n}" for n in ERROR_MEANS),
 )
+PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
 PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
 LAST_KNOWN_STEPS = 6
 """Newest known values whose mean is a column: three hours of half-hours."""
@@ -202,7 +203,7 @@ class PublishedErrorSpace(LeadSpace):
     """Scales and names fixed on the train split, for errors of the published forecast."""
 
     quantiles: tuple[str, ...]  # names of the published quantiles besides the median
-    has_past: bool = False  # whether views hold the series' own past
+    past: tuple[str, ...] = ()  # names of the series' own values of earlier days
 
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
@@ -221,7 +222,7 @@ class PublishedErrorSpace(LeadSpace):
         return cls(
             **describe_leads(windows),
             quantiles=tuple(name for name in names if name.startswith(_QUANTILE)),
-            has_past=all(knows_past(view) for view in views),
+            past=PAST_NAMES if all(knows_past(view) for view in views) else (),
         )
 
     def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:

@@ -202,9 +202,8 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     ) -> dict[str, FloatArray]:
         steps = space.encode_steps(views)
         columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
-        if space.has_past:
-            spread_N1 = space.scaler.stack_spreads(views)
-            columns |= encode_past(views, stack_published(views), spread_N1)
+        spread_N1 = space.scaler.stack_spreads(views)
+        columns |= encode_past(views, space.past, stack_published(views), spread_N1)
         weather = encode_weather_steps(views, space.weather)
         return columns | weather | encode_weather_days(views, space.weather)
 

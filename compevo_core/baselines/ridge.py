@@ -29,6 +29,7 @@ from compevo_core.baselines.features import (
     ERRORS,
     FLAGS,
     LAST_ERROR,
+    PAST_NAMES,
     FeatureSpace,
     PublishedErrorSpace,
     encode_calendars,
@@ -41,7 +42,7 @@ from compevo_core.baselines.weather import (
     encode_degree_blocks,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.context import PAST, PAST_LAGS, PUBLISHED
+from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import HORIZON, Window, WindowView
 from compevo_core.errors import DataError
@@ -262,7 +263,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     def _build_features(space: PastSpace, views: Sequence[WindowView], route: int) -> FloatArray:
         steps, days = space.encode_steps(views), space.encode_days(views)
         # Half-hours that were not known yet are those of the day before.
-        yesterday_NH, before_NH, week_NH = (steps[f"{PAST}_lag{lag}"] for lag in PAST_LAGS)
+        yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
         known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
 
         parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]

@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from compevo_core.baselines.features import (
+    PAST_NAMES,
     PAST_REFERENCE,
     LeadSpace,
     describe_leads,
@@ -26,12 +27,10 @@ from compevo_core.baselines.features import (
     mean_last_known,
 )
 from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.context import PAST, PAST_LAGS, PAST_MEAN
+from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import Window, WindowView, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-
-LAST_PAST = f"{PAST}_lag{PAST_LAGS[0]}"
 
 TEMPERATURE = "temperature_c"
 COOLING_ABOVE_C = 22.0
@@ -81,10 +80,12 @@ def encode_weather_days(views: Sequence[WindowView], names: Sequence[str]) -> di
 
 
 def encode_past(
-    views: Sequence[WindowView], reference_NH: FloatArray, spread_N1: FloatArray
+    views: Sequence[WindowView],
+    names: Sequence[str],
+    reference_NH: FloatArray,
+    spread_N1: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return the series' own values of earlier days (N, H) beyond a reference, by name."""
-    names = [f"{PAST}_lag{lag}" for lag in PAST_LAGS]
+    """Return own values of earlier days (N, H) beyond a reference, by name."""
     return {name: (stack_by_step(views, name) - reference_NH) / spread_N1 for name in names}
 
 
@@ -126,7 +127,7 @@ class PastSpace(LeadSpace):
     def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
         """Return the columns (N, H) that differ between the steps of a window, by name."""
         spread_N1 = self.scaler.stack_spreads(views)
-        columns = encode_past(views, self.stack_references(views), spread_N1)
+        columns = encode_past(views, PAST_NAMES, self.stack_references(views), spread_N1)
         for name in self.covariates:
             today_NH = read_today(views, name)
             before_NH = stack_by_step(views, f"{name}_lag1")
@@ -140,10 +141,10 @@ class PastSpace(LeadSpace):
         """Return the columns (N, 1) that all steps of a window share, by name."""
         spread_N1 = self.scaler.stack_spreads(views)
         reference_NH = self.stack_references(views)
-        past = encode_past(views, reference_NH, spread_N1)
+        past = encode_past(views, PAST_NAMES, reference_NH, spread_N1)
         columns = {f"{name}_mean": mean_known(values, axis=1) for name, values in past.items()}
         columns["level"] = (reference_NH / spread_N1).mean(axis=1)
-        columns["past_last_known"] = mean_last_known(past[LAST_PAST])
+        columns["past_last_known"] = mean_last_known(past[PAST_NAMES[0]])
         days = {name: column_N[:, None] for name, column_N in columns.items()}
         return days | encode_weather_days(views, self.weather) | encode_flags(views)
 
