@@ -153,6 +153,10 @@ class DebateExecutor(StrategyExecutor):
         self.heads = heads
         self._reader = decoder
 
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return what the agents say at the end of a debate."""
+        return self.debate(logics, examples)
+
     @torch.no_grad()
     def debate(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return the revised forecasts, and the weights that the verifiers give them."""

@@ -93,6 +93,19 @@ class Experience:
         }
         return dataclasses.replace(self, **joined)
 
+    def rescale(self, before: Scaler, after: Scaler) -> Self:
+        """Return the experience in another scale; the forecasts stay what they were."""
+        entities = [self.entities[i] for i in self.entity_N]
+        shift = np.array([(before.mean[e] - after.mean[e]) / after.std[e] for e in entities])
+        factor = np.array([before.std[e] / after.std[e] for e in entities])
+        shift_N1, factor_N1 = shift.reshape(-1, 1), factor.reshape(-1, 1)
+        return dataclasses.replace(
+            self,
+            agents_NAH=self.agents_NAH * factor_N1[..., None] + shift_N1[..., None],
+            mixture_NH=self.mixture_NH * factor_N1 + shift_N1,
+            truth_NH=self.truth_NH * factor_N1 + shift_N1,
+        )
+
     def errors(self, scaler: Scaler) -> PastErrors:
         """Return the population's errors in the series' units, from which quantiles follow."""
         std_N1 = np.array([[scaler.std[self.entities[i]]] for i in self.entity_N]).reshape(-1, 1)

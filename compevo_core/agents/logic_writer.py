@@ -41,7 +41,6 @@ from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.seeding import derive_seed
 
 MOST_READ = 3
 """titles that an agent sees when it rewrites its logic"""
@@ -608,17 +607,3 @@ def _split_groups(
     """Return the logics of each agent's samples, and which of the samples held none, (A, G)."""
     is_empty_AG = torch.tensor([[is_empty for _, is_empty in group] for group in read])
     return [[logic for logic, _ in group] for group in read], is_empty_AG.to(device)
-
-
-def seed_agent_generators(
-    seed: int, agents: Sequence[int], device: torch.device
-) -> list[torch.Generator]:
-    """Return one sampling generator an agent.
-
-    It depends on the agent's number alone, so that an agent samples the same logics whichever
-    others share its batch or its process.
-    """
-    return [
-        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
-        for agent in agents
-    ]

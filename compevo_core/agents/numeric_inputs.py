@@ -126,7 +126,7 @@ def _measure_disagreement(
     scaler: Scaler, views: Sequence[WindowView], priors_NPH: FloatArray
 ) -> float:
     """Return the deviation of priors from their mean, in scaled units; 1 if they never differ."""
-    if priors_NPH.shape[1] < 2:
+    if priors_NPH.shape[1] < 2 or not len(priors_NPH):
         return 1.0
 
     scale_N = np.array([scaler.std[view.entity] for view in views])

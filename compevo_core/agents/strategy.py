@@ -128,6 +128,10 @@ class StrategyExecutor:
         ):
             return self._decode(readings, train=train, agents=agents)
 
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return every agent's forecasts as they are scored and issued, without gradient."""
+        return self.forecast(logics, examples)
+
     def _decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = ALL_AGENTS
     ) -> BatchForecasts:

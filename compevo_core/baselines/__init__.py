@@ -15,10 +15,12 @@ from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedE
 from compevo_core.baselines.naive import (
     Persistence,
     PublishedForecast,
+    SeasonalMean,
     WeeklyPersistence,
     has_full_week,
 )
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
+from compevo_core.baselines.theta import Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -42,11 +44,14 @@ BASELINES: dict[str, type[Any]] = {
         OwnWeatherTrees,
     )
 }
-"""Every baseline class by the name that its result rows carry."""
+"""Every baseline of the result tables by the name that its rows carry."""
+
+PRIORS = BASELINES | {baseline.name: baseline for baseline in (SeasonalMean, Theta)}
+"""Every baseline that can be fitted by name."""
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
-    """Fit one of :data:`BASELINES`, or ``zero-shot:`` and a pretrained model, on train windows.
+    """Fit one of :data:`PRIORS`, or ``zero-shot:`` and a pretrained model, on train windows.
 
     Raises:
         ConfigError: the name is unknown.
@@ -100,6 +105,6 @@ def _has_evidence(
 
 
 def _find_class(name: str) -> type[Any]:
-    if name not in BASELINES:
-        raise ConfigError(f"no baseline {name!r}; known: {', '.join(BASELINES)}")
-    return BASELINES[name]
+    if name not in PRIORS:
+        raise ConfigError(f"no baseline {name!r}; known: {', '.join(PRIORS)}")
+    return PRIORS[name]

@@ -20,7 +20,11 @@ from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-WEEK_MINUTES = 7 * 24 * 60
+DAY_MINUTES = 24 * 60
+WEEK_MINUTES = 7 * DAY_MINUTES
+
+_WEEK_DAYS = 7
+_MOST_SEASONS = 7
 
 
 def has_full_week(view: WindowView) -> bool:
@@ -81,6 +85,29 @@ class WeeklyPersistence(NaiveForecast):
             )
         weeks = [view.x[-(WEEK_MINUTES // view.step_minutes) :] for view in views]
         return stack_rows([np.resize(week, HORIZON) for week in weeks])
+
+
+class SeasonalMean(NaiveForecast):
+    """Repeats the mean of the seasons of the input: seven of them, or as many as it holds.
+
+    A season is a day; on daily grids a week, where the input holds two.
+    """
+
+    name = "seasonal-mean"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, 48) in each view's unit."""
+        return stack_rows([np.resize(_average_seasons(view), HORIZON) for view in views])
+
+
+def _average_seasons(view: WindowView) -> FloatArray:
+    steps = view.season_steps
+    if steps == 1 and view.step_minutes == DAY_MINUTES:
+        steps = _WEEK_DAYS
+    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+    recent = view.x[-seasons * steps :]
+    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
+    return mean
 
 
 class PublishedForecast(NaiveForecast):

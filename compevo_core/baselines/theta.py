@@ -6,23 +6,32 @@ and no season, so the shape of the day is the mean of each step over the entity'
 its own clock; daily grids have none. Shapes: N windows, H horizon (48), L lookback (48).
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from compevo_core.baselines.base import raise_if_held_out, stack_rows
+from compevo_core.baselines.base import (
+    raise_if_held_out,
+    read_baseline_file,
+    stack_rows,
+    write_baseline_file,
+)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import write_json
 
 THETA = 2.0
 """The theta line whose forecast is averaged with the trend; 2 is the authors' own."""
 
+_SHAPE_FILE = "shape.json"
 _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 
 DayStep = tuple[str, int]
@@ -39,8 +48,8 @@ class Theta:
         self._shape = dict(shape)
 
     @classmethod
-    def fit(cls, train: WindowSet) -> Self:
-        """Average the unmasked targets of each step of the day."""
+    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
+        """Average the unmasked targets of each step of the day; ``seed`` is not used."""
         raise_if_held_out(train, cls.name)
         values: dict[DayStep, list[float]] = defaultdict(list)
         for window in train:
@@ -57,6 +66,19 @@ class Theta:
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, 48); DataError if a step of an entity's day was not in train."""
         return stack_rows([self._forecast(view) for view in views])
+
+    def save(self, folder: Path) -> None:
+        """Write the shape of the day."""
+        rows = [[*step, value] for step, value in self._shape.items()]
+        write_json(folder / _SHAPE_FILE, rows)
+        write_baseline_file(folder, self.name)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        read_baseline_file(folder, cls.name)
+        rows = json.loads((folder / _SHAPE_FILE).read_text(encoding="utf-8"))
+        return cls({(entity, minutes): value for entity, minutes, value in rows})
 
     def _forecast(self, view: WindowView) -> FloatArray:
         # Takes a second to import, and most users of this package never ask for it.

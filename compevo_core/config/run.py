@@ -38,6 +38,20 @@ _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of 
 """What a reader of TOML calls the types of Python that pydantic names."""
 
 
+_NUMERIC: Mapping[str, tuple[str, ...]] = {
+    "population": ("agents", "members"),
+    "forecast": (
+        *("decoder", "prior", "zero_shot_model", "known_errors", "prior_folds", "refit_days"),
+    ),
+    "selection": (),
+    "calibration": ("known_errors", "half_life_days"),
+    "objective": ("metric",),
+    "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
+}
+"""Settings that act without a language model, by section; an empty entry is all of a section."""
+_NUMERIC_MEMBER = ("prior", "calibration_days")
+
+
 class RunConfig(SettingsSection):
     """All settings of one run; two runs with equal hashes and equal data are the same run."""
 
@@ -87,6 +101,57 @@ class RunConfig(SettingsSection):
         if system == "mad-rl" and self.population.agents < 2:
             raise ValueError("a debate needs another agent: set population.agents to 2 or more")
         return self
+
+    @model_validator(mode="after")
+    def _check_numeric(self) -> Self:
+        if not self.is_numeric:
+            return self
+        if differing := sorted(self._list_settings_of_language_models()):
+            raise ValueError(
+                "forecast.decoder = 'none' forecasts by the members' priors alone, and "
+                f"{', '.join(differing)} need a language model: leave them out"
+            )
+
+        members = [self.population.member(agent) for agent in range(self.population.agents)]
+        priors = [
+            (
+                self.forecast.prior if member.prior == "shared" else member.prior,
+                member.calibration_days,
+            )
+            for member in members
+        ]
+        if any(name == "none" for name, _ in priors):
+            raise ValueError("without a prior and a language model nothing forecasts: set one")
+        if len(set(priors)) < len(priors):
+            raise ValueError(
+                f"{len(priors)} members without a language model forecast by {len(set(priors))} "
+                "priors: set population.agents = 1, or give each member a prior of its own"
+            )
+        return self
+
+    def _list_settings_of_language_models(self) -> list[str]:
+        """Return the settings that differ from their default and act with such a model alone."""
+        differing = []
+        for dotted, field in iterate_settings():
+            section, name = dotted.split(".")
+            acts = section in _NUMERIC and (not _NUMERIC[section] or name in _NUMERIC[section])
+            if not acts and getattr(getattr(self, section), name) != field.default:
+                differing.append(dotted)
+        for agent, member in enumerate(self.population.members):
+            for name, field in type(member).model_fields.items():
+                if name not in _NUMERIC_MEMBER and getattr(member, name) != field.default:
+                    differing.append(f"population.members[{agent}].{name}")
+        return differing
+
+    @property
+    def encoder(self) -> str:
+        """Name of the encoder of the news that agents read; empty where nothing reads."""
+        return "" if self.is_numeric else self.news.encoder
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether members forecast their priors, without a language model."""
+        return self.forecast.decoder == "none"
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:

@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 PriorName = Literal[
     "none",
     "persistence",
+    "weekly",
+    "seasonal-mean",
+    "theta",
     "calendar-ridge",
     "gbm",
     "blend",
@@ -131,8 +134,9 @@ class PopulationConfig(SettingsSection):
 class ForecastConfig(SettingsSection):
     """How an agent turns its evidence into 48 numbers."""
 
-    decoder: Literal["head", "text"] = "head"
-    """numbers as soft tokens and a numeric head, or the paper's answer text"""
+    decoder: Literal["head", "text", "none"] = "head"
+    """numbers as soft tokens and a numeric head, the paper's answer text, or no language model:
+    each agent forecasts its prior"""
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.news import names_region
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import FileSet, hash_text, read_together, replace_together
 
@@ -57,6 +58,11 @@ class NewsPool:
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
         self._names_region: dict[Place, npt.NDArray[np.bool_]] = {}
         self._columns: dict[str, list[object]] = {}
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Return a pool without articles, for a population that reads none."""
+        return cls(pl.DataFrame(schema=ARTICLE_SCHEMA), np.empty((0, 0), dtype=np.float32), "")
 
     def __len__(self) -> int:
         """Return the number of articles."""

@@ -136,6 +136,33 @@ def bootstrap_interval(
     Whole ``groups`` are sampled: regions share a day's weather, and their errors are not
     independent.
     """
+    means = _resample_means(errors, rng, groups)
+    # Percentiles of the resampled means need no assumption on how errors are distributed.
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def compare_means(
+    errors_a_N: FloatArray, errors_b_N: FloatArray, views: Sequence[WindowView]
+) -> tuple[float, float]:
+    """Return the mean difference of two errors a window, a minus b, and its standard error.
+
+    It is the spread of means of resampled days. Windows that reach into those of later days share
+    target steps with them: so many days are one piece of evidence.
+    """
+    difference_N = errors_a_N - errors_b_N
+    days = [view.calendar.target_date for view in views]
+    reach = max(view.end_utc - view.origin_utc for view in views)
+    apart = (max(days) - min(days)) / max(1, len(set(days)) - 1) or reach
+    shared = min(max(1, math.ceil(reach / apart)), len(set(days)))
+    means = _resample_means(difference_N, np.random.default_rng(BOOTSTRAP_SEED), days)
+    return float(difference_N.mean()), float(means.std() * math.sqrt(shared))
+
+
+def _resample_means(
+    errors: FloatArray, rng: np.random.Generator, groups: Sequence[Hashable]
+) -> FloatArray:
+    """Return the means of resamples of whole groups."""
     # The mean of a resample is the sum over its groups by their windows: big groups weigh more.
     code_of = {label: code for code, label in enumerate(dict.fromkeys(groups))}
     codes = np.array([code_of[label] for label in groups])
@@ -144,10 +171,8 @@ def bootstrap_interval(
 
     # As many groups as there are, with replacement: the bootstrap's definition.
     sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
-    means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
-    # Percentiles of the resampled means need no assumption on how errors are distributed.
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+    means: FloatArray = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
+    return means
 
 
 def label_blocks(views: Sequence[WindowView]) -> list[int]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 COMPEVO = "compevo"
+ISSUED = "-issued"
+"""Ends the name of a method without agents that goes on learning, as it is issued."""
 PANELS_PER_SCOPE = 4
 
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
@@ -182,6 +184,16 @@ def load_population(
     return CompEvoForecaster.load(run, news, fit=fit)
 
 
+def name_rows(forecaster: "CompEvoForecaster") -> str:
+    """Return what the rows of a population are called: its method, where it has no agents.
+
+    It is the method as issued, which goes on learning: its table has another one as fitted.
+    """
+    if not forecaster.config.is_numeric:
+        return COMPEVO
+    return f"{forecaster.manifest.get('method', 'members')}{ISSUED}"
+
+
 def score_population(
     forecaster: "CompEvoForecaster",
     scopes: Sequence[Scope],
@@ -228,11 +240,11 @@ def score_population(
             commit=commit,
             device=str(forecaster.manifest.get("device", "cpu")),
             seconds=forecast.seconds,
-            backbone=config.backbone.name_or_path,
+            backbone="" if config.is_numeric else config.backbone.name_or_path,
             knowledge_cutoff=forecaster.knowledge_cutoff,
-            parse_failure_rate=forecast.parse_failure_rate,
+            parse_failure_rate=None if config.is_numeric else forecast.parse_failure_rate,
             refit=config.run.refit,
-            news_top_k=config.news.top_k,
+            news_top_k=None if config.is_numeric else config.news.top_k,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
         whole_NH = forecast.prediction.aggregate

@@ -17,16 +17,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from torch import Tensor
 
+from compevo_core.agents.bases import Executor
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.experience import Experience
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline
@@ -38,8 +38,6 @@ from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.encoder import load_encoder
 from compevo_core.training.artifact import (
     load_model,
     read_config,
@@ -47,9 +45,12 @@ from compevo_core.training.artifact import (
     read_logics,
     read_model_manifest,
 )
-from compevo_core.training.model import PopulationModel
+from compevo_core.training.members import MemberModel
 from compevo_core.training.prior import PriorSet, make_view_examples
 from compevo_core.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from compevo_core.lm.backbone import Backbone
 
 
 @dataclasses.dataclass
@@ -107,12 +108,13 @@ class CompEvoForecaster:
     Attributes:
         name: name of its system of agents, the method's name in result tables.
         config: the configuration it was trained with.
-        logics: (A,) text that each agent chooses and reads news by.
+        logics: (A,) text that each agent chooses and reads news by; without a language model, what
+            each member forecasts by.
         manifest: how the model was made, and the hash of each of its files.
     """
 
     def __init__(
-        self, run: Path, news: NewsPool, backbone: Backbone | None, fit: FitBaseline
+        self, run: Path, news: NewsPool, backbone: "Backbone | None", fit: FitBaseline
     ) -> None:
         folder = RunFolder(run)
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
@@ -122,15 +124,8 @@ class CompEvoForecaster:
         inputs = read_inputs(run)
         priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit)
 
-        backbone = backbone or load_backbone(self.config.backbone)
-        self._model = PopulationModel(self.config, backbone, inputs)
+        self._model, self._executor = _build_population(self.config, inputs, news, backbone)
         load_model(folder, self._model)
-
-        encoder = load_encoder(self.config.news.encoder)
-        retriever = NewsRetriever(
-            news, encoder, self.config.news.top_k, selects=self.config.news.selects
-        )
-        self._executor = self._model.executor(retriever)
 
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
         self._state = DailyState(self._model.calibration, priors, weighting, self._model.experience)
@@ -142,7 +137,7 @@ class CompEvoForecaster:
         run: str | os.PathLike[str],
         news: NewsPool,
         *,
-        backbone: Backbone | None = None,
+        backbone: "Backbone | None" = None,
         fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Load the sealed model of a run after checking every file of it.
@@ -199,7 +194,7 @@ class CompEvoForecaster:
     @property
     def knowledge_cutoff(self) -> str:
         """Stated end of the backbone's training data; scores before it may be memorised."""
-        return self._model.backbone.knowledge_cutoff
+        return self._model.knowledge_cutoff
 
     @property
     def trainable_parameters(self) -> int:
@@ -327,11 +322,10 @@ class CompEvoForecaster:
         blended, calibrated, bases, n_unparsed = [], [], [], 0
         own_weights: list[FloatArray] = []
         executor = self._executor
-        forecast = executor.debate if isinstance(executor, DebateExecutor) else executor.forecast
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = slice(start, start + size)
-            forecasts = forecast(self.logics, examples[part])
+            forecasts = executor.play(self.logics, examples[part])
             if forecasts.weights_BA is not None:
                 own_weights.append(_to_numpy(forecasts.weights_BA))
             base_ABH = executor.base_forecasts(examples[part])
@@ -415,6 +409,22 @@ class _Forecasts:
     weights_NAH: FloatArray
     mixture_NH: FloatArray
     n_unparsed: int
+
+
+def _build_population(
+    config: RunConfig, inputs: NumericInputs, news: NewsPool, backbone: "Backbone | None"
+) -> tuple[MemberModel, Executor]:
+    """Return an untrained population and what forecasts by it."""
+    if config.is_numeric:
+        members = MemberModel(config, inputs)
+        return members, members.member_executor()
+
+    # A language model takes seconds to import.
+    from compevo_core.lm.backbone import load_backbone
+    from compevo_core.training.model import PopulationModel, build_retriever
+
+    model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
+    return model, model.executor(build_retriever(news, config.news))
 
 
 def _to_numpy(values: Tensor) -> FloatArray:

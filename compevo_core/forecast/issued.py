@@ -168,7 +168,8 @@ def issue_forecast(
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
-    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
+    read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
+    dates = [news.get_date(name) for view in read for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),

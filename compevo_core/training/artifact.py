@@ -19,12 +19,10 @@ from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.runtime.files import write_json, write_text
-from compevo_core.training.checkpoint import write_sealed_folder
-from compevo_core.training.model import PopulationModel
+from compevo_core.training.members import MemberModel
 from compevo_core.training.prior import PriorSet
-from compevo_core.training.run_folder import RunFolder, verify_manifest
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
@@ -42,7 +40,7 @@ _PACKAGES = (
 
 def write_model(
     folder: RunFolder,
-    model: PopulationModel,
+    model: MemberModel,
     logics: list[str],
     priors: PriorSet,
     facts: Mapping[str, Any],
@@ -67,13 +65,11 @@ def write_model(
     return str(manifest["hash"])
 
 
-def load_model(folder: RunFolder, model: PopulationModel) -> None:
+def load_model(folder: RunFolder, model: MemberModel) -> None:
     """Set a model's tensors from the sealed model of a run of the same configuration."""
     heads = []
     for agent in model.shards.local_agents:
-        for kind in model.population.kinds:
-            adapter = _agent_folder(folder.model, agent) / kind
-            load_adapter(model.population, agent, kind, adapter)
+        model.load_adapters(agent, _agent_folder(folder.model, agent))
         heads.append(load_file(_agent_folder(folder.model, agent) / _HEAD_FILE))
 
     # The adapters are in place already; `load` wants every tensor, so it gets them back.
@@ -95,6 +91,12 @@ def read_config(run: Path) -> RunConfig:
 def read_inputs(run: Path) -> NumericInputs:
     """Return how a run turns windows into numbers, as fitted on its train split."""
     return NumericInputs.from_json(RunFolder(run).model_inputs_file.read_text(encoding="utf-8"))
+
+
+def read_experience(run: Path) -> Experience:
+    """Return what the population of a run had forecast when it was sealed, and what came."""
+    entities = sorted(read_inputs(run).scaler.mean)
+    return Experience.load(entities, RunFolder(run).model / _EXPERIENCE_FILE)
 
 
 def read_logics(run: Path) -> list[str]:
@@ -130,13 +132,12 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def _write_agents(model: PopulationModel, part: Path) -> None:
+def _write_agents(model: MemberModel, part: Path) -> None:
     # A folder an agent and kind, as PEFT saves them: each loads with plain PEFT, without this code.
     tensors = model.agent_tensors()
     for agent in model.shards.written_agents:
         row = model.shards.local_agents.index(agent)
-        for kind in model.population.kinds:
-            save_adapter(model.population, agent, kind, _agent_folder(part, agent) / kind)
+        model.save_adapters(agent, _agent_folder(part, agent))
 
         # The text decoder has no head of its own, but calibration is fitted for it too.
         head = {
@@ -144,6 +145,7 @@ def _write_agents(model: PopulationModel, part: Path) -> None:
             for name, value in tensors.items()
             if name.startswith(_HEAD_PREFIXES)
         }
+        _agent_folder(part, agent).mkdir(parents=True, exist_ok=True)
         save_file(head, _agent_folder(part, agent) / _HEAD_FILE)
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from compevo_core.agents.debate import DebateExecutor
+from compevo_core.agents.bases import Executor
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
     RULE_GRID,
@@ -33,7 +32,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, replay_days
 from compevo_core.errors import DataError
-from compevo_core.training.model import PopulationModel
+from compevo_core.training.members import MemberModel
 
 NEIGHBOUR_STEPS = 4
 """Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
@@ -81,8 +80,8 @@ class ValidationErrors:
 
 
 def measure_validation(
-    model: PopulationModel,
-    executor: StrategyExecutor,
+    model: MemberModel,
+    executor: Executor,
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
 ) -> ValidationErrors:
@@ -101,8 +100,8 @@ def measure_validation(
 
 @torch.no_grad()
 def forecast_examples(
-    model: PopulationModel,
-    executor: StrategyExecutor,
+    model: MemberModel,
+    executor: Executor,
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
 ) -> AgentForecasts:
@@ -114,11 +113,10 @@ def forecast_examples(
     # Each process forecasts with the agents it holds; what all need is gathered.
     local = model.shards.local(logics)
     size = model.config.run.micro_batch_size
-    forecast = executor.debate if isinstance(executor, DebateExecutor) else executor.forecast
     values, bases, weights = [], [], []
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
-        forecasts = forecast(local, part)
+        forecasts = executor.play(local, part)
         values.append(model.shards.all_gather(forecasts.values_ABH, "forecasts"))
         if forecasts.weights_BA is not None:
             weights.append(forecasts.weights_BA)
@@ -134,7 +132,7 @@ def forecast_examples(
 
 @torch.no_grad()
 def weigh_examples(
-    model: PopulationModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
+    model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
     """Return the weights (B, A) of all agents: the forecasts' own, else the selection's."""
     if forecasts.weights_BA is not None:
@@ -221,8 +219,8 @@ class _Correction:
 
 
 def calibrate(
-    model: PopulationModel,
-    executor: StrategyExecutor,
+    model: MemberModel,
+    executor: Executor,
     logics: Sequence[str],
     val_examples: Sequence[ForecastExample],
     config: RunConfig,
@@ -298,8 +296,8 @@ def calibrate(
 
 
 def forecast_corrections(
-    model: PopulationModel,
-    executor: StrategyExecutor,
+    model: MemberModel,
+    executor: Executor,
     logics: Sequence[str],
     examples: Sequence[ForecastExample],
 ) -> dict[str, FloatArray]:
@@ -318,8 +316,8 @@ def forecast_corrections(
 
 
 def restart_levels(
-    model: PopulationModel,
-    executor: StrategyExecutor,
+    model: MemberModel,
+    executor: Executor,
     examples: Sequence[ForecastExample],
     corrections: Mapping[str, FloatArray],
 ) -> None:
@@ -407,7 +405,7 @@ def _guard(
 
 
 def _collect_errors(
-    model: PopulationModel,
+    model: MemberModel,
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
@@ -421,7 +419,7 @@ def _collect_errors(
     )
 
 
-def _remember(model: PopulationModel, rule: LevelRule, known: WindowErrors) -> None:
+def _remember(model: MemberModel, rule: LevelRule, known: WindowErrors) -> None:
     model.calibration.start_levels(rule)
     local_ABH = model.shards.local(known.error_ABH)
     entities = [example.view.entity for example in known.examples]
@@ -429,7 +427,7 @@ def _remember(model: PopulationModel, rule: LevelRule, known: WindowErrors) -> N
 
 
 def follow_validation(
-    model: PopulationModel,
+    model: MemberModel,
     config: RunConfig,
     forecasts: AgentForecasts,
     errors: WindowErrors,

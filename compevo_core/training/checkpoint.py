@@ -7,13 +7,12 @@ several runs share are such checkpoints too.
 Shapes: A agents (of this process), D hidden size.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.round import RoundState, RoundTrainer
-from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 from compevo_core.training.schedule import DropoutState, RunGenerators, seed_dropout
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,6 @@ _PREVIOUS_STATES = "run.previous_AD"
 _OPTIMIZER_PREFIX = "optimizer."
 _RUN_PREFIX = "run."
 
-_TEMPORARY_PREFIX = ".part-"
 _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
@@ -267,33 +265,6 @@ def load_newest_checkpoint(
 
     state = json.loads((root / name / _STATE_FILE).read_text(encoding="utf-8"))
     return Checkpoint(root / name, state)
-
-
-@contextlib.contextmanager
-def write_sealed_folder(
-    root: Path, target: Path, facts: Mapping[str, Any], shards: AgentShards
-) -> Iterator[Path]:
-    """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
-
-    A reader sees the old folder, none, or the whole new one. What an interrupted writing left in
-    ``root`` is removed. ``root`` is on the file system of ``target``, so that the move is a rename.
-    """
-    part = root / f"{_TEMPORARY_PREFIX}{target.name}"
-    if shards.is_first:
-        for torn in root.glob(f"{_TEMPORARY_PREFIX}*"):
-            shutil.rmtree(torn)
-        part.mkdir(parents=True)
-    shards.barrier()  # nobody writes before the folder is there
-
-    yield part
-
-    shards.barrier()  # nothing is sealed before everybody has written
-    if shards.is_first:
-        write_manifest(part, facts)
-        if target.exists():
-            shutil.rmtree(target)
-        part.rename(target)
-    shards.barrier()  # nobody reads the target before it is there
 
 
 def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str | None:

@@ -8,14 +8,13 @@ Shapes: A agents, D hidden size.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
-from compevo_core.agents.experience import Experience
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import FittedReader, LinearReader, SealedReadings
@@ -26,14 +25,18 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.config.sections import NewsConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.chat_endpoint import Transport
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
-from compevo_core.training.prior import mix_priors
+from compevo_core.training.members import MemberModel, add_prefix
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,7 +131,7 @@ def build_modules(
     return SystemModules(population, selection, None, debate)
 
 
-class PopulationModel:
+class PopulationModel(MemberModel):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
     Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
@@ -143,14 +146,11 @@ class PopulationModel:
         inputs: NumericInputs,
         shards: AgentShards | None = None,
     ) -> None:
-        agents = config.population.agents
-        self.config = config
+        super().__init__(config, inputs, shards, backbone.device)
         self.system = SYSTEMS[config.population.system]
         self.backbone = backbone
-        self.inputs = inputs
-        self.scaler = inputs.scaler
-        self.shards = shards or AgentShards(agents)
-        if self.system.debates and len(self.shards.local_agents) < agents:
+        self.knowledge_cutoff = backbone.knowledge_cutoff
+        if self.system.debates and len(self.shards.local_agents) < config.population.agents:
             raise ConfigError(
                 "agents of 'mad-rl' read each other in every turn, and processes would wait for "
                 "each other all the time: train it in one process"
@@ -164,16 +164,10 @@ class PopulationModel:
         self.selection = self.modules.selection
         self.fusion = self.modules.fusion
         self.debate = self.modules.debate
-        self.mix_AP = mix_priors(config)[1][list(self.shards.local_agents)]
         self.decoder: ForecastDecoder = (
             HeadDecoder(self.population, config, inputs, self.mix_AP)
             if config.forecast.decoder == "head"
             else TextDecoder(self.population, config, self.scaler, self.mix_AP)
-        )
-
-        # Changes nothing until it is fitted, after training.
-        self.calibration = ErrorCalibration(agents, entities, len(self.shards.local_agents)).to(
-            backbone.device
         )
 
         self.linear = (
@@ -181,9 +175,6 @@ class PopulationModel:
             if config.news.linear
             else None
         )
-
-        # What it has forecast of days that are over; begins with validation.
-        self.experience = Experience.start(entities, agents)
 
     def executor(
         self, news_retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
@@ -268,9 +259,15 @@ class PopulationModel:
         """
         return [*self.gate_parameters(), *self.fusion_parameters()]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or running tensor by its stored name, detached."""
-        return self.agent_tensors() | self.shared_tensors()
+    def save_adapters(self, agent: int, folder: Path) -> None:
+        """Write an agent's adapters, a folder each, as PEFT saves them."""
+        for kind in self.population.kinds:
+            save_adapter(self.population, agent, kind, folder / kind)
+
+    def load_adapters(self, agent: int, folder: Path) -> None:
+        """Read what :meth:`save_adapters` wrote."""
+        for kind in self.population.kinds:
+            load_adapter(self.population, agent, kind, folder / kind)
 
     def agent_tensors(self) -> dict[str, Tensor]:
         """Return what an agent has of its own by stored name, local agents first."""
@@ -281,41 +278,23 @@ class PopulationModel:
             for part in ("lora_a", "lora_b")
         }
         # "answers" is what saved models and checkpoints call the decoder's module.
-        heads = _add_prefix("answers", self.decoder.module.state_dict())
+        heads = add_prefix("answers", self.decoder.module.state_dict())
         if self.debate is not None:
-            heads |= _add_prefix("debate", self.debate.state_dict())
+            heads |= add_prefix("debate", self.debate.state_dict())
         if self.linear is not None:
-            heads |= _add_prefix("linear", self.linear.state_dict())
-        return adapters | heads | _add_prefix("calibration", self.calibration.agent_state())
+            heads |= add_prefix("linear", self.linear.state_dict())
+        return adapters | heads | super().agent_tensors()
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
-        modules = _add_prefix("selection", self.selection.state_dict())
-        if self.fusion is not None:
-            modules |= _add_prefix("fusion", self.fusion.state_dict())
-        return modules | _add_prefix("calibration", self.calibration.shared_state())
+        fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
+        return super().shared_tensors() | fusion
 
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Set every tensor of :meth:`tensors`.
 
-        Raises:
-            CheckpointMismatch: a name or a shape differs from this configuration's.
-        """
-        current = self.tensors()
-        if differing := sorted(current.keys() ^ tensors.keys()):
-            raise CheckpointMismatch(
-                f"{len(differing)} tensor names differ, the first is {differing[0]}: the tensors "
-                "are of another configuration; load them with the one they were saved with"
-            )
-
-        for name, value in current.items():
-            if value.shape != tensors[name].shape:
-                raise CheckpointMismatch(
-                    f"{name} has shape {tuple(tensors[name].shape)}, expected "
-                    f"{tuple(value.shape)}: the tensors are of another configuration"
-                )
-            value.copy_(tensors[name])
+def build_retriever(news: NewsPool, settings: NewsConfig) -> NewsRetriever:
+    """Return what ranks the articles of a pool by logics, with the encoder of a run."""
+    encoder = load_encoder(settings.encoder)
+    return NewsRetriever(news, encoder, settings.top_k, selects=settings.selects)
 
 
 def _embed_end_of_text(backbone: Backbone) -> Tensor:
@@ -323,7 +302,3 @@ def _embed_end_of_text(backbone: Backbone) -> Tensor:
     eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
     embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
     return embeds_1D[0].detach().float().cpu()
-
-
-def _add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": value.detach() for name, value in tensors.items()}

@@ -68,6 +68,17 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     return keys, mix_AP.reshape(len(shares), len(keys))
 
 
+def describe_members(config: RunConfig) -> list[str]:
+    """Return what each member forecasts by, where that is all it does."""
+    described = []
+    for agent in range(config.population.agents):
+        member = config.population.member(agent)
+        name = config.forecast.prior if member.prior == _SHARED else member.prior
+        days = member.calibration_days
+        described.append(f"{name} of the nearest {days} days" if days else str(name))
+    return described
+
+
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
     member = config.population.member(agent)
     name: str = config.forecast.prior if member.prior == _SHARED else member.prior
@@ -264,8 +275,9 @@ def forecast_train(
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
-    forecasts = [forecast_out_of_fold(key, train, folds, fit) for key in keys]
-    return np.stack(forecasts, axis=1) if forecasts else np.empty((len(train), 0, HORIZON))
+    if not keys or not len(train):
+        return np.empty((len(train), len(keys), HORIZON))
+    return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
 
 
 def read_rule(config: RunConfig) -> LevelRule:

@@ -25,7 +25,12 @@ from compevo_core.runtime.files import (
 )
 from compevo_core.training.round_record import RoundRecord
 
+if TYPE_CHECKING:
+    from compevo_core.runtime.distributed import AgentShards
+
 MANIFEST_FILE = "manifest.json"
+
+_TEMPORARY_PREFIX = ".part-"
 
 
 class _RunPath(property):
@@ -258,6 +263,33 @@ class RunFolder:
                     break
                 whole.append(line)
         return whole
+
+
+@contextlib.contextmanager
+def write_sealed_folder(
+    root: Path, target: Path, facts: Mapping[str, Any], shards: "AgentShards"
+) -> Iterator[Path]:
+    """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
+
+    A reader sees the old folder, none, or the whole new one. What an interrupted writing left in
+    ``root`` is removed. ``root`` is on the file system of ``target``, so that the move is a rename.
+    """
+    part = root / f"{_TEMPORARY_PREFIX}{target.name}"
+    if shards.is_first:
+        for torn in root.glob(f"{_TEMPORARY_PREFIX}*"):
+            shutil.rmtree(torn)
+        part.mkdir(parents=True)
+    shards.barrier()  # nobody writes before the folder is there
+
+    yield part
+
+    shards.barrier()  # nothing is sealed before everybody has written
+    if shards.is_first:
+        write_manifest(part, facts)
+        if target.exists():
+            shutil.rmtree(target)
+        part.rename(target)
+    shards.barrier()  # nobody reads the target before it is there
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:

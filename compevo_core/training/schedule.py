@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.logic_writer import seed_agent_generators
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.seeding import derive_seed
@@ -174,6 +173,20 @@ class RunGenerators:
             np.random.default_rng(derive_seed(seed, "peers")),
             np.random.default_rng(derive_seed(seed, "news")),
         )
+
+
+def seed_agent_generators(
+    seed: int, agents: Sequence[int], device: torch.device
+) -> list[torch.Generator]:
+    """Return one sampling generator an agent.
+
+    It depends on the agent's number alone, so that an agent samples the same logics whichever
+    others share its batch or its process.
+    """
+    return [
+        torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
+        for agent in agents
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,9 +61,10 @@ class TrainingData:
 
         # In training a prior knows its errors up to the day before, in use those up to the end of
         # validation. Those on train are out of fold, as in sample they would be too small.
-        held_out_NPH = forecast_train(config, known, fit)
-        followed_NPH = follow_levels(read_rule(config), scaler, known, held_out_NPH)
-        priors.levels.observe(*_select_ended(known, held_out_NPH, known_val))
+        past = known if _needs_past(config) else WindowSet([], dataset=known.dataset)
+        held_out_NPH = forecast_train(config, past, fit)
+        followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
+        priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
         inputs = NumericInputs.fit(known, followed_NPH, article_size)
 
         # Validation windows are forecast as the test split will be; only then are errors known.
@@ -80,7 +81,7 @@ class TrainingData:
             n_dropped=len(train_windows) - len(known),
             inputs=inputs,
             priors=priors,
-            train_examples=make_examples(known, followed_NPH, scaler),
+            train_examples=make_examples(past, followed_NPH, scaler),
             calibration_examples=calibration_examples,
             val_examples=_select_by_time(calibration_examples, config.run.validation_windows),
             sampler=DaySampler(known, config.run.batch_size, config.run.seed),
@@ -123,12 +124,12 @@ def check_inputs(
             "there are no validation windows; provide some or set run.validate_every = 0"
         )
 
-    if news.encoder_name != config.news.encoder:
+    if not config.is_numeric and news.encoder_name != config.news.encoder:
         raise ConfigError(
             f"the articles are embedded with {news.encoder_name!r}, the run is set to "
             f"{config.news.encoder!r}; set news.encoder or embed the articles again"
         )
-    if config.population.agents > len(SEED_LOGICS):
+    if not config.is_numeric and config.population.agents > len(SEED_LOGICS):
         raise ConfigError(
             f"there are {len(SEED_LOGICS)} seed logics for {config.population.agents} agents; "
             "lower population.agents"
@@ -154,7 +155,8 @@ def identify_run(
     """
     n = _HASH_CHARACTERS
     views = (*train_windows.views(), *val_windows.views())
-    named = {name for view in views for name in view.candidate_ids}
+    # Without a language model nothing is read.
+    named = {name for view in views if not config.is_numeric for name in view.candidate_ids}
     return {
         "config_hash": config.hash,
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
@@ -167,6 +169,12 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     return assign_split(
         WindowSet([*train_windows, *val_windows], dataset=train_windows.dataset), "train"
     )
+
+
+def _needs_past(config: RunConfig) -> bool:
+    """Whether forecasts of train are needed: agents learn from them, levels begin with them."""
+    levels = (config.forecast.known_errors, config.calibration.known_errors)
+    return not config.is_numeric or levels != ("none", "none")
 
 
 def _select_ended(

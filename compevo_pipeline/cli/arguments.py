@@ -42,6 +42,13 @@ Preset = Annotated[
         "file."
     ),
 ]
+OptionalPreset = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the method compevo: paper, paper-small, default, operational, evidence, tiny, "
+        "demo, or a path to a .toml file (default: default)."
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(

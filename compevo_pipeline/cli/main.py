@@ -14,7 +14,7 @@ from compevo_core import __version__
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
-from compevo_pipeline.cli.data import backfill, init, sources
+from compevo_pipeline.cli.data import accept, backfill, init, sources
 from compevo_pipeline.cli.demo import demo, refresh
 from compevo_pipeline.cli.forecast import explain, forecast, predict, verify
 from compevo_pipeline.cli.research import (
@@ -31,7 +31,7 @@ from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
     "Forecast": (fit, train, forecast, explain, verify, predict, evaluate),
-    "Data": (init, refresh, sources, backfill),
+    "Data": (init, refresh, sources, backfill, accept),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),
         *(audit_news, table, export, params),

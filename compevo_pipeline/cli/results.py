@@ -238,6 +238,7 @@ def evaluate(
     from compevo_core.evaluation.scoring import (
         compare_seeds,
         load_population,
+        name_rows,
         read_seeds,
         score_population,
     )
@@ -260,22 +261,25 @@ def evaluate(
     baselines = score_baselines(
         train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
     )
-    # One population in memory at a time.
-    by_run = [
-        score_population(
-            load_population(run, pool),
-            scopes,
-            train=train,
-            experiment=experiment,
-            commit=commit,
-            log=log,
-            method=name,
-            baseline_forecasts=baselines.forecasts,
-            news=pool,
-            parts=name == FULL_METHOD,
+    by_run = []
+    for run in found.runs:
+        population = load_population(run, pool)  # one in memory at a time
+        if population.config.is_numeric:
+            name = name_rows(population)
+        by_run.append(
+            score_population(
+                population,
+                scopes,
+                train=train,
+                experiment=experiment,
+                commit=commit,
+                log=log,
+                method=name,
+                baseline_forecasts=baselines.forecasts,
+                news=None if population.config.is_numeric else pool,
+                parts=name == FULL_METHOD,
+            )
         )
-        for run in found.runs
-    ]
 
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
     paired_tests = compare_seeds(by_run, baselines.forecasts, name)
@@ -285,9 +289,20 @@ def evaluate(
 
     if found.dataset:
         typer.echo(render_scores(rows))
+        typer.echo(f"\n{_advise(found.runs[0], found.dataset)}")
         typer.echo(f"\nRows by series, and paired tests: {found.results}")
     else:
         typer.echo(render_headline(found.results))
+
+
+def _advise(run: Path, dataset: str) -> str:
+    """Return which method to use: what validation chose, never what the scored windows say."""
+    from compevo_core.training.artifact import read_model_manifest
+
+    choice = read_model_manifest(run).get("choice")
+    if choice is None:
+        return f"Which method to use: compevo fit {dataset} --method auto asks validation"
+    return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
 
 
 class Target(StrEnum):

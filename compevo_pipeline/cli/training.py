@@ -19,26 +19,41 @@ log = logging.getLogger(__name__)
 
 def fit(
     dataset: Annotated[str, typer.Argument(help="Name of a built-in or declared data set.")],
-    preset: arguments.Preset = "default",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="auto: the simplest within one standard error of the best on validation (default "
+            "for own data); compevo: a population of agents (default for built-in data); mixture; "
+            "or a name, such as calendar-ridge, gbm or zero-shot:MODEL."
+        ),
+    ] = None,
+    preset: arguments.OptionalPreset = None,
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
 ) -> None:
-    """Read a data set's files, cut its windows and train a population on them, in one go.
+    """Read a data set's files, cut its windows and train a method on them, in one go.
 
-    The trained population becomes the one that `compevo forecast` and `compevo evaluate` use. Asked
-    again with the same files and settings, it is found again and not trained twice.
+    It becomes what `compevo forecast` and `compevo evaluate` use. Asked again with the same files
+    and settings, it is found again and not trained twice.
     """
+    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.news_pool import NewsPool
+    from compevo_core.evaluation.method_choice import POPULATION
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
-    from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.storage.runs import POPULATION_LABEL, make_run_name, set_current_run
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import write_news
+    from compevo_pipeline.work.methods import MethodPlan, name_method, plan_method
     from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
 
     disable_progress_bars()
-    config = arguments.resolve_config(preset, changes)
+    named = name_method(dataset, method, preset)
+    is_population = named == POPULATION
+    # Misspelt settings end before anything is read.
+    config = arguments.resolve_config(preset or "default", changes if is_population else None)
+    changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
     read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
@@ -47,13 +62,29 @@ def fit(
 
     windows = cut_windows(deployment, dataset)
     windows.write(layout.windows(dataset))
-    news = NewsPool.read(write_news(deployment, config.news.encoder, windows, log=log))
     by_split = ", ".join(
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
     )
-    typer.echo(f"{len(windows)} windows ({by_split}), {len(news)} articles")
+    typer.echo(f"{len(windows)} windows ({by_split})")
 
-    name = make_run_name(f"compevo-{dataset}", config, windows)
+    plan: MethodPlan | None = None
+    fits = SharedFits()
+    if is_population:
+        typer.echo(f"a population of agents, preset {preset or 'default'}")
+    else:
+        plan = plan_method(
+            deployment, dataset, windows, named, changed, fits=fits, on_step=typer.echo
+        )
+        config = plan.config
+        typer.echo(plan.sentence or f"method {plan.name}")
+    if plan is not None and plan.trained is not None:
+        set_current_run(layout, dataset, plan.trained.name)
+        typer.echo(f"trained before: {plan.trained}")
+        return
+
+    news = NewsPool.read(write_news(deployment, config.encoder, windows, log=log))
+    label = plan.label if plan else f"{POPULATION_LABEL}-{dataset}"
+    name = make_run_name(label, config, windows)
     summary = train(
         config,
         windows.split("train"),
@@ -62,6 +93,8 @@ def fit(
         layout.run(name),
         resume=not restart,
         on_round=lambda record: typer.echo(describe_round(record)),
+        facts=plan.facts if plan else None,
+        fit=fits,
     )
     set_current_run(layout, dataset, name)
     typer.echo(f"trained in {layout.run(name)} ({len(summary)} facts in its summary)")

@@ -30,6 +30,7 @@ from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     KnownTo,
@@ -47,6 +48,7 @@ DATA_AGE = "data_age"
 
 TIME = "time"
 PROFILE = "daily_profile"
+KNOWN = "known_values"
 EVERY_DAY = "every_day"
 ONE_ROW = "one_row_an_article"
 DRIFT, COVERAGE, INPUTS = "drift", "coverage", "next_inputs"
@@ -61,6 +63,7 @@ SERIES_DESCRIPTIONS = {
     TIME: "No value is of a time later than two days from now.",
     PROFILE: "The days do not come an hour earlier or later than the weeks before.",
     DATA_AGE: "In live mode, no series is older than the source's rhythm allows.",
+    KNOWN: "No file asks to take away or change many known values, which stay until confirmed.",
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
@@ -89,7 +92,7 @@ FORECAST_DESCRIPTIONS = {
     INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
 }
 
-WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY, *FORECAST_DESCRIPTIONS})
+WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, KNOWN, EVERY_DAY, *FORECAST_DESCRIPTIONS})
 """Checks that warn and do not block: their cause may lie with the publisher."""
 
 MAX_NEWS_AGE = timedelta(days=2)
@@ -171,6 +174,8 @@ def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinitio
             yield CheckOutcome(
                 PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)}
             )
+        if KNOWN in names:
+            yield judge_known_values(workspace, declared.name)
         if DATA_AGE in names:
             yield judge_series_age(frame, declared.max_age, workspace, now)
 
@@ -220,6 +225,15 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
     first = ", ".join(map(str, broken.row(0))) if broken.height else ""
     text = f"{broken.height} of {total} rows {first}".strip()
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
+
+
+def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
+    """Say what waits to change known values, and count the changes that were recorded."""
+    changes = workspace.series_store().read_changes(dataset)
+    counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
+    waiting = changes.filter(kind=ChangeKind.WAITING.value)
+    text = describe_waiting(waiting, dataset) if waiting.height else "nothing waits"
+    return CheckOutcome(KNOWN, waiting.is_empty(), text, counts)
 
 
 def judge_series_age(

@@ -16,7 +16,7 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -54,6 +54,7 @@ class TrainJob:
             jobs of a process alone.
         stages: folder of supervised stages that several jobs share; empty: each trains its own.
         shard_backbone: whether several processes split the backbone in place of the agents.
+        facts: what else the manifest says of the run.
     """
 
     config: Mapping[str, Mapping[str, Any]]
@@ -64,6 +65,7 @@ class TrainJob:
     fits: str = ""
     stages: str = ""
     shard_backbone: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> RunFolder:
@@ -98,6 +100,7 @@ def prepare_job(
     resume: bool = True,
     shard_backbone: bool = False,
     stages: Path | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> TrainJob:
     """Return the job of one training; write the resolved configuration into its run folder.
 
@@ -110,6 +113,7 @@ def prepare_job(
         resume: False starts over.
         shard_backbone: whether several processes split the backbone.
         stages: folder of supervised stages that several jobs share; None: the job has its own.
+        facts: what else the manifest says of the run.
     """
     run = RunFolder(layout.run(name))
     settings = config.to_dict()
@@ -124,6 +128,7 @@ def prepare_job(
         fits=str(fits_folder(layout)),
         stages=str(stages or ""),
         shard_backbone=shard_backbone,
+        facts=facts or {},
     )
 
 
@@ -161,7 +166,6 @@ class SharedInputs:
 def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:
     """Train and return the trainer's summary."""
     from compevo_core.config.run import RunConfig
-    from compevo_core.training.checkpoint import SharedStages
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.endpoints import read_selector
 
@@ -176,6 +180,12 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         f"configuration {config.hash}"
     )
 
+    stages = None
+    if job.stages:
+        from compevo_core.training.checkpoint import SharedStages
+
+        stages = SharedStages(Path(job.stages))
+
     def on_round(record: RoundRecord) -> None:
         log.info(f"{name}: {describe_round(record)}")
 
@@ -188,9 +198,10 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         resume=job.resume,
         on_round=on_round,
         fit=inputs.fits(job.fits),
-        stages=SharedStages(Path(job.stages)) if job.stages else None,
+        stages=stages,
         shard_backbone=job.shard_backbone,
         selector=read_selector(config),
+        facts=job.facts,
     )
     return summary
 

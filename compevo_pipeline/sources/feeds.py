@@ -18,11 +18,12 @@ import polars as pl
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import live as aemo_live
-from compevo_pipeline.sources.aemo import parse_operational
+from compevo_pipeline.sources.aemo import names, parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.promises import Promises, refuse_beyond
 from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
@@ -100,7 +101,7 @@ def default_feeds(
         pems_stations: stations whose traffic is kept; all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
-    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
+    exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.promises)}
     news_parsers = {
         FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
     }
@@ -139,7 +140,7 @@ def default_feeds(
             Feed(
                 name="pems",
                 read_files=pems.read_files,
-                parsers={FrameKind.SERIES: _parse_each(parse_traffic)},
+                parsers={FrameKind.SERIES: _parse_each(parse_traffic, pems.promises)},
                 fetch_live=pems_live.fetch_live,
             ),
         ),
@@ -266,8 +267,10 @@ def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
     )
 
 
-def _parse_each(parse: Callable[[RawFile], pl.DataFrame]) -> Parser:
-    return lambda raws: pl.concat([parse(raw) for raw in raws])
+def _parse_each(
+    parse: Callable[[RawFile], pl.DataFrame], promises: Promises = lambda _: ()
+) -> Parser:
+    return lambda raws: refuse_beyond(pl.concat([parse(raw) for raw in raws]), raws, promises)
 
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -318,7 +321,9 @@ _OPERATIONAL = (
         parsers={
             FrameKind.SERIES: aemo.parse_all,
             FrameKind.PUBLISHED: aemo.parse_published,
-            FrameKind.STEP_COVARIATES: _parse_each(parse_operational.parse_step_covariates),
+            FrameKind.STEP_COVARIATES: _parse_each(
+                parse_operational.parse_step_covariates, names.promises
+            ),
         },
         fetch_live=aemo_live.fetch_operational,
     ),

@@ -32,6 +32,9 @@ UNFINISHED_AGE = timedelta(days=30)
 PART_AGE = timedelta(days=1)
 """How old a part file is when whoever wrote it is certainly gone."""
 
+POPULATION_LABEL = "compevo"
+"""What the names of runs with a language model begin with, before the data set."""
+
 _POINTERS = "current-*.json"
 _PARTS = (f".*{PART_SUFFIX}", ".part-*")
 _HASH_DIGITS = 8
@@ -59,6 +62,14 @@ def has_current_run(layout: Layout, dataset: str) -> bool:
     return _pointer(layout, dataset).exists()
 
 
+def find_population(layout: Layout, dataset: str, windows: WindowSet) -> Path | None:
+    """Return the newest finished run with a language model that saw the same training data."""
+    data = windows.training_hash[:_HASH_DIGITS]
+    runs = layout.run("any").parent.glob(f"{POPULATION_LABEL}-{dataset}-*-{data}")
+    finished = [run for run in runs if RunFolder(run).is_finished]
+    return max(finished, key=lambda run: RunFolder(run).metrics_file.stat().st_mtime, default=None)
+
+
 def find_current_run(layout: Layout, dataset: str) -> Path:
     """Return the folder of the current run.
 
@@ -68,8 +79,8 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
         raise DataError(
-            f"no trained population for {dataset} in {layout.root}: materialize "
-            f"models/compevo/{dataset}"
+            f"nothing is trained for {dataset} in {layout.root}: run `compevo fit {dataset}`, or "
+            f"materialize models/compevo/{dataset}"
         )
 
     return layout.run(_read_pointer(pointer))

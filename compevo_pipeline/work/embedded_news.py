@@ -85,11 +85,13 @@ def read_news(
     *,
     log: logging.Logger,
 ) -> NewsPool:
-    """Return the pool of what views name, and of nothing else.
+    """Return the pool of what views name, and of nothing else; none of it without an encoder.
 
     Raises:
         DataError: a view names an article that is not stored.
     """
+    if not encoder:
+        return NewsPool.empty()
     named = {name for view in views for name in view.candidate_ids}
     articles = deployment.news_store().read_named(named)
     if articles.height < len(named):
@@ -106,7 +108,7 @@ def read_news(
 
 
 def find_encoder(run: Path) -> str:
-    """Return the encoder that the population of a run finds its news by.
+    """Return the encoder that the population of a run finds its news by; empty if it reads none.
 
     Raises:
         CheckpointMismatch: the model is unfinished or was altered.
@@ -114,7 +116,7 @@ def find_encoder(run: Path) -> str:
     folder = RunFolder(run)
     verify_manifest(folder.model)
     settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))
-    return RunConfig.from_mapping(settings).news.encoder
+    return RunConfig.from_mapping(settings).encoder
 
 
 def write_news(

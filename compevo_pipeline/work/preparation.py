@@ -36,6 +36,7 @@ from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
+from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 
 LONGEST_REACH = timedelta(days=17)
@@ -277,6 +278,7 @@ def ingest_feed(
                         raise
                     rows = _read_rows(deployment, feed, dataset, live.now, files)
                 counts.update(_store_rows(deployment, feed, dataset, files, rows))
+                _ask_again(deployment, feed, dataset, live, files)
                 counts["rejected"] += len(batch) - len(files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
@@ -461,6 +463,20 @@ def _find_readable(
     return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
 
 
+def _ask_again(
+    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, files: Sequence[RawFile]
+) -> None:
+    """Let the next run fetch the files again whose changes of known values wait for it."""
+    if FrameKind.SERIES not in feed.parsers:
+        return
+    waiting = deployment.series_store().read_waiting(dataset).partition_by("source", as_dict=True)
+    for raw_file in files:
+        if (raw_file.label,) in waiting:
+            note = describe_waiting(waiting[raw_file.label,], dataset)
+            live.ledger.reject(*name_entry(raw_file), note)
+            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
+
+
 def _read_rows(
     deployment: Deployment,
     feed: Feed,
@@ -556,6 +572,7 @@ def _store_frame(
             "nulls kept out": report.nulls_kept_out,
             "removed": report.removed,
             "absent": report.absent,
+            "waiting": report.waiting,
         }
 
     if kind is FrameKind.ARTICLES:

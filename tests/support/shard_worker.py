@@ -57,7 +57,7 @@ class Poisoned(PopulationModel):
 
 def run(job):
     """Train one job; return the error as text, empty if there was none."""
-    import compevo_core.training.trainer as loop
+    from compevo_core.training import loop
 
     def on_round(record):
         if record.round + 1 == job.get("stop"):

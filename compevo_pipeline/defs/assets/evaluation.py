@@ -37,9 +37,9 @@ from compevo_core.evaluation.scopes import (
 )
 from compevo_core.evaluation.score_files import write_config, write_population_scores
 from compevo_core.evaluation.scoring import (
-    COMPEVO,
     compare_seeds,
     load_population,
+    name_rows,
     score_population,
 )
 from compevo_core.paper.news_audit import audit_run, write_audit
@@ -168,6 +168,7 @@ def build_population_test_asset(
     # Fails where a window has no stored forecast: paired tests need the same windows.
     stored = _forecast_file(layout, dataset)
     baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
+    method = name_rows(forecaster)
     scores = score_population(
         forecaster,
         scopes,
@@ -175,11 +176,12 @@ def build_population_test_asset(
         experiment=EXPERIMENT,
         commit=read_commit(),
         log=context.log,
+        method=method,
         baseline_forecasts=baseline_forecasts,
-        news=news,
+        news=None if forecaster.config.is_numeric else news,
         panels_per_scope=config.shown,
     )
-    paired_tests = compare_seeds([scores], baseline_forecasts, COMPEVO)
+    paired_tests = compare_seeds([scores], baseline_forecasts, method)
     path = write_population_scores(
         scores,
         paired_tests,
@@ -190,7 +192,7 @@ def build_population_test_asset(
         paired_name=f"paired-{dataset}",
     )
 
-    if config.audits_news:
+    if config.audits_news and not forecaster.config.is_numeric:
         audit = audit_run(
             windows, news, forecaster, commit=read_commit(), log=context.log, every=config.every
         )

@@ -177,8 +177,10 @@ SERIES_CODE = (
     "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/series_store.py",
+    "compevo_pipeline/storage/series_changes.py",
 )
 
+_SHOWN_CHANGES = 20
 _DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
@@ -219,6 +221,7 @@ def _describe_series(
         ]
     )
 
+    changes = workspace.series_store().read_changes(dataset).reverse()
     series_id = frame["series_id"][0] if frame.height else ""
     newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {
@@ -231,6 +234,7 @@ def _describe_series(
         "folder": metadata.link_path(workspace.layout.series / dataset),
         "feeds": metadata.render_table(feeds, rows=20),
         "coverage": metadata.render_table(coverage, rows=12),
+        "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
         "preview": metadata.render_table(frame),
     }
 

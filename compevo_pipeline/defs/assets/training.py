@@ -18,6 +18,7 @@ from compevo_core.config.run import RunConfig, list_presets
 from compevo_core.config.sections import SettingsSection
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
+from compevo_core.evaluation.method_choice import POPULATION
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
@@ -28,6 +29,7 @@ from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
 from compevo_pipeline.launchers.worker import prepare_job
 from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
 from compevo_pipeline.storage.runs import (
+    POPULATION_LABEL,
     hash_model,
     make_run_name,
     read_code_version,
@@ -36,6 +38,7 @@ from compevo_pipeline.storage.runs import (
 )
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import write_news
+from compevo_pipeline.work.methods import name_method, plan_method
 
 
 def build_settings_model() -> type[LaunchConfig]:
@@ -102,8 +105,12 @@ else:
 
 
 class TrainConfig(LaunchConfig):
-    """What to train: a preset, and what differs from it."""
+    """What to train: a method, or a preset of the population, and what differs from it."""
 
+    method: str | None = None
+    """compevo: the population; auto: the simplest within one standard error of the best on
+    validation; mixture; or a name such as calendar-ridge; left out: auto for own data without a
+    preset, else compevo"""
     preset: PresetName | None = None
     """settings to start from; left out: the deployment's preset"""
     preset_file: str | None = None
@@ -129,6 +136,11 @@ class TrainConfig(LaunchConfig):
                 f"processes = {self.processes} is for the launcher torchrun, and this one is "
                 f"{self.launcher}: leave processes out or choose torchrun"
             )
+        if self.method not in (None, POPULATION) and (self.preset or self.preset_file):
+            raise ValueError(
+                f"a preset is of the method {POPULATION}, and the method is {self.method}: leave "
+                "one of them out"
+            )
         several = self.launcher == "kubernetes" or (self.processes or 1) > 1
         if self.shard_backbone and not several:
             raise ValueError(
@@ -147,22 +159,24 @@ class TrainConfig(LaunchConfig):
     def resolve(self, default_preset: str) -> RunConfig:
         """Return the run configuration: the preset with this launch's changes."""
         preset = RunConfig.preset(self.preset_file or self.preset or default_preset)
+        return preset.with_overrides(self.list_changes())
+
+    def list_changes(self) -> dict[str, Any]:
+        """Return the settings of this launch by dotted name."""
         given = self.settings.model_dump(exclude_unset=True)
-        return preset.with_overrides(
-            {
-                f"{section}.{name}": value
-                for section, values in given.items()
-                for name, value in values.items()
-            }
-        )
+        return {
+            f"{section}.{name}": value
+            for section, values in given.items()
+            for name, value in values.items()
+        }
 
 
 @define_by_dataset(
     model_key,
     deps=[windows_key, NEWS_EMBEDDINGS],
     description=(
-        "A CompEvo population trained on {dataset}: adapters, logics, gates, prior, scaler; "
-        "sealed with a hash."
+        "What forecasts {dataset}: a CompEvo population (adapters, logics, gates, prior, scaler) "
+        "or another method; sealed with a hash."
     ),
     kinds={"pytorch", "huggingface"},
     code=TRAINING_CODE,
@@ -176,17 +190,39 @@ def build_model_asset(
     launchers: dg.ResourceParam[Launchers],
     pod_client: dg.ResourceParam[PodClient],
 ) -> dg.MaterializeResult[Any]:
-    """Train the population, or find the run that is trained already."""
+    """Train the method, or find the run that is trained already."""
     config = TrainConfig.read(context)
     layout = workspace.layout
 
-    resolved = config.resolve(workspace.preset_for(dataset))
     folder = layout.windows(dataset)
     windows = WindowSet.read(folder)
+    preset = config.preset_file or config.preset or workspace.settings.preset
+    method = name_method(dataset, config.method, preset)
+    label, facts = f"{POPULATION_LABEL}-{dataset}", {}
+    if method == POPULATION:
+        resolved = config.resolve(workspace.preset_for(dataset))
+    else:
+        plan = plan_method(
+            workspace,
+            dataset,
+            windows,
+            method,
+            config.list_changes(),
+            fits=workspace.shared_fits(),
+            on_step=context.log.info,
+        )
+        context.log.info(plan.sentence)
+        if plan.trained is not None:
+            set_current_run(layout, dataset, plan.trained.name)
+            return dg.MaterializeResult(
+                metadata={"method": plan.sentence, **_describe(plan.trained, plan.config)},
+                data_version=dg.DataVersion(hash_model(plan.trained)),
+            )
+        resolved, label, facts = plan.config, plan.label, dict(plan.facts)
     # Named by configuration and data: the same training finds its own checkpoints.
-    name = make_run_name(f"compevo-{dataset}", resolved, windows)
+    name = make_run_name(label, resolved, windows)
 
-    news = write_news(workspace, resolved.news.encoder, windows, log=context.log)
+    news = write_news(workspace, resolved.encoder, windows, log=context.log)
     run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
     chosen = _refuse_other_code(run, version, config, context)
@@ -200,6 +236,7 @@ def build_model_asset(
         name,
         resume=chosen.resume,
         shard_backbone=chosen.shard_backbone,
+        facts=facts,
     )
     launcher = launchers.get(config.launcher, config.processes, pod_client)
     reported = launcher.launch(context, [job])
@@ -234,18 +271,23 @@ def _refuse_other_code(
 
 
 def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
-    """Return the last loss, the validation by round and the final logics of a finished run."""
+    """Return what a finished run came to: of its rounds, where it had some, and its settings."""
     rounds = RunFolder(run).read_rounds()
-    # The loss of the last round; validation may have chosen an earlier one for the model.
-    last = rounds[-1]
-    logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+    of_rounds: dict[str, Any] = {}
+    if rounds:
+        # The loss of the last round; validation may have chosen an earlier one for the model.
+        last = rounds[-1]
+        logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+        of_rounds = {
+            # What one looks for comes first: the UI keeps the order.
+            "validation_mae_by_round": sketch_validation(rounds),
+            "logics": dg.MetadataValue.md(logics),
+            "rounds": len(rounds),
+            "loss": last.loss,
+        }
 
     return {
-        # What one looks for comes first: the UI keeps the order.
-        "validation_mae_by_round": sketch_validation(rounds),
-        "logics": dg.MetadataValue.md(logics),
-        "rounds": len(rounds),
-        "loss": last.loss,
+        **of_rounds,
         "run_folder": metadata.link_path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),

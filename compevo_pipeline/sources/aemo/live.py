@@ -13,16 +13,18 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceError
-from compevo_pipeline.sources.aemo.parse_operational import (
+from compevo_pipeline.sources.aemo.names import (
     ACTUAL_REPORT,
+    DAY,
     FORECAST_REPORT,
     MMSDM_ACTUAL,
     ROOFTOP_REPORT,
+    read_stamp,
 )
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import RawFile
@@ -39,7 +41,6 @@ MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
 LISTINGS = "aemo_listings"
-DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
 LOOKBACK = 14 * DAY
 MANY_FILES = 100
@@ -53,8 +54,6 @@ _REPORT_FOLDERS = {
 """Report -> where it lies, below ``Current`` and ``Archive``."""
 
 _LINK = re.compile(r"""href\s*=\s*["']([^"'<>]+\.zip)["']""", re.IGNORECASE)
-_STAMP = re.compile(r"(?<!\d)(\d{14}|\d{12}|\d{8})(?!\d)")
-_STAMP_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 
 log = logging.getLogger(__name__)
 
@@ -286,16 +285,11 @@ def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] 
     """Return what a file name's first stamp covers: a day alone names a week of files."""
     if not name.upper().startswith(tuple(prefix.upper() for prefix in prefixes)):
         return None
-    match = _STAMP.search(name)
-    if match is None:
+    found = read_stamp(name)
+    if found is None:
         return None
-
-    try:
-        stamp = datetime.strptime(match[1], _STAMP_FORMATS[len(match[1])])  # noqa: DTZ007 - NEM time
-        first = (stamp - NEM_OFFSET).replace(tzinfo=UTC)
-        return first, first + (WEEK if len(match[1]) == 8 else timedelta(0))
-    except (ValueError, OverflowError):
-        return None
+    first, is_day = found
+    return first, first + (WEEK if is_day else timedelta(0))
 
 
 def _spell_folder(part: str, report: str) -> list[str]:

@@ -20,6 +20,12 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo.names import (
+    ACTUAL_REPORT,
+    FORECAST_REPORT,
+    ROOFTOP_REPORT,
+    find_report,
+)
 from compevo_pipeline.sources.aemo.parse_tables import (
     STAMP_FORMATS,
     build_region_series,
@@ -46,13 +52,6 @@ from compevo_pipeline.sources.common.tables import (
     raise_if_duplicates,
     to_stamp,
 )
-
-ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
-FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
-ROOFTOP_REPORT = "PUBLIC_ROOFTOP_PV_FORECAST"
-REPORTS = (ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT)
-MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
-"""MMSDM's monthly table of the actuals, which has the same records."""
 
 FORECAST_VARIABLE = "demand_forecast_mw"
 ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
@@ -113,7 +112,7 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: not the known structure; names the file, the place in it and the remedy.
     """
-    report = _find_report(raw)
+    report = find_report(raw.name)
     if report == ACTUAL_REPORT:
         return _parse_actual_report(raw)
     if report:
@@ -144,7 +143,7 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: not the known structure; names the file, the place in it and the remedy.
     """
-    report = _find_report(raw)
+    report = find_report(raw.name)
     if report == FORECAST_REPORT:
         names = _REPORT_QUANTILES
         issue = _read_issue(raw, ("OPERATIONAL_DEMAND", "FORECAST"), list(names))
@@ -168,7 +167,7 @@ def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
     Raises:
         SchemaDrift: not the known structure; names the file, the place in it and the remedy.
     """
-    report = _find_report(raw)
+    report = find_report(raw.name)
     if report == ROOFTOP_REPORT:
         issue = _read_issue(raw, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
         rows = issue.rename({_ROOFTOP_MEDIAN: "value"})
@@ -179,14 +178,6 @@ def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
 
     named = rows.with_columns(pl.lit(ROOFTOP_PV_COVARIATE).alias("name"))
     return _select(named, raw, STEP_COVARIATE_SCHEMA)
-
-
-def _find_report(raw: RawFile) -> str:
-    """Return the report that a file is one of, or ""; AEMO writes names in capitals or not."""
-    name = raw.name.upper()
-    if MMSDM_ACTUAL in name:
-        return ACTUAL_REPORT
-    return next((report for report in REPORTS if name.startswith(report)), "")
 
 
 def _parse_actual_report(raw: RawFile) -> pl.DataFrame:

@@ -5,7 +5,7 @@ What belongs here: products, dispatch and precedence. What does not: formats (``
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
+from compevo_pipeline.sources.aemo.names import REPORTS, promises
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
@@ -22,6 +23,7 @@ from compevo_pipeline.sources.common.base import (
     read_downloads,
     read_sample_files,
 )
+from compevo_pipeline.sources.common.promises import refuse_beyond
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,7 @@ PRODUCTS = {
     # Bundles of day files, and AEMO's reports as downloaded: a zip a half-hour, or zips of zips.
     OPERATIONAL: Product(
         parse=parse_operational.parse_operational,
-        files=("*.tar.gz", *(f"{report}_*" for report in parse_operational.REPORTS)),
+        files=("*.tar.gz", *(f"{report}_*" for report in REPORTS)),
     ),
 }
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
@@ -143,14 +145,15 @@ def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     return product.parse(raw)
 
 
-def parse_published(raws: Iterable[RawFile]) -> pl.DataFrame:
+def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
-    days = (raw for raw in raws if raw.source == OPERATIONAL)
+    days = [raw for raw in raws if raw.source == OPERATIONAL]
     frames = [parse_operational.parse_published(raw) for raw in days]
-    return pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
+    rows = pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
+    return refuse_beyond(rows, days, promises)
 
 
-def parse_all(raws: Iterable[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
+def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse many files into one valid series frame with one row an interval.
 
     Where two files have an interval, a value wins over none, then the product earlier in
@@ -170,6 +173,8 @@ def parse_all(raws: Iterable[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
 
     # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]
-    rows = pl.concat(frames).sort(precedence, descending=[False, False, True])
+    rows = refuse_beyond(pl.concat(frames), raws, promises).sort(
+        precedence, descending=[False, False, True]
+    )
     once = rows.unique(["series_id", "variable", "start_utc"], keep="first", maintain_order=True)
     return validate_series(once.drop("_rank"))

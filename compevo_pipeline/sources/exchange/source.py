@@ -25,6 +25,7 @@ from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.promises import Promise
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
@@ -222,6 +223,15 @@ def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]
         ) from error
     if raw is not None:
         yield raw
+
+
+def promises(raw: RawFile) -> list[Promise]:
+    """Return what a file's name promises: the days that were asked for."""
+    days = _DAY_TEXT.findall(raw.name) if raw.source == ECB_SDMX else []
+    if len(days) != 2:
+        return []
+    first, last = (datetime.combine(date.fromisoformat(day), time(), UTC) for day in days)
+    return [Promise(first=first, end=last + _DAY)]
 
 
 def parse_ecb_bulk(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:

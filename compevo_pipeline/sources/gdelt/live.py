@@ -42,7 +42,7 @@ from compevo_pipeline.sources.gdelt.parse import (
     raise_if_throttled,
 )
 from compevo_pipeline.sources.gdelt.queries import FetchLimits, read_queries
-from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
+from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE, QUARTER_HOUR
 
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""
@@ -51,7 +51,6 @@ SLOT_SOURCE = "gdelt_gal_slots"
 """Quarter hours without two GAL files, in the ledger."""
 
 LIST_SOURCE = "gdelt_lists"
-QUARTER_HOUR = timedelta(minutes=15)
 GAL_OFFSETS = tuple(range(8))
 """Minutes after the quarter hour at which GAL files have been seen."""
 

@@ -17,7 +17,7 @@ import codecs
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -60,6 +60,7 @@ _EXTRAS = 26
 _WEB_COLLECTION = "1"
 _STAMP = "%Y%m%d%H%M%S"
 _STAMP_DIGITS = 14
+_FARTHEST_ROW = timedelta(days=1)  # a row that was seen further from its file's time is another's
 _TITLE = re.compile(r"<PAGE_TITLE>(.*?)</PAGE_TITLE>", re.DOTALL)
 _PUBLISHED = re.compile(r"<PAGE_PRECISEPUBTIMESTAMP>(\d{14})</PAGE_PRECISEPUBTIMESTAMP>")
 _SOURCE_LANGUAGE = re.compile(r"srclc:([a-z]{3})")
@@ -377,7 +378,7 @@ def _read_gkg_row(cells: list[str], file_time: datetime) -> NewsRecord | None:
     row_time = _read_stamp(cells[_DATE]) if is_web_address(cells[_ADDRESS]) else None
     match = _TITLE.search(cells[_EXTRAS])
     title = read_title(html.unescape(match[1]) if match else None)
-    if row_time is None or title is None:
+    if row_time is None or title is None or abs(row_time - file_time) > _FARTHEST_ROW:
         return None
 
     published = _PUBLISHED.search(cells[_EXTRAS])

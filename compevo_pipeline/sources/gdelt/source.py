@@ -5,8 +5,10 @@ frame. What does not: the formats (``gdelt.parse``), fetching
 (``gdelt.live``), which articles concern a data set (``gdelt.queries``).
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -24,12 +26,15 @@ from compevo_pipeline.sources.common.base import (
     wrap_member,
 )
 from compevo_pipeline.sources.common.decode import untar
+from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
 from compevo_pipeline.sources.gdelt.parse import (
     GAL_SUFFIXES,
     GKG_SUFFIXES,
     parse_doc,
     parse_gal,
     parse_gkg,
+    parse_utc,
+    read_file_time,
 )
 from compevo_pipeline.sources.gdelt.queries import read_queries
 
@@ -37,6 +42,12 @@ DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
 DOC_FOLDER = "gdelt_doc_artlist"
 BULK_FOLDER = "gdelt_bulk"
+
+QUARTER_HOUR = timedelta(minutes=15)
+"""GDELT's grid."""
+
+_SPAN = re.compile(r"^artlist_[0-9a-f]+_(\d{14})_(\d{14})\.json$")
+_NEAR = timedelta(days=2)
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -68,23 +79,41 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
     Raises:
-        SchemaDrift: a name or a format that is not GDELT's.
+        SchemaDrift: a name or a format that is not GDELT's, or articles of another time than the
+            name says.
         EmptyNewsAnswer: an answer without articles, which is not "no news".
         SourceTransient: a damaged file or a throttle notice.
         SourceRejected: a refusal of the query.
     """
     # The bulk names first: .gal.json ends in .json too.
     if raw.name.endswith(GAL_SUFFIXES):
-        return parse_gal(raw)
-    if raw.name.endswith(GKG_SUFFIXES):
-        return parse_gkg(raw)
-    if raw.name.endswith(".json"):
-        return parse_doc(raw)
+        frame, report = parse_gal(raw)
+    elif raw.name.endswith(GKG_SUFFIXES):
+        frame, report = parse_gkg(raw)
+    elif raw.name.endswith(".json"):
+        frame, report = parse_doc(raw)
+    else:
+        raise SchemaDrift(
+            f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
+            "(.gkg.csv.zip); rename it"
+        )
+    return refuse_beyond(frame, [raw], promises), report
 
-    raise SchemaDrift(
-        f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
-        "(.gkg.csv.zip); rename it"
-    )
+
+def promises(raw: RawFile) -> list[Promise]:
+    """Return what a file's name promises: an answer's span, and the time of a GAL file.
+
+    Half of a GAL file may be older: it lists pages that were just seen, few of them old. GKG's rows
+    state themselves when they were seen (``gdelt.parse``).
+    """
+    if span := _SPAN.search(raw.name):
+        first, end = (parse_utc(stamp, "%Y%m%d%H%M%S") for stamp in span.groups())
+        if first and end:
+            return [Promise(first=first, end=end + QUARTER_HOUR, column="seen_at")]
+    if raw.name.endswith(GAL_SUFFIXES):
+        at = read_file_time(raw.name)
+        return [Promise(first=at - _NEAR, end=at + _NEAR, column="published_at", most_beyond=0.5)]
+    return []
 
 
 def parse_all(

@@ -11,7 +11,6 @@ session at a time, no shared accounts.
 """
 
 import json
-import re
 from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from compevo_pipeline.sources.common.hosts import PemsAccess
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
-from compevo_pipeline.sources.pems.source import FOLDER, SOURCE
+from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE
 
 SITE = "https://pems.dot.ca.gov/"
 LIST_SOURCE = "pems_lists"
@@ -35,7 +34,6 @@ LOOKBACK = timedelta(days=62)
 
 _META = "meta"
 _SIGNED_IN = b"Logout"
-_FILE_NAME = re.compile(r"d\d\d_text_[a-z0-9_]+_(\d{4})_(\d\d)(?:_(\d\d))?\.txt(?:\.gz)?")
 
 _Answer = TypeVar("_Answer")
 
@@ -181,12 +179,12 @@ def parse_list(content: bytes, name: str) -> list[ClearinghouseFile]:
 
 def _read_entry(entry: dict[str, object]) -> ClearinghouseFile:
     name = str(entry["file_name"])
-    match = _FILE_NAME.fullmatch(name)
+    match = FILE_NAME.fullmatch(name)
     if match is None:
         raise ValueError(f"file_name is {name!r}")
-    year, month = int(match[1]), int(match[2])
-    first = date(year, month, int(match[3] or 1))
-    last = first if match[3] else first.replace(day=monthrange(year, month)[1])
+    year, month = int(match["year"]), int(match["month"])
+    first = date(year, month, int(match["day"] or 1))
+    last = first if match["day"] else first.replace(day=monthrange(year, month)[1])
     return ClearinghouseFile(
         name=name, url=urljoin(SITE, str(entry["url"])), first=first, last=last
     )

@@ -10,14 +10,17 @@ appears when the month is over, a day's five-minute file a day or two later.
 """
 
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
+from compevo_pipeline.sources.common.promises import Promise, promise_month
 from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
@@ -40,6 +43,12 @@ FOLDER = "traffic"
 HOUR_FILE = "_text_station_hour_"
 FIVE_MINUTE_FILE = "_text_station_5min_"
 BENCHMARK_FILE = "traffic."
+FILE_NAME = re.compile(
+    r"d(?P<district>\d\d)_text_[a-z0-9_]+_(?P<year>\d{4})_(?P<month>\d\d)(?:_(?P<day>\d\d))?"
+    r"\.txt(?:\.gz)?"
+)
+"""Name of a file of the clearinghouse; one without a day is of a month."""
+
 MAX_TEXT_BYTES = 2**30
 """Largest unpacked file; a month of the largest district is above half of it."""
 
@@ -90,6 +99,19 @@ read_files = functools.partial(
 )
 """Yields the files of a mode: ``archive`` the benchmark table and station files that a person
 downloaded, ``sample`` three synthetic station-hour months of 2016."""
+
+
+def promises(raw: RawFile) -> list[Promise]:
+    """Return what a file's name promises: its month or day on the local clock."""
+    name = FILE_NAME.fullmatch(raw.name)
+    if name is None or not is_station_file(raw.name):
+        return []
+    year, month, zone = int(name["year"]), int(name["month"]), ZoneInfo(LOCAL_ZONE)
+    if name["day"] is None:
+        return [promise_month(year, month, zone)]
+    midnight = datetime(year, month, int(name["day"]), tzinfo=zone)
+    following = midnight + timedelta(days=1)  # a day of the clock, of 23 to 25 hours
+    return [Promise(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
@@ -300,9 +322,16 @@ def _read_station_rows(
 
     A month of a district is half a gigabyte of text, so it is split into cells part by part.
     """
+    named = FILE_NAME.fullmatch(name)
+    district = int(named["district"]) if named else None
     tables = []
     for first_line, part in _cut_at_lines(text):
         table = read_rows(part, name, columns, first_line=first_line)
+        if district is not None:
+            is_other = pl.col("district").cast(pl.Int64, strict=False) != district
+            problem = f"district {{district}}, not {district} as the file's name says"
+            raise_if_rows(table, name, is_other, problem, "fetch the file again")
+
         # The other columns are split for the cell count alone.
         table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
         if only is not None:

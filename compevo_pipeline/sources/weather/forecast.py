@@ -34,6 +34,7 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_prod
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
+from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"
@@ -180,6 +181,12 @@ def name_run(run: datetime) -> str:
     return f"{run:{NAME_FORMAT}}"
 
 
+def promises(raw: RawFile) -> list[Promise]:
+    """Return what a file's name promises of its first stamp: the day up to the run."""
+    run = _read_run_time(raw)
+    return [Promise(first=run - _DAY + _HOUR, end=run + _HOUR)]
+
+
 def parse(raw: RawFile) -> pl.DataFrame:
     """Parse one run into ``STEP_COVARIATE_SCHEMA``, by half-hour from the start of the run on.
 
@@ -302,6 +309,9 @@ def _parse_place(raw: RawFile, region: str, place: _Place) -> pl.DataFrame:
     hours = hours.with_columns(stamp=stamp)
     if hours["stamp"].null_count() or (hours["stamp"].diff().drop_nulls() != _HOUR).any():
         raise _drift(raw, f"hourly.time of {region} has no stamps an hour apart")
+    # Hours of its day before the run are passed over, but those of another day are another run's.
+    starts = hours.select(pl.col("stamp").min().alias("start_utc"), source=pl.lit(raw.label))
+    refuse_beyond(starts, [raw], promises)
 
     frames = []
     for variable in VARIABLES:

@@ -10,7 +10,6 @@ import pytest
 from compevo_core.agents.logics import find_topics
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
-from compevo_core.forecast import forecaster
 from compevo_core.paper.control import (
     ControlPlan,
     compare_topics,
@@ -19,7 +18,7 @@ from compevo_core.paper.control import (
     write_control,
 )
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
-from compevo_core.training import trainer
+from compevo_core.training import model, trainer
 from compevo_core.training.round_record import RoundRecord
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, read_hash, read_records
@@ -33,8 +32,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFram
     out = tmp_path_factory.mktemp("control")
     plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (trainer, forecaster):
-            patch.setattr(module, "load_encoder", lambda _: sentence_encoder())
+        patch.setattr(model, "load_encoder", lambda _: sentence_encoder())
         return out, *run_control(base_windows(), sentence_encoder(), plan, out, LOG)
 
 
@@ -96,7 +94,7 @@ def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
 
 
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(trainer, "load_encoder", lambda _: sentence_encoder())
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
     data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
 

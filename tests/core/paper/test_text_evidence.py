@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from compevo_core.data.window import WindowSet
-from compevo_core.forecast import forecaster
 from compevo_core.paper.planted_news import PRIOR
 from compevo_core.paper.text_evidence import (
     TextPlan,
@@ -20,7 +19,7 @@ from compevo_core.paper.text_evidence import (
     write_text,
 )
 from compevo_core.paper.worded_data import TEXT_SCHEMA, WordedData
-from compevo_core.training import trainer
+from compevo_core.training import model
 from tests.support.planted import planted_world, search, sentence_encoder
 
 LOG = logging.getLogger(__name__)
@@ -78,8 +77,7 @@ def test_truths_of_later_days_change_no_forecast() -> None:
 
 @pytest.mark.slow
 def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch) -> None:
-    for module in (trainer, forecaster):
-        monkeypatch.setattr(module, "load_encoder", lambda _: sentence_encoder())
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     data = _make_data(settings={"news.top_k": 2})
     plan = TextPlan(config=search(run__rounds=2, grpo__group_size=2), seeds=(0,), commit="abc")
     rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)

@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.training import trainer
+from compevo_core.training import loop, trainer
 from compevo_core.training.calibration import CalibrationReport, ValidationErrors, calibrate
+from compevo_core.training.members import OnRound
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.trainer import OnRound
 from tests.support.population import tiny, windows
 from tests.support.tiny_run import train_days
 
@@ -42,14 +42,14 @@ def test_the_round_with_the_lowest_validation_error_is_sealed(
 ) -> None:
     measured = iter(errors)
     untrained: list[ValidationErrors] = []
-    measure = trainer.measure_validation
+    measure = loop.measure_validation
 
     def made_up(*arguments: object) -> ValidationErrors:
         if not untrained:
             untrained.append(measure(*arguments))
         return ValidationErrors(next(measured), 1.0)
 
-    monkeypatch.setattr(trainer, "measure_validation", made_up)
+    monkeypatch.setattr(loop, "measure_validation", made_up)
     summary = run_here(tmp_path, run__rounds=4, run__validate_every=2)
     # Untrained agents, which are a candidate too, validate as their prior.
     assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)
@@ -83,7 +83,7 @@ class BadStart(PopulationModel):
 def test_no_sealed_model_is_worse_than_its_prior(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "PopulationModel", BadStart)
+    monkeypatch.setattr(loop, "PopulationModel", BadStart)
     summary = run_here(
         tmp_path,
         run__rounds=1,

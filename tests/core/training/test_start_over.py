@@ -11,7 +11,7 @@ import torch
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import StoreBusy
-from compevo_core.training import trainer
+from compevo_core.training import loop
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -51,7 +51,7 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the same configuration by other code, with more rounds on disk."""
     out = tmp_path_factory.mktemp("old")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "PopulationModel", FasterStart)
+        patch.setattr(loop, "PopulationModel", FasterStart)
         run_here(out)
     for name in ("best", "checkpoints"):
         newest = max((out / name).iterdir())

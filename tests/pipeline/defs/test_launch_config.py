@@ -39,7 +39,7 @@ def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_boun
     agents = sections["population"].config_type.fields["agents"].description
     assert "library: 10" in agents and "tiny 3" in agents and "at least 1, at most 64" in agents
     decoder = sections["forecast"].config_type.fields["decoder"].config_type
-    assert decoder.config_values == ["head", "text"]
+    assert decoder.config_values == ["head", "text", "none"]
     members = sections["population"].config_type.fields["members"].config_type.inner_type
     assert set(members.fields) == set(MemberConfig.model_fields)
 

@@ -44,7 +44,7 @@ def serve_rates(replay):
     replay.serve(
         {
             rates.BULK: rates.BULK_ANSWER,
-            rates.DAYS: rates.DAYS_ANSWER,
+            rates.DAYS: rates.answer_days,
             rates.TABLE: rates.RBA_ANSWER,
         }
     )

@@ -11,7 +11,7 @@ import pytest
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
-from compevo_pipeline.sources.aemo.parse_operational import (
+from compevo_pipeline.sources.aemo.names import (
     ACTUAL_REPORT,
     FORECAST_REPORT,
     ROOFTOP_REPORT,

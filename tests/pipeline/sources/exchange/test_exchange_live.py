@@ -1,7 +1,7 @@
 """Live exchange rates over the replay server, from request to stored rows."""
 
 import itertools
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -24,13 +24,23 @@ TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
 
 
 BULK_ANSWER = Answer(body=pack(("eurofxref-hist.csv", CSV)), kind="application/zip", etag='"a"')
-DAYS_ANSWER = Answer(body=SDMX.encode(), kind="text/csv", etag='"s"')
+
+
+def answer_days(seen):
+    """The rates of the first two days of the span that is asked for."""
+    first = date.fromisoformat(seen.query["startPeriod"][0])
+    text = SDMX
+    for number, day in enumerate(("2026-11-19", "2026-11-20")):
+        text = text.replace(day, f"{first + timedelta(days=number)}")
+    return Answer(body=text.encode(), kind="text/csv")
+
+
 RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
 
 
 @pytest.fixture
 def home(tmp_path, replay):
-    replay.serve({BULK: BULK_ANSWER, DAYS: DAYS_ANSWER, TABLE: RBA_ANSWER})
+    replay.serve({BULK: BULK_ANSWER, DAYS: answer_days, TABLE: RBA_ANSWER})
     return LiveHome(tmp_path, FRIDAY_EVENING)
 
 
@@ -56,7 +66,7 @@ def test_after_the_whole_history_the_days_since_are_asked_for(home, replay):
     assert asked.query["endPeriod"] == ["2026-11-23"]
     assert asked.query["format"] == ["csvdata"]
     aud = home.series("exchange").filter(pl.col("series_id") == "ECB/AUD")
-    assert aud["start_utc"].dt.day().to_list() == [18, 19, 20]
+    assert aud["start_utc"].dt.day().to_list() == [13, 14, 18]
 
 
 def test_a_backfill_asks_for_its_span_alone(home, replay):
@@ -144,5 +154,5 @@ def test_days_that_could_not_be_read_are_asked_for_again_at_once(home, replay):
     replay.serve({DAYS: Answer(body=b"KEY,FREQ\n", kind="text/csv")})
     with pytest.raises(SchemaDrift):
         home.ingest("exchange")
-    replay.serve({DAYS: DAYS_ANSWER})
+    replay.serve({DAYS: answer_days})
     assert home.ingest("exchange")["exchange"]["new"] > 0

@@ -1,0 +1,288 @@
+"""Which method forecasts a data set: its candidates, their errors on validation, and the choice.
+
+What belongs here: the methods that can be issued, as settings of a population without a language
+model; scoring them on validation as they would have been used; the simplest within one standard
+error of the best. What does not: training the choice (``training.trainer``), scores on test
+(``evaluation.baseline_scores``). Test windows have no way in.
+
+Shapes: N windows of validation, A members, H horizon.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compevo_core.baselines import PRIORS, is_applicable
+from compevo_core.baselines.blend import Blend
+from compevo_core.baselines.known_errors import count_minutes
+from compevo_core.baselines.shared_fits import FitBaseline, SharedFits
+from compevo_core.baselines.zero_shot import PREFIX, is_zero_shot
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.comparison import compare_means
+from compevo_core.evaluation.metrics import measure_window_errors
+
+if TYPE_CHECKING:
+    from compevo_core.agents.experience import Experience
+
+AUTO = "auto"
+MIXTURE = "mixture"
+POPULATION = "compevo"
+
+REFIT_DAYS = 28
+"""Days after which an issued method learns anew from all that has become known."""
+
+_ORDER = (
+    *("persistence", "weekly", "seasonal-mean", "published", "theta", "calendar-ridge"),
+    *("published-error-ridge", "own-weather-ridge", "gbm", "published-error-gbm"),
+    *("own-weather-gbm", "blend", MIXTURE, POPULATION),
+)
+"""Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
+
+_SLOW = {"theta": 2_000}
+"""Most windows that a method is scored on, where a forecast takes milliseconds."""
+
+OnStep = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MethodScore:
+    """A candidate on the N windows of validation: errors in the series' unit."""
+
+    name: str
+    mae: float
+    excess: float  # mean error above the best candidate's
+    standard_error: float  # of that excess, by blocks of days
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MethodChoice:
+    """What was chosen, and the numbers that it was chosen by."""
+
+    method: str
+    scores: tuple[MethodScore, ...]  # the best first
+    windows: int
+    days: int  # of validation, from the first target day to the last
+    unit: str
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # candidates, and why
+
+    @property
+    def sentence(self) -> str:
+        """The choice in one line, with its numbers."""
+        best = self.scores[0]
+        chosen = next(score for score in self.scores if score.name == self.method)
+        reason = "the lowest"
+        if chosen is not best:
+            reason = (
+                f"the simplest within one standard error ({chosen.standard_error:.3g}) of the "
+                f"lowest, {best.name} {best.mae:.4g}"
+            )
+        others = [s for s in self.scores if s.name not in (chosen.name, best.name)]
+        listed = "".join(f"; {score.name} {score.mae:.4g}" for score in others)
+        return (
+            f"{AUTO}: {self.method}, MAE {chosen.mae:.4g} {self.unit} on {self.days} days of "
+            f"validation, {reason}{listed}"
+        )
+
+    @property
+    def members(self) -> list[str]:
+        """The candidates that a mixture consists of."""
+        names = [score.name for score in self.scores]
+        return sorted((name for name in names if name not in (MIXTURE, POPULATION)), key=_place)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, for a manifest."""
+        return dataclasses.asdict(self) | {"sentence": self.sentence}
+
+
+def configure_method(name: str, members: Sequence[str] = (), *, seed: int = 0) -> RunConfig:
+    """Return the settings of a method that needs no language model.
+
+    Args:
+        name: one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``.
+        members: names of the mixture's members.
+        seed: of what a fit draws.
+
+    Raises:
+        ConfigError: no such method, or a mixture of fewer than two.
+    """
+    names = list(members) if name == MIXTURE else [name]
+    for each in names:
+        if each not in PRIORS and not is_zero_shot(each):
+            known = ", ".join([*PRIORS, f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO])
+            raise ConfigError(f"no method {each!r}; known: {known}")
+    if name == MIXTURE and len(names) < 2:
+        raise ConfigError("a mixture needs two methods or more: name one of them instead")
+
+    models = {each.removeprefix(PREFIX) for each in names if is_zero_shot(each)}
+    if len(models) > 1:
+        raise ConfigError(f"a mixture takes one pretrained model, not {', '.join(sorted(models))}")
+    weights = {"selection.online": True, "selection.rule": "boa", "selection.scope": "series"}
+    return RunConfig().with_overrides(
+        {
+            "forecast.decoder": "none",
+            "forecast.zero_shot_model": next(iter(models), ""),
+            "forecast.refit_days": REFIT_DAYS,
+            "population.agents": len(names),
+            "population.members": [
+                {"prior": "zero-shot" if is_zero_shot(each) else each} for each in names
+            ],
+            "run.refit": True,
+            "run.seed": seed,
+            "run.micro_batch_size": 512,
+            **(weights if len(names) > 1 else {}),
+        }
+    )
+
+
+def choose_method(
+    train: WindowSet,
+    val: WindowSet,
+    *,
+    names: Sequence[str] = (),
+    population: Path | None = None,
+    fit: FitBaseline | None = None,
+    on_step: OnStep = lambda _: None,
+) -> MethodChoice:
+    """Score the candidates on validation and choose the simplest of the good ones.
+
+    Each candidate is fitted on train and forecasts validation as it went by: days that are over are
+    learnt from as in use. That is also how the mixture, which weighs all of them, is scored.
+
+    Args:
+        train: windows of split "train".
+        val: windows of split "val".
+        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given.
+        population: run folder of a population with a language model that was trained on the same
+            windows, which is a candidate too.
+        fit: fits by name; kept in memory unless given.
+        on_step: gets a line before each step that takes time.
+
+    Raises:
+        DataError: there is no validation window, or no method can forecast them.
+    """
+    # torch takes seconds to import, and names of methods are read where nothing is trained.
+    from compevo_core.training.artifact import read_config, read_experience, read_inputs
+    from compevo_core.training.trainer import validate_members
+
+    known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
+    if not len(known):
+        raise DataError(
+            f"{train.dataset} has no validation window to choose a method on; lengthen validation, "
+            "or name a method"
+        )
+    fit = fit or SharedFits()
+    left_out: dict[str, str] = {}
+    fitted = []
+    for name in names or _list_applicable(train, known, left_out):
+        on_step(f"fitting {name} on {len(train):,} windows")
+        try:
+            fit(name, train)
+        except (DataError, ConfigError) as error:
+            left_out[name] = str(error)
+            continue
+        fitted.append(name)
+    if not fitted:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
+
+    on_step(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
+    mixed = MIXTURE if len(fitted) > 1 else fitted[0]
+    experience, scaler = validate_members(configure_method(mixed, fitted), train, known, fit)
+    errors = dict(zip(fitted, _measure(experience, scaler, known), strict=True))
+    if len(fitted) > 1:
+        errors[MIXTURE] = _measure_mixture(experience, scaler, known)
+    if population is not None and not read_config(population).is_numeric:
+        lived = read_experience(population)
+        errors[POPULATION] = _measure_mixture(lived, read_inputs(population).scaler, known)
+
+    days = [view.calendar.target_date for view in known.views()]
+    scores = rank_methods(errors, known)
+    return MethodChoice(
+        method=choose_simplest(scores),
+        scores=scores,
+        windows=len(known),
+        days=(max(days) - min(days)).days + 1,
+        unit=known[0].view.unit,
+        left_out=left_out,
+    )
+
+
+def rank_methods(errors: Mapping[str, FloatArray], windows: WindowSet) -> tuple[MethodScore, ...]:
+    """Return the scores of methods from their errors (N,) on the same windows, the best first."""
+    means = {name: float(errors_N.mean()) for name, errors_N in errors.items()}
+    best = min(sorted(means, key=_place), key=lambda name: means[name])
+    scores = []
+    for name in sorted(means, key=lambda name: (means[name], _place(name))):
+        excess, standard_error = compare_means(errors[name], errors[best], windows.views())
+        scores.append(
+            MethodScore(name=name, mae=means[name], excess=excess, standard_error=standard_error)
+        )
+    return tuple(scores)
+
+
+def choose_simplest(scores: Sequence[MethodScore]) -> str:
+    """Return the simplest method whose excess is at most one standard error of it."""
+    near = [score.name for score in scores if score.excess <= score.standard_error]
+    return min(near, key=_place)
+
+
+def _place(name: str) -> int:
+    # A method that is not listed is fitted, and no mixture.
+    return _ORDER.index(name) if name in _ORDER else _ORDER.index(Blend.name)
+
+
+def _list_applicable(train: WindowSet, val: WindowSet, left_out: dict[str, str]) -> list[str]:
+    names = []
+    for name in sorted(PRIORS, key=_place):
+        most = _SLOW.get(name, len(val))
+        if len(val) > most:
+            left_out[name] = f"is slow for {len(val):,} windows"
+        elif is_applicable(name, train) and is_applicable(name, val, train):
+            names.append(name)
+    return names
+
+
+def _measure(experience: "Experience", scaler: Scaler, windows: WindowSet) -> list[FloatArray]:
+    """Return each member's errors (N,) on windows, in their order and unit."""
+    rows = _find_rows(experience, windows)
+    by_member = experience.agents_NAH[rows].swapaxes(0, 1)
+    return [_unscaled_errors(values_NH, scaler, windows) for values_NH in by_member]
+
+
+def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:
+    rows = _find_rows(experience, windows)
+    return _unscaled_errors(experience.mixture_NH[rows], scaler, windows)
+
+
+def _unscaled_errors(values_NH: FloatArray, scaler: Scaler, windows: WindowSet) -> FloatArray:
+    views = windows.views()
+    in_unit = [scaler.unscale(v, view.entity) for v, view in zip(values_NH, views, strict=True)]
+    return measure_window_errors(windows.truth(), np.stack(in_unit))
+
+
+def _find_rows(experience: "Experience", windows: WindowSet) -> list[int]:
+    """Return the row of each window in an experience; DataError if one is missing."""
+    keys = zip(experience.entity_N, experience.origin_N, experience.unknown_N, strict=True)
+    row_of = {
+        (experience.entities[entity], int(origin), int(unknown)): row
+        for row, (entity, origin, unknown) in enumerate(keys)
+    }
+    views = windows.views()
+    wanted = [
+        (view.entity, minute, view.unknown_steps)
+        for view, minute in zip(views, count_minutes(views), strict=True)
+    ]
+    missing = [key for key in wanted if key not in row_of]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(wanted)} validation windows were not forecast, the first of "
+            f"{missing[0][0]}: train the population again on today's windows"
+        )
+    return [row_of[key] for key in wanted]

@@ -1,0 +1,270 @@
+"""The rounds of a population with a language model, from the newest checkpoint on.
+
+What belongs here: loading what the rounds need, playing, validating and recording them, their
+checkpoints, and the best one. What does not: a round (``training.round``), a whole run
+(``training.trainer``).
+
+N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from compevo_core.agents.logics import list_seed_logics
+from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.training.calibration import ValidationErrors, measure_validation
+from compevo_core.training.checkpoint import (
+    Checkpoint,
+    SharedStages,
+    capture_state,
+    hash_stage,
+    load_newest_checkpoint,
+    restore_state,
+    save_checkpoint,
+)
+from compevo_core.training.debate import build_round_trainer
+from compevo_core.training.diagnostics import RegretTracker
+from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
+from compevo_core.training.members import OnRound, Outcome, RunSetup
+from compevo_core.training.model import PopulationModel, build_retriever
+from compevo_core.training.round import RoundState
+from compevo_core.training.round_record import RoundRecord, RoundResult
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.schedule import (
+    RunGenerators,
+    RunSchedule,
+    list_cautions,
+    seed_dropout,
+)
+from compevo_core.training.training_data import TrainingData
+
+log = logging.getLogger(__name__)
+
+
+def plan_rounds(setup: RunSetup, data: TrainingData) -> RunSchedule:
+    """Return the schedule of a run; warn of what its settings cannot do."""
+    schedule = RunSchedule.plan(setup.config, data.sampler.rounds_per_epoch)
+    for caution in list_cautions(setup.config, schedule) if setup.shards.is_first else ():
+        log.warning(caution)
+    return schedule
+
+
+class TrainingLoop:
+    """The first ``rounds`` of a run's schedule, all unless given, written into ``folder``.
+
+    Without validation examples it never validates.
+    """
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        schedule: RunSchedule,
+        folder: RunFolder,
+        data: TrainingData,
+        *,
+        rounds: int | None = None,
+        backbone: Backbone | None = None,
+        stages: SharedStages | None = None,
+    ) -> None:
+        config, shards = setup.config, setup.shards
+        self.setup = setup
+        self.schedule = schedule
+        self.config = config
+        self.folder = folder
+        self.data = data
+        self.shards = shards
+        self.rounds = schedule.total_rounds if rounds is None else rounds
+        self.stages = stages if schedule.supervised_rounds else None
+        self._validate_every = config.run.validate_every if data.val_examples else 0
+        self._stage = hash_stage(config, setup.identity)
+
+        # Seeded before anything is built: loading a model may sample from torch's generator too.
+        seed_dropout(config.run.seed, shards.dropout_stream, 0)
+        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
+        self.model = PopulationModel(config, backbone, data.inputs, shards)
+        retriever = build_retriever(setup.news, config.news)
+        self.executor = self.model.executor(retriever, data.train_examples)
+        self.round_trainer = build_round_trainer(
+            self.model, self.executor, schedule, setup.selector, data.train_examples
+        )
+        self.generators = RunGenerators.from_seed(
+            config.run.seed, shards.local_agents, backbone.device
+        )
+        layers = backbone.model.config.num_hidden_layers
+        self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
+
+    def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
+        """Play all rounds; return to the one that validated best."""
+        state = self.restore_best(self.run(resume=resume, on_round=on_round))
+        return Outcome(state.logics, state.round, state.best_error)
+
+    def store_readings(self, logics: Sequence[str]) -> None:
+        """Put the fits that read the news of these logics into the model."""
+        if self.model.linear is not None and self.executor.linear_reader is not None:
+            self.model.linear.store(self.executor.linear_reader, self.shards.local(logics))
+
+    def run(self, *, resume: bool, on_round: OnRound | None = None) -> RoundState:
+        """Train to the end, from the newest checkpoint with ``resume``; return the last state."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        state = self._resume() if resume else None
+        if state is None:
+            state = self._begin_after_stage() or self._begin()
+
+        clock = self.setup.clock
+        while state.round < self.rounds:
+            started = clock()
+            batch = self.data.batch(state.round)
+            result = self.round_trainer.step(state, batch, self.generators)
+            stepped = clock()
+            validation = self._validate(state)
+            record = self._complete_record(state, result, validation, started, stepped)
+
+            # The record first: a checkpoint of more rounds than there are records stops the run,
+            # records of more rounds than the checkpoint are dropped and written again.
+            if self.shards.is_first:
+                self.folder.append_round(record)
+            is_due = state.round % self.config.run.checkpoint_every == 0
+            ends_stage = self.stages is not None and state.round == self.schedule.supervised_rounds
+            if is_due or ends_stage or state.round == self.rounds:
+                self._save_checkpoint(state, self.folder.checkpoints)
+            if self.stages is not None and ends_stage and self.shards.is_first:
+                self.stages.add(self._stage, self.folder)
+            if on_round and self.shards.is_first:
+                on_round(record)
+
+        return state
+
+    def restore_best(self, last: RoundState) -> RoundState:
+        """Return to the round that validated best; to the last one without any (07-stages)."""
+        if not self._validate_every:
+            return last
+
+        best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
+        return last if best is None else self._restore(best)
+
+    def _begin_after_stage(self) -> RoundState | None:
+        """Return the state at the end of the supervised stage if another run has trained it."""
+        if self.stages is None or not (shared := self.stages.find(self._stage, self.shards)):
+            return None
+        end, best = shared
+
+        # Saved as this run's own: from here on nothing in its folder is of another run.
+        self._clear()
+        if best is not None:
+            state = restore_state(best, self.round_trainer, self.generators)
+            self._save_checkpoint(state, self.folder.best)
+        state = restore_state(end, self.round_trainer, self.generators)
+        if self.shards.is_first:
+            self.stages.copy_rounds(self._stage, self.folder)
+        self.shards.barrier()
+        self._save_checkpoint(state, self.folder.checkpoints)
+        return state
+
+    def _clear(self) -> None:
+        """Remove what another training has left: it may be of later rounds, and pass for newer."""
+        if self.shards.is_first:
+            self.folder.remove_training()
+            self.folder.truncate_rounds(0)
+        self.shards.barrier()
+
+    def _begin(self) -> RoundState:
+        """Return the state before the first round: every agent plays its seed logic."""
+        self._clear()
+
+        agents = self.config.population.agents
+        evolution = self.config.evolution
+        logics = list(evolution.start or list_seed_logics(evolution.form)[:agents])
+        self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
+        state = RoundState(
+            round=0,
+            logics=logics,
+            rewards=[0.0] * agents,
+            previous_AD=self.round_trainer.encode_logics(logics),
+            regret=RegretTracker.start(agents, self.config.run.fixed_logics),
+        )
+
+        # Untrained agents are a candidate too: with a head they forecast their priors, and a
+        # training that only makes that worse must not be chosen.
+        self._validate(state)
+        return state
+
+    def _resume(self) -> RoundState | None:
+        """Return the state of the newest intact checkpoint; None if there is none."""
+        root, start = self.folder.checkpoints, self.setup.start
+        # A power cut may have taken the last record: an older checkpoint plays its round again.
+        recorded = self.folder.count_rounds()
+        saved = load_newest_checkpoint(root, self.shards, start, most_rounds=recorded)
+        saved = saved or load_newest_checkpoint(root, self.shards, start)
+        if saved is None:
+            return None
+
+        state = self._restore(saved)
+        # On every process, as all of them must stop where records are missing; but none may write
+        # before all have read.
+        self.folder.require_rounds(state.round)
+        self.shards.barrier()
+        if self.shards.is_first:
+            self.folder.truncate_rounds(state.round)
+        return state
+
+    def _complete_record(
+        self,
+        state: RoundState,
+        result: RoundResult,
+        validation: ValidationErrors | None,
+        started: float,
+        stepped: float,
+    ) -> RoundRecord:
+        """Return what the round measured, and where the run is after it."""
+        # After the validation, so that its forecasts are counted in the round that measured it.
+        exchanged_bytes = self.shards.take_received()
+        ended = self.setup.clock()
+        self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
+        if validation:
+            self.time_left.add(Work.VALIDATION, ended - stepped)
+        state.train_seconds += ended - started
+
+        # Without validation windows this is the second training: nothing is calibrated after it.
+        has_choice = bool(self.data.val_examples)
+        left = count_work_left(
+            self.schedule,
+            result.round + 1,
+            self.rounds,
+            validate_every=self._validate_every,
+            calibrates=has_choice,
+            refits=has_choice and self.config.run.refit,
+        )
+        return RoundRecord(
+            **result.model_dump(),
+            val_mae_scaled=validation.aggregate if validation else None,
+            val_prior_mae_scaled=validation.prior if validation else None,
+            exchanged_bytes=exchanged_bytes,
+            epoch=result.round // self.data.sampler.rounds_per_epoch,
+            rounds=self.rounds,
+            seconds=ended - started,
+            eta_seconds=self.time_left.estimate(left),
+            train_seconds=state.train_seconds,
+        )
+
+    def _validate(self, state: RoundState) -> ValidationErrors | None:
+        """Measure the validation error if that is due, and save the state if it is the lowest."""
+        is_last = state.round == self.rounds
+        if not self._validate_every or (state.round % self._validate_every and not is_last):
+            return None
+
+        errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
+        if errors.aggregate < state.best_error:
+            state.best_error = errors.aggregate
+            self._save_checkpoint(state, self.folder.best)
+        return errors
+
+    def _save_checkpoint(self, state: RoundState, root: Path) -> None:
+        captured = capture_state(self.round_trainer, state, self.generators)
+        captured.values["identity"] = dict(self.setup.identity)
+        save_checkpoint(root, state.round, captured, self.shards, start=self.setup.start)
+
+    def _restore(self, saved: Checkpoint) -> RoundState:
+        self.folder.require_identity(saved.state["identity"], self.setup.identity)
+        return restore_state(saved, self.round_trainer, self.generators)

@@ -1,0 +1,98 @@
+"""What AEMO's file names say: the report, its region, and the time it is of.
+
+What belongs here: the spellings of names and their stamps. What does not: listings (``live``),
+content (the parsers).
+
+A stamp is in NEM time. The first one of a report's name is the end of its interval, of a forecast
+the end of its first interval, of rooftop solar power the issue, of MMSDM the start of its month.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET
+from compevo_pipeline.sources.common.promises import Promise, promise_month
+
+ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
+FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
+ROOFTOP_REPORT = "PUBLIC_ROOFTOP_PV_FORECAST"
+REPORTS = (ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT)
+MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
+"""MMSDM's monthly table of the actuals, which has the same records."""
+
+DAY = timedelta(days=1)
+LONGEST_FORECAST = timedelta(days=10)  # AEMO's reach eight days
+
+_FIRST_YEAR, _LAST_YEAR = 1990, 2200
+_NEM_ZONE = ZoneInfo("Australia/Brisbane")  # NEM time: no daylight saving
+_STAMP = re.compile(r"(?<!\d)(\d{14}|\d{12}|\d{8})(?!\d)")
+_STAMP_FORMATS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_PRICE = re.compile(r"PRICE_AND_DEMAND_(\d{4})(\d\d)_([A-Z]+1)\.CSV")
+_DAY_FILE = re.compile(r"(\d{4}-\d\d-\d\d)\.JSON")
+_MMSDM = re.compile(
+    rf"(?:DISPATCHREGIONSUM|TRADINGREGIONSUM|{MMSDM_ACTUAL})\D.*?(\d{{4}})(\d\d)010000\."
+)
+
+
+def promises(raw: RawFile) -> list[Promise]:
+    """Return what the names of a file and of the zip around it promise of its rows."""
+    # The zip of one report bears its name; the zip of a week or month promises nothing of its own.
+    return [
+        found
+        for name in dict.fromkeys((raw.name, raw.packed_in))
+        if (found := _read_promise(unquote(unquote(name)).upper())) is not None
+    ]
+
+
+def find_report(name: str) -> str:
+    """Return the report that a file is one of, or ""; AEMO writes names in capitals or not."""
+    name = name.upper()
+    if MMSDM_ACTUAL in name:
+        return ACTUAL_REPORT
+    return next((report for report in REPORTS if name.startswith(report)), "")
+
+
+def read_stamp(name: str) -> tuple[datetime, bool] | None:
+    """Return the first stamp of a name in UTC and whether it is a whole day; None without one."""
+    match = _STAMP.search(name)
+    if match is None:
+        return None
+    try:
+        stamp = datetime.strptime(match[1], _STAMP_FORMATS[len(match[1])])  # noqa: DTZ007 - NEM time
+    except ValueError:
+        return None
+    # Digits that are no year of the market are no stamp.
+    if not _FIRST_YEAR <= stamp.year < _LAST_YEAR:
+        return None
+    return (stamp - NEM_OFFSET).replace(tzinfo=UTC), len(match[1]) == 8
+
+
+def _read_promise(name: str) -> Promise | None:
+    try:
+        if price := _PRICE.search(name):
+            return promise_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])
+        if table := _MMSDM.search(name):
+            month = promise_month(int(table[1]), int(table[2]), _NEM_ZONE)
+            # A table holds what was recorded in a month: intervals at its ends may be of the next.
+            return Promise(first=month.first - DAY, end=month.end + DAY)
+        if day := _DAY_FILE.search(name):
+            start = datetime.fromisoformat(day[1]).replace(tzinfo=_NEM_ZONE).astimezone(UTC)
+            return Promise(first=start, end=start + DAY)
+    except ValueError:
+        return None  # no month or day of any calendar
+
+    found = read_stamp(name)
+    if found is None:
+        return None
+    stamp, is_day = found
+    if name.startswith("PUBLIC_HISTDEMAND") and is_day:
+        return Promise(first=stamp, end=stamp + DAY)
+
+    report = "" if is_day else find_report(name)
+    if report == ACTUAL_REPORT:
+        return Promise(first=stamp - HALF_HOUR, end=stamp)
+    # A rooftop forecast's first interval begins at the issue or in the half-hour around it.
+    return Promise(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST) if report else None

@@ -1,0 +1,130 @@
+"""Which method forecasts a data set: what was asked for, or what validation says.
+
+What belongs here: the way from stored windows and a name to the settings of a training. What does
+not: the choice itself (``compevo_core.evaluation.method_choice``), training.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines.zero_shot import make_folder_name
+from compevo_core.config.run import RunConfig
+from compevo_core.data.datasets import DATASETS
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.evaluation.method_choice import (
+    AUTO,
+    MIXTURE,
+    POPULATION,
+    choose_method,
+    configure_method,
+)
+from compevo_pipeline.storage.runs import find_population
+from compevo_pipeline.work.deployment import Deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodPlan:
+    """What to train as a method.
+
+    Attributes:
+        name: of the method.
+        label: what its run folders begin with.
+        config: settings of its training.
+        facts: what its manifest says of the choice.
+        sentence: the choice in one line; empty where a method was named.
+        trained: the run where it is trained already.
+    """
+
+    name: str
+    label: str
+    config: RunConfig
+    facts: Mapping[str, Any]
+    sentence: str = ""
+    trained: Path | None = None
+
+
+def name_method(dataset: str, method: str | None, preset: str | None) -> str:
+    """Return the method that is meant: a preset is a population's, and so are built-in data sets.
+
+    Raises:
+        ConfigError: a preset for a method that has none.
+    """
+    if method is None:
+        return POPULATION if preset or dataset in DATASETS else AUTO
+    if preset and method != POPULATION:
+        raise ConfigError(
+            f"preset {preset!r} is of the method {POPULATION}, not of {method!r}: leave one out"
+        )
+    return method
+
+
+def plan_method(
+    deployment: Deployment,
+    dataset: str,
+    windows: WindowSet,
+    method: str,
+    changes: Mapping[str, Any],
+    *,
+    fits: SharedFits,
+    on_step: Callable[[str], None],
+) -> MethodPlan:
+    """Return what to train for a method without a language model, or for the best one.
+
+    Args:
+        deployment: stores and folders.
+        dataset: name of the data set.
+        windows: all of its windows; train and validation are used.
+        method: a method's name, or ``auto``.
+        changes: settings that differ, by dotted name.
+        fits: fits by name; what the choice needs is found there by the training.
+        on_step: gets a line before each step that takes time.
+
+    Raises:
+        ConfigError: no such method, or a setting that it does not have.
+        DataError: validation has no window to choose on.
+    """
+    if method not in (AUTO, MIXTURE):
+        config = configure_method(method).with_overrides(changes)
+        return MethodPlan(
+            name=method,
+            label=_label(method, dataset),
+            config=config,
+            facts={"method": method},
+        )
+
+    population = find_population(deployment.layout, dataset, windows)
+    choice = choose_method(
+        windows.split("train"),
+        windows.split("val"),
+        population=population,
+        fit=fits,
+        on_step=on_step,
+    )
+    name = choice.method if method == AUTO else MIXTURE
+    facts = {"method": name, "choice": choice.to_json()}
+    if name == POPULATION and population is not None:
+        from compevo_core.training.artifact import read_config
+
+        return MethodPlan(
+            name=name,
+            label=population.name,
+            config=read_config(population),
+            facts=facts,
+            sentence=choice.sentence,
+            trained=population,
+        )
+    return MethodPlan(
+        name=name,
+        label=_label(name, dataset),
+        config=configure_method(name, choice.members).with_overrides(changes),
+        facts=facts,
+        sentence=choice.sentence if method == AUTO else "",
+    )
+
+
+def _label(method: str, dataset: str) -> str:
+    return f"{make_folder_name(method)}-{dataset}"

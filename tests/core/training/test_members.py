@@ -1,0 +1,195 @@
+"""Populations without a language model: what they forecast, and that they need nothing else."""
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.forecast.explain import explain
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.issued import issue_forecast
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+from compevo_core.training.training_data import join_for_refit
+from tests.support.population import windows
+
+TRAIN, VAL, TEST = (
+    windows("train", 24),
+    windows("val", 12, first_day=30),
+    windows("test", 8, first_day=50),
+)
+MIXED = ("calendar-ridge", "persistence", "seasonal-mean")
+
+
+def members(*priors: str, **overrides: object) -> RunConfig:
+    changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    return RunConfig().with_overrides(
+        {
+            "forecast.decoder": "none",
+            "population.agents": len(priors),
+            "population.members": [{"prior": prior} for prior in priors],
+            **changes,
+        }
+    )
+
+
+def train_members(
+    out: Path, config: RunConfig, train_on: WindowSet = TRAIN, val: WindowSet = VAL
+) -> CompEvoForecaster:
+    train(config, train_on, val, NewsPool.empty(), out)
+    return CompEvoForecaster.load(out, NewsPool.empty())
+
+
+@pytest.mark.parametrize("name", ["calendar-ridge", "persistence", "seasonal-mean", "theta"])
+def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(
+    name: str, tmp_path: Path
+) -> None:
+    population = train_members(tmp_path, members(name))
+    alone = fit_baseline(name, TRAIN)
+    prediction = population.predict_by_agent(TEST.views())
+
+    np.testing.assert_allclose(prediction.aggregate, alone.predict(TEST.views()), rtol=1e-12)
+    assert (prediction.step_weights == 1.0).all() and population.logics == [name]
+    np.testing.assert_allclose(
+        population.experience.errors(Scaler.fit(TRAIN)).error_NH,
+        np.stack([window.y for window in VAL]) - alone.predict(VAL.views()),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    assert np.isfinite(prediction.quantiles).all()
+    assert population.trainable_parameters == 0 and population.knowledge_cutoff == ""
+
+
+def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(
+    tmp_path: Path,
+) -> None:
+    once = train_members(tmp_path / "once", members("calendar-ridge"))
+    again = train_members(tmp_path / "again", members("calendar-ridge", run__refit=True))
+    alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
+    np.testing.assert_allclose(again.predict(TEST.views()), alone.predict(TEST.views()), rtol=1e-12)
+    assert not np.allclose(again.predict(TEST.views()), once.predict(TEST.views()), rtol=1e-6)
+    assert np.array_equal(again.experience.mixture_NH, once.experience.mixture_NH)
+
+
+def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(
+    tmp_path: Path,
+) -> None:
+    config = members(
+        *MIXED,
+        selection__online=True,
+        selection__rule="boa",
+        forecast__refit_days=3,
+        forecast__known_errors="mean",
+        forecast__prior_folds=3,
+        run__validate_every=0,
+    )
+    # Without validation no guard puts the best prior in the place of the mixture.
+    population = train_members(tmp_path, config, TRAIN, VAL[:0])
+    clean = population.follow(TEST)
+    cut = TEST.views()[8].origin_utc
+    truth_NH = TEST.truth()
+    truth_NH[[view.origin_utc >= cut for view in TEST.views()]] *= 3.0
+    poisoned = population.follow(TEST.with_truth(truth_NH))
+    until = np.array([view.origin_utc <= cut for view in TEST.views()])
+
+    for name in ("aggregate", "step_weights"):
+        one, other = getattr(clean, name), getattr(poisoned, name)
+        assert np.array_equal(one[until], other[until], equal_nan=True), name
+        assert not np.array_equal(one[~until], other[~until], equal_nan=True), name
+    assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
+    assert population.observe(TEST) == len(TEST)
+
+
+def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(
+    tmp_path: Path,
+) -> None:
+    config = members(*MIXED)
+    summary = train(config, TRAIN, VAL, NewsPool.empty(), tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert train(config, TRAIN, VAL, NewsPool.empty(), tmp_path) == summary
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+    assert summary["rounds"] == 0 and RunFolder(tmp_path).read_rounds() == []
+    with pytest.raises(CheckpointMismatch, match="config_hash"):
+        train(members(*MIXED, run__seed=3), TRAIN, VAL, NewsPool.empty(), tmp_path)
+
+    # A kill between model and summary: the same model is made again.
+    RunFolder(tmp_path).metrics_file.unlink()
+    assert (
+        train(config, TRAIN, VAL, NewsPool.empty(), tmp_path)["artifact_hash"]
+        == (summary["artifact_hash"])
+    )
+    file = next((tmp_path / "model" / "prior").rglob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        CompEvoForecaster.load(tmp_path, NewsPool.empty())
+
+
+def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path: Path) -> None:
+    population = train_members(tmp_path, members(*MIXED))
+    views = [view for view in TEST.views() if view.origin_utc == TEST[0].view.origin_utc]
+    issued = issue_forecast(
+        population,
+        views,
+        news=NewsPool.empty(),
+        market_offset=timedelta(hours=10),
+        issued_at=views[0].origin_utc,
+        commit="abc",
+    )
+    explained = explain(issued, "NSW1")
+    assert [part.logic for part in explained.parts] == list(MIXED)
+    np.testing.assert_allclose(explained.weigh("prior"), explained.forecast, rtol=1e-9)
+    assert not explained.weigh("correction").any()
+    assert issued.facts["newest_candidate"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evolution__every": 2}, "evolution.every need a language model"),
+        ({"population__members": [{"prior": "gbm", "news_scope": "none"}]}, r"\[0\].news_scope"),
+        ({"calibration__blend": True}, "calibration.blend"),
+        ({"population__members": [{"prior": "none"}]}, "without a prior"),
+        ({"population__agents": 2, "population__members": []}, "2 members .* by 1 priors"),
+    ],
+)
+def test_settings_that_mean_nothing_without_a_language_model_are_refused(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        members("calendar-ridge", **changes)
+
+
+def test_no_module_of_a_language_model_is_imported(tmp_path: Path) -> None:
+    TRAIN.write(tmp_path / "train")
+    VAL.write(tmp_path / "val")
+    (tmp_path / "config.json").write_text(members(*MIXED).to_json())
+    code = """
+import json, sys
+from pathlib import Path
+from compevo_core import CompEvoForecaster, NewsPool, RunConfig, WindowSet, train
+root = Path(sys.argv[1])
+data = [WindowSet.read(root / name) for name in ("train", "val")]
+config = RunConfig.from_mapping(json.loads((root / "config.json").read_text()))
+train(config, *data, NewsPool.empty(), root / "run")
+CompEvoForecaster.load(root / "run", NewsPool.empty()).follow(data[1])
+"""
+    # The forecasts that it follows must lie after what it has seen.
+    code = code.replace(".follow(data[1])", ".predict(data[1].views()[-1:])")
+    code += 'print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))'
+    code += '\nprint(json.dumps([n for n in sys.modules if n.startswith("compevo_core.lm")]))'
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    packages, own = map(json.loads, done.stdout.splitlines())
+    assert not {"transformers", "peft", "sentence_transformers", "tokenizers"} & set(packages)
+    assert own == []

@@ -1,0 +1,113 @@
+"""A file holds what its name says, or it is refused and asked for again."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.aemo import names
+from compevo_pipeline.sources.common.promises import Promise, promise_month, refuse_beyond
+from compevo_pipeline.sources.exchange import source as exchange
+from compevo_pipeline.sources.pems import source as pems
+from tests.support.sources import raw
+from tests.support.store_workers import series
+
+FIRST = datetime(2026, 6, 30, 14, tzinfo=UTC)  # midnight of 1 July, NEM time
+
+
+def rows(*starts, region="NSW1", file="a.csv"):
+    frame = series(values=tuple(float(k) for k in range(len(starts))), source=raw(file, "").label)
+    return frame.with_columns(
+        pl.Series("start_utc", starts, pl.Datetime("us", "UTC")),
+        pl.lit(f"AEMO/TOTALDEMAND/{region}").alias("series_id"),
+    )
+
+
+def hold(frame, *promises, file="a.csv"):
+    return refuse_beyond(frame, [raw(file, "")], lambda _: promises)
+
+
+def test_rows_up_to_the_end_pass_and_the_end_itself_does_not():
+    month = Promise(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
+    good = rows(FIRST, month.end - timedelta(minutes=30))
+    assert hold(good, month).equals(good)
+    with pytest.raises(SchemaDrift, match=r"but 1 of 2 are others, the first .*2026-07-31 14:00"):
+        hold(rows(FIRST, month.end), month)
+    with pytest.raises(SchemaDrift, match="but 1 of 1 are others"):
+        hold(rows(FIRST - timedelta(minutes=30)), month)
+    with pytest.raises(SchemaDrift, match="its name promises rows NSW1 from 2026-06-30 14:00"):
+        hold(rows(FIRST, region="QLD1"), month)
+
+
+def test_rows_of_other_files_are_not_held_against_the_name():
+    month = Promise(first=FIRST, end=FIRST + timedelta(days=31))
+    hold(rows(FIRST - timedelta(days=40)), month, file="another.csv")
+
+
+def test_a_share_of_rows_may_lie_beyond_where_a_name_says_so():
+    promise = Promise(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
+    hold(rows(FIRST, FIRST + timedelta(days=3)), promise)
+    with pytest.raises(SchemaDrift):
+        hold(rows(FIRST, FIRST + timedelta(days=3), FIRST + timedelta(days=4)), promise)
+
+
+def nem(*moment):
+    return datetime(*moment, tzinfo=ZoneInfo("Australia/Brisbane"))
+
+
+DAY, HALF = timedelta(days=1), timedelta(minutes=30)
+NEWER = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202607010000.CSV"
+REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607191730_20260719173007.CSV"
+FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CSV"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "end"),
+    [
+        ("PRICE_AND_DEMAND_202607_NSW1.csv", nem(2026, 7, 1), nem(2026, 8, 1)),
+        ("PUBLIC_HISTDEMAND_20190101_0000000302837680.csv", nem(2019, 1, 1), nem(2019, 1, 2)),
+        ("2026-02-16.json", nem(2026, 2, 16), nem(2026, 2, 17)),
+        (NEWER, nem(2026, 7, 1) - DAY, nem(2026, 8, 1) + DAY),
+        (REPORT, nem(2026, 7, 19, 17), nem(2026, 7, 19, 17, 30)),
+        (FORECAST, nem(2026, 7, 18, 17), nem(2026, 7, 28, 17, 30)),
+        ("PUBLIC_ROOFTOP_PV_FORECAST_20260718170000_0.CSV", nem(2026, 7, 18, 16, 30), None),
+    ],
+)
+def test_aemos_names_promise_a_span(name, first, end):
+    (promise,) = names.promises(raw(name, ""))
+    assert promise.first == first
+    assert end is None or promise.end == end
+    assert promise.entity == ("NSW1" if "NSW1" in name else "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "totaldemand_nsw.csv",
+        f"{names.ACTUAL_REPORT}_20260712.zip",  # a week of reports, each with a name of its own
+        f"{names.ACTUAL_REPORT}_99991231.zip",
+        "PRICE_AND_DEMAND_202613_NSW1.csv",
+    ],
+)
+def test_other_names_promise_nothing(name):
+    assert names.promises(raw(name, "")) == []
+
+
+def test_months_and_days_of_pems_are_those_of_the_local_clock():
+    (month,) = pems.promises(raw("d04_text_station_hour_2026_03.txt.gz", ""))
+    los_angeles = ZoneInfo("America/Los_Angeles")
+    assert month == promise_month(2026, 3, los_angeles)
+    assert month.end - month.first == 31 * DAY - timedelta(hours=1)  # daylight saving begins
+    (day,) = pems.promises(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
+    assert day.end - day.first == timedelta(hours=23)
+    assert pems.promises(raw("d04_text_meta_2026_03_08.txt", "")) == []
+
+
+def test_days_that_the_ecb_was_asked_for():
+    (days,) = exchange.promises(raw("eur_2026-11-13_2026-11-23.csv", "", exchange.ECB_SDMX))
+    assert (days.first, days.end) == (
+        datetime(2026, 11, 13, tzinfo=UTC),
+        FIRST.replace(month=11, day=24, hour=0),
+    )
