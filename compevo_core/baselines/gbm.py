@@ -10,9 +10,8 @@ horizon.
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import lightgbm as lgb
 import numpy as np
 
 from compevo_core.baselines.base import (
@@ -39,6 +38,9 @@ from compevo_core.baselines.weather import (
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
 from compevo_core.runtime.files import write_text
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
 
 BOOSTING_ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
@@ -79,8 +81,12 @@ NEIGHBOURS = (-4, -2, 0, 2, 4)
 MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 
 
-class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
-    """Trees for every route; the seed samples rows and columns."""
+class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
+    """Trees for every route; the seed samples rows and columns.
+
+    LightGBM is imported where it works: it brings pandas and scikit-learn, and reading the table
+    of baselines must stay cheap.
+    """
 
     _settings: ClassVar[dict[str, Any]]
     _rounds: ClassVar[int]
@@ -99,7 +105,9 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     @classmethod
     def _fit_model(
         cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> lgb.Booster:
+    ) -> "lgb.Booster":
+        import lightgbm as lgb
+
         # One row per step, so a masked target costs that row and not its window.
         target = space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
@@ -128,6 +136,8 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+        import lightgbm as lgb
+
         facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
         files = {route: folder / cls._name_file(route) for route in space.routes}

@@ -16,7 +16,7 @@ from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
 from compevo_pipeline.cli.data import accept, backfill, init, sources
 from compevo_pipeline.cli.demo import demo, refresh
-from compevo_pipeline.cli.forecast import explain, forecast, predict, verify
+from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
 from compevo_pipeline.cli.research import (
     audit_news,
     benchmark,
@@ -30,7 +30,7 @@ from compevo_pipeline.cli.results import clean, evaluate, export, report, table,
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
-    "Forecast": (fit, train, forecast, explain, verify, predict, evaluate),
+    "Forecast": (fit, train, forecast, explain, verify, refit, predict, evaluate),
     "Data": (init, refresh, sources, backfill, accept),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),

@@ -24,7 +24,7 @@ from compevo_pipeline.defs.definition import (
     define_asset,
     translate_errors,
 )
-from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed, FeedTable
@@ -92,6 +92,7 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
         "IngestConfig",
         __base__=IngestConfig,
         __doc__=IngestConfig.__doc__,
+        __cls_kwargs__=NO_SOURCE,
         feeds=(kind | None, Field(default=None, min_length=1, description=note)),
     )
 
