@@ -147,7 +147,7 @@ class StepValues:
 
         NaN where none was. A revision replaces the value that it revises.
         """
-        return self.find_seasons(entity, name, origin_utc, before, 0)[0]
+        return np.asarray(self.find_seasons(entity, name, origin_utc, before, 0)[0])
 
     def find_seasons(
         self, entity: str, name: str, origin_utc: datetime, before: datetime, seasons: int

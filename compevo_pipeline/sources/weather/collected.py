@@ -1,7 +1,7 @@
 """Forecast weather of the five regions as it was known, collected hour by hour by a stranger.
 
 What belongs here: reading the two parts of the collection, which states of the forecast count, and
-what stands in for forecasts on days before the first of them. What does not: places, variables and
+what replaces forecasts on days before the first of them. What does not: places, variables and
 half-hours (``weather.forecast``).
 
 ``weather_forecasts.parquet`` holds Open-Meteo's forecasts with the time at which each was
@@ -10,14 +10,14 @@ collected; ``observed/`` its hourly reanalysis, known five days late. Two things
 - **Forecasts.** For each market day the newest state before 17:00 and before 24:00 of the day
   before. A forecast model and a reanalysis differ by place and hour (Hobart by 3 kelvin), so the
   mean difference over all hours whose reanalysis was known is taken off.
-- **Stand-ins** for the days before. A model cannot be trained on weather that it never has, so each
-  day gets the reanalysis plus errors that a forecast of 17:00 had: those of four days in February,
+- **Substitutes** for the days before. A model cannot be trained on weather that it never has, so
+  each day gets the reanalysis plus errors that a forecast of 17:00 had: on four days in February,
   drawn by day and region, all hours and variables together. They are errors against later states of
   the same model. On 13 February 2026, the one day on which both were known by the first test day,
   model and reanalysis differed by about as much again; so they count twice.
 
-Stand-ins end with the last day whose reanalysis was known on 18 February 2026, and the day between
-them and the first forecast has no weather: no window of the test split and none later holds one.
+Substitutes end with the last day whose reanalysis was known on 18 February 2026, and the day
+between them and the first forecast has no weather: no window of test or later holds one.
 Data of Open-Meteo are CC BY 4.0.
 """
 
@@ -39,7 +39,7 @@ from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
 
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
-STAND_IN = "stand-in"
+SUBSTITUTE = "substitute"
 """Part of the ``source`` of rows that are no forecasts."""
 
 CITIES = {
@@ -53,10 +53,10 @@ OBSERVED_AFTER = timedelta(days=5)
 """How late the reanalysis of an hour is known."""
 
 ERRORS_UNTIL = datetime(2026, 2, 18, 14, tzinfo=UTC)
-"""The last instant before the first test day: what stand-ins are made of was known by then."""
+"""The last instant before the first test day: what substitutes are made of was known by then."""
 
 ERROR_SCALE = 2.0
-"""What errors of stand-ins are multiplied with; the reason is above."""
+"""What errors of substitutes are multiplied with; the reason is above."""
 SHRINKAGE_HOURS = 24.0
 """Known hours that a mean difference needs to count as much as none at all."""
 SHRINKAGE_DAYS = 7.0
@@ -116,8 +116,9 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
 
     hourly = pl.concat([_read(raw, "time") for raw in months]).unique(["city", "hour"])
     table = _read(forecasts[0], "valid_time_utc", "known_at_utc")
-    start, end = hourly["hour"].min(), max(hourly["hour"].max(), table["hour"].max())  # type: ignore[type-var]
-    n_hours = (end - start) // _HOUR + 1  # type: ignore[operator]
+    hours = pl.concat([hourly["hour"], table["hour"]]).sort().to_list()
+    start: datetime = hours[0]
+    n_hours = (hours[-1] - start) // _HOUR + 1
 
     observed_RVT = np.full((len(CITIES), len(COLLECTED), n_hours), np.nan)
     for region, city in enumerate(CITIES.values()):
@@ -127,12 +128,12 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
     states = _list_states(table, start)
     kept = _select_states(states)
     errors = _find_errors(kept, states, start, n_hours)
-    stand_ins = _make_stand_ins(observed_RVT, errors, start)
+    substitutes = _make_substitutes(observed_RVT, errors, start)
     corrected = _correct(kept, states, observed_RVT, start)
 
     label = forecasts[0].label
     parts = [
-        _make_rows(stand_ins, start, label.replace(FORECASTS, STAND_IN)),
+        _make_rows(substitutes, start, label.replace(FORECASTS, SUBSTITUTE)),
         _make_rows(corrected, start, label),
     ]
     frame = pl.concat(part for part in parts if part.height).filter(pl.col("value").is_finite())
@@ -269,21 +270,21 @@ def _find_errors(
     return errors
 
 
-def _make_stand_ins(
+def _make_substitutes(
     observed_RVT: FloatArray, errors: Sequence[FloatArray], start: datetime
 ) -> list[_State]:
     """Return a state of 17:00 for each day before the first forecast."""
     rng = np.random.default_rng(_SEED)
-    stand_ins = []
+    substitutes = []
     issue = max(_FIRST_ISSUE, start.replace(hour=_CUTS_UTC[0]) + _DAY)
     while issue + _TO_END <= ERRORS_UNTIL - OBSERVED_AFTER:
         first = (issue - _FROM_DAY_BEFORE - start) // _HOUR
         for region, observed_VT in enumerate(observed_RVT):
             error_Vn = errors[int(rng.integers(len(errors)))]
             values_Vn = observed_VT[:, first : first + _HOURS_OF_ISSUE] + ERROR_SCALE * error_Vn
-            stand_ins.append(_State(region, issue, first, values_Vn))
+            substitutes.append(_State(region, issue, first, values_Vn))
         issue += _DAY
-    return stand_ins
+    return substitutes
 
 
 def _make_rows(states: Sequence[_State], start: datetime, source: str) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""The collected weather: which states count, what is taken off them, and what stands in before."""
+"""The collected weather: which states count, what is taken off them, and what came before them."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -73,8 +73,8 @@ def frame() -> pl.DataFrame:
     return collected.parse_all(make_files())
 
 
-def is_stand_in(frame: pl.DataFrame) -> pl.Series:
-    return frame["source"].str.contains(collected.STAND_IN)
+def is_substitute(frame: pl.DataFrame) -> pl.Series:
+    return frame["source"].str.contains(collected.SUBSTITUTE)
 
 
 def test_units_are_those_of_the_runs_that_are_fetched_live(frame):
@@ -85,7 +85,7 @@ def test_units_are_those_of_the_runs_that_are_fetched_live(frame):
 
 
 def test_each_day_has_the_newest_states_before_both_instants(frame):
-    real = frame.filter(~is_stand_in(frame), entity="NSW1", name="temperature_c")
+    real = frame.filter(~is_substitute(frame), entity="NSW1", name="temperature_c")
     known = real["available_at"].unique().sort().to_list()
     # Both came before 17:00 on the market's clock, 07:00 UTC: the newer one counts.
     assert datetime(2026, 2, 14, 6, 30, tzinfo=UTC) in known
@@ -98,7 +98,7 @@ def test_each_day_has_the_newest_states_before_both_instants(frame):
 
 def test_the_mean_difference_that_was_known_is_taken_off_and_no_later_one(frame):
     def mean_error(table: pl.DataFrame, entity: str, since: datetime) -> float:
-        rows = table.filter(~is_stand_in(table), entity=entity, name="temperature_c")
+        rows = table.filter(~is_substitute(table), entity=entity, name="temperature_c")
         rows = rows.filter(pl.col("available_at") >= since).filter(
             pl.col("start_utc").dt.minute() == 0
         )
@@ -115,8 +115,8 @@ def test_the_mean_difference_that_was_known_is_taken_off_and_no_later_one(frame)
     assert not poisoned.filter(~before).equals(frame.filter(~before))
 
 
-def test_stand_ins_are_known_weather_with_errors_and_end_before_the_first_forecast(frame):
-    rows = frame.filter(is_stand_in(frame), name="temperature_c")
+def test_substitutes_are_known_weather_with_errors_and_end_before_the_first_forecast(frame):
+    rows = frame.filter(is_substitute(frame), name="temperature_c")
     assert rows["start_utc"].max() < datetime(2026, 2, 13, 14, tzinfo=UTC)
     assert {at.hour for at in rows["available_at"].unique()} == {7}
 
