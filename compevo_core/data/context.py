@@ -7,9 +7,10 @@ cutting series (``data.cutting``), candidate news (``data.candidates``), feature
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before; not at all where both are unknown at every step. Where a data
-set asks for its past, its mean over the last seasons enters as ``<name>_mean14``, and the series'
-own values under ``past``.
+the same steps of the season before; not at all where both are unknown at every step. The season of
+covariates that a user's own table gives (``OWN``) is the one that changes are counted from. Where a
+data set asks for its past, the mean over the last seasons enters as ``<name>_mean14``, and the
+series' own values under ``past``.
 
 Shapes: H horizon, V values of one entity and name.
 """
@@ -38,6 +39,8 @@ from compevo_core.data.view import (
     WindowView,
     count_season_steps,
     find_known_before,
+    find_reference,
+    find_season,
 )
 from compevo_core.errors import DataError
 
@@ -47,6 +50,8 @@ ERROR_LAGS = (1, 2)
 ERROR_MEANS = (7, 28)
 """Seasons over which known errors are averaged."""
 PUBLISHED = "published"
+OWN = "own_"
+"""What the names of covariates by step begin with that a user's own table gives."""
 
 PAST = "past"
 PAST_LAGS = (1, 2, 7)
@@ -147,18 +152,26 @@ class StepValues:
 
         NaN where none was. A revision replaces the value that it revises.
         """
-        return np.asarray(self.find_seasons(entity, name, origin_utc, before, 0)[0])
+        return np.asarray(self.find_seasons(entity, name, origin_utc, before, 0, 1)[0])
 
     def find_seasons(
-        self, entity: str, name: str, origin_utc: datetime, before: datetime, seasons: int
+        self,
+        entity: str,
+        name: str,
+        origin_utc: datetime,
+        before: datetime,
+        seasons: int,
+        season: int,
     ) -> FloatArray:
-        """Return the same for the steps of earlier seasons (1 + seasons, H), the newest first."""
+        """Return the same with the steps of earlier seasons (1 + seasons, H), the newest first.
+
+        ``season`` is the length of one in steps.
+        """
         issued = self._issued.get((entity, name))
         if issued is None:
             return np.full((seasons + 1, self._horizon), np.nan)
 
         step = self._step // _MICROSECOND
-        season = count_season_steps(self._step)
         start = _count_microseconds(origin_utc) + step * np.arange(-seasons * season, self._horizon)
         values = issued.find(start, _count_microseconds(before))
         return np.stack(
@@ -168,7 +181,7 @@ class StepValues:
 
 def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
     """Return the first interval whose published or covariate values a view of an origin holds."""
-    return origin_utc - SEASONS_BACK * count_season_steps(step) * step
+    return origin_utc - max(SEASONS_BACK * count_season_steps(step), find_season(step)) * step
 
 
 def _observe(
@@ -319,11 +332,16 @@ class ContextBuilder:
         """Return covariates by step, with the published forecast's other quantiles and errors."""
         by_step: dict[str, FloatArray] = {}
         origin_utc = inputs.origin_utc
-        season = count_season_steps(self._spec.step) * self._spec.step
+        step = self._spec.step
+        season = count_season_steps(step)
+        reference = find_reference(step, self._spec.lookback_steps, self._spec.horizon_steps)
 
         for name in self._step_covariates.names(entity):
+            back = reference if name.startswith(OWN) else season
             seasons = PAST_SEASONS if self._spec.past_evidence else 1
-            found = self._step_covariates.find_seasons(entity, name, origin_utc, before, seasons)
+            found = self._step_covariates.find_seasons(
+                entity, name, origin_utc, before, seasons, back
+            )
             # What begins to be stored one day, as forecast weather does, leaves the windows from
             # before it as they were, and with them every model that was trained on them.
             if np.isfinite(found[:2]).any():
@@ -342,7 +360,7 @@ class ContextBuilder:
                     entity, quantile, origin_utc, before
                 )
         by_step[f"{PUBLISHED}_lag1"] = self._published.find(
-            entity, MEDIAN, origin_utc - season, before - season
+            entity, MEDIAN, origin_utc - season * step, before - season * step
         )
         return by_step | self._find_published_errors(entity, inputs, before, series)
 
