@@ -17,7 +17,7 @@ from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
 
 FIRST = 70
-N_NIGHTS = 365
+N_NIGHTS = 730
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,9 @@ ORIGINS = sorted({view.origin_utc for view in DAYS.views()})
 
 def revise(days: WindowSet, day: int, factor: float) -> WindowSet:
     """Return the days with the first value of one of them revised."""
+    origin = sorted({view.origin_utc for view in days.views()})[day]
     truth_NH = days.truth()
-    truth_NH[[view.origin_utc == ORIGINS[day] for view in days.views()], 0] *= factor
+    truth_NH[[view.origin_utc == origin for view in days.views()], 0] *= factor
     return days.with_truth(truth_NH)
 
 
@@ -152,8 +153,11 @@ def test_a_state_of_another_model_is_not_found(sealed: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_night_costs_the_same_however_many_came_before(tmp_path: Path) -> None:
     changes = {
-        "selection__online": True, "selection__rule": "boa", "selection__parts": 4,
-        "forecast__refit_days": 7, "forecast__known_errors": "mean",
+        "selection__online": True,
+        "selection__rule": "boa",
+        "selection__parts": 4,
+        "forecast__refit_days": 7,
+        "forecast__known_errors": "mean",
         "calibration__known_errors": "none",
     }
     run, kept = tmp_path / "run", tmp_path / "kept"
