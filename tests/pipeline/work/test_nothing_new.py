@@ -128,7 +128,7 @@ def test_windows_before_the_first_month_that_changed_are_not_cut_again(
     first_changed = datetime(2026, 2, 1, tzinfo=UTC)
     if change == "value":
         store = workspace.series_store()
-        at = pl.col("start_utc") == first_changed + timedelta(days=3)
+        at = pl.col("start_utc") == first_changed + timedelta(days=20)
         raised = pl.when(at).then(pl.col("value") + 1.0).otherwise("value").alias("value")
         store.write(dataset, store.read(dataset).with_columns(raised))
     elif change == "article":
