@@ -77,7 +77,9 @@ def test_every_asset_has_a_code_version_and_equal_code_has_an_equal_one(graph):
     assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
     assert versions["series/traffic"] != versions["windows/traffic"]
     # Windows hold public holidays, which another release of their library may name otherwise.
-    assert versions["windows/traffic"] == code_version(*windows.CUTTING_CODE, data_release=HOLIDAYS_VERSION)
+    assert versions["windows/traffic"] == code_version(
+        *windows.CUTTING_CODE, data_release=HOLIDAYS_VERSION
+    )
     assert versions["windows/traffic"] != code_version(*windows.CUTTING_CODE, data_release="0.1")
 
 
