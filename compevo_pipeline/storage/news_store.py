@@ -414,7 +414,7 @@ class NewsStore:
 
     @contextmanager
     def _reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        nothing_stored = f"no news is stored at {self.path}: materialize news/articles first"
+        nothing_stored = f"no news is stored at {self.path}: read it with `compevo refresh`"
         if not self.path.exists():
             raise DataError(nothing_stored)
 

@@ -90,7 +90,7 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
 
 def _read_pointer(pointer: Path) -> str:
     """Return the name of the run that a pointer names; DataError where it names none."""
-    remedy = "remove it, and materialize the data set's models/compevo: it finds its finished run"
+    remedy = "remove it, and run `compevo fit` again: it finds the finished run"
     found = read_json(pointer, remedy).get("run")
     if not isinstance(found, str):
         raise DataError(f"{pointer}: names no run; {remedy}")

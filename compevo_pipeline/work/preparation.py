@@ -764,7 +764,8 @@ def _read_rows(
             frame, losses["mistimed"] = in_time, frame.height - in_time.height
         elif kind is FrameKind.SERIES:
             refuse_series(frame, deployment.registry[dataset].rules, now)
-        else:
+        elif not (kind is FrameKind.STEP_COVARIATES and feed.replaces):
+            # A user's own plan or calendar may reach as far ahead as it likes.
             refuse_future(frame, now)
         frames[kind] = frame
 
