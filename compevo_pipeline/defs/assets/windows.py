@@ -1,4 +1,4 @@
-"""``windows/<dataset>``: inputs and targets of a grid, aligned with the news published before each origin.
+"""``windows/<dataset>``: inputs and targets, aligned with the news published before each origin.
 
 What belongs here: writing the windows that :mod:`compevo_pipeline.work.preparation` cuts, and
 showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits lie
