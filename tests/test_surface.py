@@ -178,9 +178,7 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
     from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
-    from compevo_core.report.export import TARGETS, export_rows
     from compevo_core.report.inputs import CHECK_COLUMNS
-    from compevo_core.report.rows import read_rows
 
     schemas = {
         "results": RESULT_SCHEMA,
@@ -204,17 +202,6 @@ def list_result_files() -> Iterator[str]:
 
     for path in RESULTS.rglob("*.csv"):
         yield f"file {path.relative_to(REPOSITORY)}"
-    headers = set()
-    rows = read_rows(RESULTS)
-    for dataset in rows.get_column("dataset").unique():
-        for target in TARGETS:
-            with tempfile.TemporaryDirectory() as folder:
-                for path in export_rows(rows, target, dataset, Path(folder)):
-                    header, *lines = path.read_text().splitlines()
-                    headers.add(f"export {target} header {header}")
-                    name = path.relative_to(folder)
-                    yield f"export {target} {dataset} {name}: {len(lines)} rows"
-    yield from headers
 
 
 def list_documents() -> Iterator[str]:
@@ -250,7 +237,7 @@ class ReportPage(HTMLParser):
             self.images += 1
         elif "data-figure" in names:
             self.entries.append(f"#{self.section} chart {names['data-figure']}")
-        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
             self.tag, self.text = names.get("scope", "") if tag == "th" else tag, ""
 
     def handle_data(self, data):
@@ -272,17 +259,17 @@ class ReportPage(HTMLParser):
             self.entries.append(f"#{self.section} table [{header}]: {count} rows, numbers {digest}")
         elif tag == "figure":
             self.entries.append(f"#{self.section} figure of {self.images} images")
-        elif tag in ("caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+        elif tag in ("caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
             self.titles.append(f"#{self.section} {tag}: {text}")
 
 
 @cache
 def parse_reports() -> dict[str, ReportPage]:
-    """Parse the report of the committed rows, and one of an invented run and an issued day."""
+    """Parse the pages of the committed rows, and those of an invented run and an issued day."""
     from matplotlib.figure import Figure
 
     from compevo_core.report.inputs import ForecastDay, read_inputs
-    from compevo_core.report.page import render_page
+    from compevo_core.report.page import render_forecasts, render_research
     from compevo_core.report.rows import empty_rows
     from tests.support.issued_samples import ORIGIN, make_issued
     from tests.support.report_samples import make_inputs, make_run
@@ -318,8 +305,9 @@ def parse_reports() -> dict[str, ReportPage]:
         # Images are counted and not looked at, and making them is most of the time of a page.
         patch.setattr(Figure, "savefig", lambda *_, **__: None)
         return {
-            "committed": ReportPage(render_page(committed)),
-            "sample": ReportPage(render_page(sample)),
+            "committed": ReportPage(render_research(committed)),
+            "forecasts": ReportPage(render_forecasts(sample)),
+            "sample": ReportPage(render_research(sample)),
         }
 
 

@@ -28,10 +28,6 @@ HISTORY = "#8a94a3"
 OTHER_BARS = "#b9c3cf"
 RED, GREEN, PURPLE, GOLD = "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b"
 
-# The narrower band lies on the wider one, so that it is the darker.
-BAND_FILL_80 = "rgba(11,92,173,0.20)"
-BAND_FILL_95 = "rgba(11,92,173,0.10)"
-
 METHOD_COLOURS = {
     "compevo": ACCENT,
     "persistence": GOLD,
@@ -41,6 +37,8 @@ METHOD_COLOURS = {
     "published": PURPLE,
     "published-error-ridge": "#a83250",
     "published-error-gbm": "#4a90c2",
+    "own-weather-ridge": "#b5651d",
+    "own-weather-gbm": "#00808a",
     "prior": RED,
     "sa": GREEN,
     "mael": GOLD,
@@ -61,8 +59,6 @@ DARK_COLOURS = {
     GRID: "#343d49",
     HISTORY: "#8a94a3",
     ACCENT: "#6cb2f5",
-    BAND_FILL_80: "rgba(108,178,245,0.26)",
-    BAND_FILL_95: "rgba(108,178,245,0.13)",
     RED: "#f08a5a",
     GREEN: "#5cc79b",
     PURPLE: "#d08be4",

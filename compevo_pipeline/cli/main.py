@@ -27,15 +27,15 @@ from compevo_pipeline.cli.research import (
     pair,
     params,
 )
-from compevo_pipeline.cli.results import clean, evaluate, export, report, table, trace
+from compevo_pipeline.cli.results import clean, evaluate, publish, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
-    "Forecast": (fit, train, forecast, explain, verify, refit, predict, evaluate),
+    "Forecast": (*(fit, train, forecast, explain, verify, publish, refit, predict, evaluate),),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),
-        *(audit_news, table, export, params),
+        *(audit_news, table, params),
     ),
     "Housekeeping": (report, clean, backup, restore, demo),
 }

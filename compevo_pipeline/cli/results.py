@@ -1,4 +1,4 @@
-"""Commands about runs and their rows: ``evaluate table report export trace clean``.
+"""Commands about runs and their rows: ``evaluate table report trace clean``.
 
 What belongs here: which runs a name or folders mean, and what is written and printed. What does
 not: scoring (``compevo_core.evaluation``), the page and the tables (``compevo_core.report``).
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +45,7 @@ def table(
 def report(
     results: arguments.ResultsFolder,
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[
         str, typer.Option(help="What the data is: sample, archive or live.")
     ] = "sample",
@@ -60,7 +59,7 @@ def report(
         Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
     ] = None,
 ) -> None:
-    """Write the report page."""
+    """Write the page of forecasts and the page of experiments."""
     from dataclasses import replace
 
     from compevo_core.report.inputs import read_days
@@ -70,6 +69,23 @@ def report(
     if forecasts is not None:
         inputs = replace(inputs, days=read_days(forecasts, windows, scored))
     typer.echo(write_report(inputs, out))
+
+
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder of the site, such as a git work tree.")],
+) -> None:
+    """Write the sealed forecasts, their chains of hashes, scores and a page as a static site.
+
+    Whoever has the site can check with `compevo verify --folder FOLDER/issued` that it is whole;
+    its history, such as that of a git branch, shows when each forecast was said.
+    """
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.results import publish_site
+
+    chains = publish_site(arguments.open_deployment(), folder, utc_now())
+    for dataset, chain in chains.items():
+        typer.echo(f"{dataset}: {len(chain.lines)} issued forecasts, head {chain.head}")
+    typer.echo(f"Page: {folder / 'index.html'}")
 
 
 def render_headline(results: Path) -> str:
@@ -303,32 +319,6 @@ def _advise(run: Path, dataset: str) -> str:
     if choice is None:
         return f"Which method to use: compevo fit {dataset} --method auto asks validation"
     return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
-
-
-class Target(StrEnum):
-    """Whose files are written."""
-
-    FEV = "fev"
-    GIFT_EVAL = "gift-eval"
-
-
-def export(
-    dataset: Annotated[str, typer.Argument(help="Name of a data set with result rows.")],
-    to: Annotated[Target, typer.Option(help="fev or gift-eval.")],
-    results: arguments.Results = Path("results"),
-    out: Annotated[Path, typer.Option(help="Folder that gets the files.")] = Path("export"),
-) -> None:
-    """Write result rows as files that the tools of a public benchmark read.
-
-    fev: summaries of every method and series, for `fev.leaderboard`. gift-eval: one folder a method
-    with its all_results.csv. Forecasts of the same windows are compared, not the benchmarks' own
-    data sets.
-    """
-    from compevo_core.report.export import export_rows
-    from compevo_core.report.rows import read_rows
-
-    for path in export_rows(read_rows(arguments.require_folder(results)), to.value, dataset, out):
-        typer.echo(path)
 
 
 def trace(
