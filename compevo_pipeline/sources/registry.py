@@ -150,8 +150,8 @@ _RATE_BOUNDS = {
     "eur": (0.7, 1.8),
 }
 
-# A sixth or more above every record, and well below the least: roofs feed in more from year to year,
-# and South Australia's demand falls below zero.
+# A sixth or more above every record and well below the least: roofs feed in more every year, and
+# South Australia's demand falls below zero.
 _REGION_BOUNDS = {
     "NSW1": (500.0, 17000.0),
     "QLD1": (500.0, 13500.0),
