@@ -51,7 +51,7 @@ class LeakageError(CompEvoError):
 
 
 class ForecastParseError(CompEvoError):
-    """A text answer does not hold 48 finite numbers."""
+    """A text answer does not hold one finite number for every step."""
 
 
 class CheckpointMismatch(CompEvoError):

@@ -27,7 +27,7 @@ from compevo_core.baselines.known_errors import (
     find_rows,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import DEFAULT_STEPS
 
 _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
 
@@ -59,20 +59,24 @@ class ErrorCalibration(nn.Module):
     best_prior: Tensor
 
     def __init__(
-        self, agents: int, entities: Sequence[str], local_agents: int | None = None
+        self,
+        agents: int,
+        entities: Sequence[str],
+        local_agents: int | None = None,
+        horizon: int = DEFAULT_STEPS,
     ) -> None:
         super().__init__()
         self.entities = tuple(entities)
         local = agents if local_agents is None else local_agents
         series = len(self.entities)
 
-        self.register_buffer("blend_AH", torch.ones(local, HORIZON))
-        self.register_buffer("level_AEH", torch.zeros(local, series, HORIZON))
+        self.register_buffer("blend_AH", torch.ones(local, horizon))
+        self.register_buffer("level_AEH", torch.zeros(local, series, horizon))
         # Sums over years: in single precision a day would be lost in them.
         exact = torch.float64
-        self.register_buffer("evidence_AEH", torch.zeros(local, series, HORIZON, dtype=exact))
+        self.register_buffer("evidence_AEH", torch.zeros(local, series, horizon, dtype=exact))
 
-        self.register_buffer("weight_EH", torch.zeros(series, HORIZON, dtype=exact))
+        self.register_buffer("weight_EH", torch.zeros(series, horizon, dtype=exact))
         self.register_buffer("minute", torch.tensor(NOT_STARTED))
         self.register_buffer("rule", torch.zeros(2, dtype=exact))
         self.register_buffer("override_A", torch.zeros(agents))

@@ -2,7 +2,7 @@
 
 Source: MAPoRL (Park et al., 2025), where language models answer, read each other's answers, answer
 again, and are trained together by PPO on a verifier's scores. As the paper adapts it, an answer is
-a forecast of 48 steps and its rationale the articles that the agent read; the reward is the error
+a forecast and its rationale the articles that the agent read; the reward is the error
 of the forecast, known in training; the verifier's scores of the last turn weigh the agents. A
 forecast is sampled from a normal distribution around the numeric head's.
 
@@ -32,13 +32,13 @@ from compevo_core.agents.strategy import (
 )
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.data.view import WindowView
 from compevo_core.lm.adapters import VERIFIER
 from compevo_core.lm.population import Population
 
 _SUMMARY_PARTS = 4
-"""Parts of the horizon whose mean an agent tells the others: 48 numbers of each would be most of
+"""Parts of the horizon whose mean an agent tells the others: all numbers of each would be most of
 everybody's prompt."""
 _TITLE_CHARACTERS = 72
 _SMALLEST_SPREAD = 1e-8
@@ -93,8 +93,9 @@ def write_notes(
 def _describe(
     agent: int, values_H: FloatArray, unit: str, articles: Sequence[RetrievedArticle]
 ) -> str:
-    # Means of parts of the day: 48 numbers of each rival would fill the context.
-    means = values_H.reshape(_SUMMARY_PARTS, -1).mean(axis=1)
+    # Means of parts of the day: all numbers of each rival would fill the context.
+    spans = split_evenly(len(values_H), _SUMMARY_PARTS)
+    means = [float(values_H[span].mean()) for span in spans]
     numbers = ", ".join(format_numbers(means, unit))
     # A headline is data: it is cleaned like any other text in a prompt.
     reason = clean_text(articles[0].title, _TITLE_CHARACTERS) if articles else "no news"

@@ -23,7 +23,7 @@ from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import PastErrors, count_until, find_scale, measure_spread
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView
 
 _COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
 
@@ -47,9 +47,9 @@ class Experience:
     spread_N: FloatArray  # standard deviation of the view's inputs, in the series' unit
 
     @classmethod
-    def start(cls, entities: Sequence[str], agents: int) -> Self:
+    def start(cls, entities: Sequence[str], agents: int, horizon: int) -> Self:
         """Return no experience."""
-        shapes = {"NAH": (0, agents, HORIZON), "NH": (0, HORIZON), "N": (0,)}
+        shapes = {"NAH": (0, agents, horizon), "NH": (0, horizon), "N": (0,)}
         arrays: dict[str, Any] = {}
         for name in _list_arrays():
             kind = np.int64 if name in _COUNTS else np.float64
@@ -74,7 +74,7 @@ class Experience:
     ) -> Self:
         """Return the experience with windows added, in the order given."""
         number = {entity: i for i, entity in enumerate(self.entities)}
-        horizon_N = [HORIZON * view.step_minutes for view in views]
+        horizon_N = [view.horizon * view.step_minutes for view in views]
         origin_N = np.array(count_minutes(views), dtype=np.int64)
         added: dict[str, npt.NDArray[Any]] = {
             "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),

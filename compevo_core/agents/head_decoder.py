@@ -31,23 +31,18 @@ from compevo_core.agents.decoders import (
 )
 from compevo_core.agents.numeric_inputs import (
     CONTEXT_TOKENS,
-    PATCH_STEPS,
-    PATCHES,
     NumericInputs,
     NumericTokens,
+    Patches,
     PatchReadout,
 )
 from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import LOOKBACK
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.seeding import derive_seed
-
-HISTORY_TOKENS = LOOKBACK // PATCH_STEPS
-_WINDOW_TOKENS = CONTEXT_TOKENS + HISTORY_TOKENS + PATCHES  # soft tokens of one window
 
 
 class HeadModule(nn.Module):
@@ -77,7 +72,11 @@ class HeadDecoder:
         device = population.backbone.device
         local_agents = population.local_agents
         self.mix_AP = mix_AP
-        self._is_seen_AH = _mask_lookback(config, local_agents).to(device)
+        self._is_seen_AH = _mask_lookback(config, local_agents, inputs.lookback).to(device)
+
+        history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
+        self.read_tokens = CONTEXT_TOKENS + history.count  # soft tokens of a window that are read
+        self.target_tokens = target.count  # those from which its forecast is read out
 
         hidden = population.backbone.hidden_size
         tokens = NumericTokens(
@@ -87,8 +86,11 @@ class HeadDecoder:
             article_size=inputs.article_size if self._reads_tokens else 0,
             hidden=hidden,
             scale=_measure_embeddings(population),
+            history=history,
+            target=target,
         )
-        self.module = HeadModule(tokens, PatchReadout(len(local_agents), hidden)).to(device)
+        readout = PatchReadout(len(local_agents), hidden, target)
+        self.module = HeadModule(tokens, readout).to(device)
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
@@ -144,14 +146,14 @@ class HeadDecoder:
         packed = self.population.pack(groups)
         embeds_ALD = self.population.embed(packed.ids_AL, soft_ASD)
         states_ARTD = self.population.read_out(
-            packed, embeds_ALD, count=PATCHES, layers=self.config.forecast.layers
+            packed, embeds_ALD, count=self.target_tokens, layers=self.config.forecast.layers
         )
         return states_ARTD, layout.n_cut
 
     def _embed_numbers(
         self, examples: Sequence[ForecastExample], agents: slice, base_ABH: FloatArray | None
     ) -> Tensor:
-        """Return the soft tokens of the windows, one window after the other, (A, B 25, D)."""
+        """Return the soft tokens of the windows, one window after the other, (A, B S, D)."""
         arrays = self.inputs.extract(examples)
         context_BC, history_BH, season_BH, priors_BPH, read_ABH = (
             self._to_tensor(array)
@@ -199,8 +201,8 @@ class HeadDecoder:
 class _PromptLayout:
     """Prompts of one batch, in tokens.
 
-    Soft tokens of window b stand in rows 25 b to 25 b + 24 of the table, articles after those of
-    all windows, and the token of no news last.
+    Soft tokens of the windows stand one window after the other in the table, articles after those
+    of all windows, and the token of no news last.
     """
 
     def __init__(self, decoder: HeadDecoder, windows: int, articles: Sequence[str]) -> None:
@@ -208,17 +210,17 @@ class _PromptLayout:
         self._decoder = decoder
         self._tokenizer = decoder.population.backbone.tokenizer
         self._limit = decoder.config.backbone.context_length
-        first = windows * _WINDOW_TOKENS
+        self._window_tokens = decoder.read_tokens + decoder.target_tokens
+        first = windows * self._window_tokens
         self._article_row = {article: first + i for i, article in enumerate(articles)}
         self._no_news_row = first + len(articles)
 
     def build_group(self, window: int, reading: ForecastRequest) -> PromptGroup:
         """Return the prompts of one window under each logic of a reading."""
-        first = window * _WINDOW_TOKENS
-        numbers = self._soft_ids(range(first, first + CONTEXT_TOKENS + HISTORY_TOKENS))
-        target = self._soft_ids(
-            range(first + CONTEXT_TOKENS + HISTORY_TOKENS, first + _WINDOW_TOKENS)
-        )
+        first = window * self._window_tokens
+        first_target = first + self._decoder.read_tokens
+        numbers = self._soft_ids(range(first, first_target))
+        target = self._soft_ids(range(first_target, first + self._window_tokens))
 
         # Text first: models give their first token a role of its own, and it must be a word.
         task = tokenize_prompt(self._tokenizer, render_task(reading.example.view))
@@ -267,11 +269,11 @@ class _PromptLayout:
         return [self._decoder.population.soft_token_id(row) for row in rows]
 
 
-def _mask_lookback(config: RunConfig, agents: Sequence[int]) -> Tensor:
-    """Return 1 where an agent sees an input step, (A, H)."""
-    age_H = LOOKBACK - torch.arange(LOOKBACK)  # the last step is one step old
-    steps = [config.population.member(agent).lookback_steps for agent in agents]
-    return torch.stack([(age_H <= count).float() for count in steps])
+def _mask_lookback(config: RunConfig, agents: Sequence[int], lookback: int) -> Tensor:
+    """Return 1 where an agent sees an input step, (A, L)."""
+    age_L = lookback - torch.arange(lookback)  # the last step is one step old
+    steps = [config.population.member(agent).count_seen(lookback) for agent in agents]
+    return torch.stack([(age_L <= count).float() for count in steps])
 
 
 def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:

@@ -41,7 +41,7 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import BoolArray, leave_out_blocks
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, WindowView
 
 FOLDS = 5
 """Parts of train, one after the other in time; each is read by a fit on the others."""
@@ -161,10 +161,10 @@ class SealedReadings(nn.Module):
     mean_AX: torch.Tensor
     weights_AZH: torch.Tensor
 
-    def __init__(self, agents: int, article_size: int) -> None:
+    def __init__(self, agents: int, article_size: int, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
         words = len(PARTS) * article_size
-        weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, HORIZON)
+        weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, horizon)
         self.register_buffer("keys_AF", torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64))
         self.register_buffer("mean_AX", torch.zeros(agents, words + MOST_NUMBERS))
         self.register_buffer("weights_AZH", weights_AZH)
@@ -244,7 +244,8 @@ class FittedReader:
         columns = self._list_columns(offset_NX)
         x_NK = np.concatenate([x for _, _, x in columns], axis=1)
         held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._blocks, usable_N)
-        weights_ZH = np.zeros((3 * size - 2 * MOST_NUMBERS, HORIZON), dtype=np.float32)
+        rows = 3 * size - 2 * MOST_NUMBERS
+        weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
         end = 0
         for start, basis_EK, _ in columns:
             end += basis_EK.shape[1]

@@ -6,12 +6,12 @@ of the prompt (``agents.head_decoder``), features of the baselines (``baselines.
 calendar and weather columns are used here).
 
 Statistics are fixed before the first round: a token's scale must not move while what reads it
-learns. A linear patch costs one token for four values, where digits cost several tokens a value
-(patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the
+learns. A linear patch costs one token for four values or more, where digits cost several tokens a
+value (patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the
 read-out at zero: before training the forecast is the base (decision 02-priors).
 
 Shapes: A agents, B windows, C context columns, P priors, S channels of the target day, H horizon,
-K steps of a patch (4), T patches (12), M articles, E article embedding, R forecasts, D hidden.
+K steps of a patch, T patches, M articles, E article embedding, R forecasts, D hidden.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from compevo_core.baselines.base import repeat_last_season
 from compevo_core.baselines.features import FeatureSpace, encode_calendars
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, find_lookback
 
 _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
 
@@ -52,6 +52,8 @@ class NumericInputs:
     context_spread_C: FloatArray  # 1 where the column is constant
     spread_of_priors: float  # typical difference between two priors, in scaled units
     article_size: int
+    lookback: int = DEFAULT_STEPS
+    horizon: int = DEFAULT_STEPS
 
     @classmethod
     def fit(cls, train: Sequence[Window], priors_NPH: FloatArray, article_size: int) -> Self:
@@ -71,6 +73,8 @@ class NumericInputs:
             context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
             spread_of_priors=_measure_disagreement(space.scaler, views, priors_NPH),
             article_size=article_size,
+            lookback=find_lookback(views),
+            horizon=find_horizon(views),
         )
 
     @property
@@ -107,18 +111,24 @@ class NumericInputs:
             "spread_of_priors": self.spread_of_priors,
             "article_size": self.article_size,
         }
+        if (self.lookback, self.horizon) != (DEFAULT_STEPS, DEFAULT_STEPS):
+            # Otherwise left out: models that were sealed before have the same file.
+            values["grid"] = [self.lookback, self.horizon]
         return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what :meth:`to_json` wrote."""
         values = json.loads(text)
+        lookback, horizon = values.get("grid", (DEFAULT_STEPS, DEFAULT_STEPS))
         return cls(
             space=FeatureSpace.from_dict(values["space"]),
             context_mean_C=np.array(values["context_mean"]),
             context_spread_C=np.array(values["context_spread"]),
             spread_of_priors=float(values["spread_of_priors"]),
             article_size=int(values["article_size"]),
+            lookback=lookback,
+            horizon=horizon,
         )
 
 
@@ -154,10 +164,31 @@ def _extract_context(space: FeatureSpace, views: Sequence[WindowView]) -> FloatA
     return np.concatenate(columns, axis=1)
 
 
-PATCH_STEPS = 4
-PATCHES = HORIZON // PATCH_STEPS
 CONTEXT_TOKENS = 1
+_PATCH_STEPS = 4  # of a short grid
+_MOST_PATCHES = 24  # of a long one, whose patches are longer
 _BASE_CHANNELS = 2  # the last season and the agent's base
+
+
+@dataclasses.dataclass(frozen=True)
+class Patches:
+    """How some steps are cut into patches of one length; what is missing of a whole one is zero."""
+
+    steps: int
+    length: int
+    count: int
+
+    @classmethod
+    def cut(cls, steps: int) -> Self:
+        """Choose the length: four steps, or more where there would be too many patches."""
+        length = max(_PATCH_STEPS, -(-steps // _MOST_PATCHES))
+        return cls(steps, length, -(-steps // length))
+
+    def fold(self, values: Tensor, *, before: bool) -> Tensor:
+        """Return values (..., steps) as patches (..., T, K), with zeros before or behind them."""
+        lacking = self.count * self.length - self.steps
+        padded = nn.functional.pad(values, (lacking, 0) if before else (0, lacking))
+        return padded.reshape(*values.shape[:-1], self.count, self.length)
 
 
 class NumericTokens(nn.Module):
@@ -177,8 +208,11 @@ class NumericTokens(nn.Module):
         article_size: int,
         hidden: int,
         scale: float,
+        history: Patches,
+        target: Patches,
     ) -> None:
         super().__init__()
+        self.history, self.target = history, target
         channels = _BASE_CHANNELS + (n_priors if n_priors > 1 else 0)
 
         def sample(*shape: int, fan_in: int) -> nn.Parameter:
@@ -189,10 +223,11 @@ class NumericTokens(nn.Module):
 
         self.context_ACD = sample(n_context, hidden, fan_in=n_context)
         self.context_bias_AD = sample(hidden, fan_in=1)
-        self.history_AKD = sample(PATCH_STEPS, hidden, fan_in=PATCH_STEPS)
-        self.history_position_ATD = sample(LOOKBACK // PATCH_STEPS, hidden, fan_in=1)
-        self.target_AFD = sample(channels * PATCH_STEPS, hidden, fan_in=channels * PATCH_STEPS)
-        self.target_position_ATD = sample(PATCHES, hidden, fan_in=1)
+        self.history_AKD = sample(history.length, hidden, fan_in=history.length)
+        self.history_position_ATD = sample(history.count, hidden, fan_in=1)
+        features = channels * target.length
+        self.target_AFD = sample(features, hidden, fan_in=features)
+        self.target_position_ATD = sample(target.count, hidden, fan_in=1)
 
         # "No news" is a state that an agent knows, not the absence of a token.
         self.no_news_AD = sample(hidden, fan_in=1) if article_size else None
@@ -206,13 +241,13 @@ class NumericTokens(nn.Module):
 
     def embed_history(self, history_ABH: Tensor, agents: slice) -> Tensor:
         """Return the tokens of the input, (A, B, T, D)."""
-        patches_ABTK = history_ABH.reshape(*history_ABH.shape[:2], -1, PATCH_STEPS)
+        patches_ABTK = self.history.fold(history_ABH, before=True)
         product_ABTD = torch.einsum("abtk,akd->abtd", patches_ABTK, self.history_AKD[agents])
         return product_ABTD + self.history_position_ATD[agents][:, None]
 
     def embed_target(self, channels_ABSH: Tensor, agents: slice) -> Tensor:
         """Return the tokens of the target day, (A, B, T, D)."""
-        patches_ABSTK = channels_ABSH.reshape(*channels_ABSH.shape[:3], -1, PATCH_STEPS)
+        patches_ABSTK = self.target.fold(channels_ABSH, before=False)
         features_ABTF = patches_ABSTK.transpose(2, 3).flatten(3)
         product_ABTD = torch.einsum("abtf,afd->abtd", features_ABTF, self.target_AFD[agents])
         return product_ABTD + self.target_position_ATD[agents][:, None]
@@ -225,7 +260,7 @@ class NumericTokens(nn.Module):
 
 
 class PatchReadout(nn.Module):
-    """A linear read-out per agent, from the state at a target-day token to its own four steps.
+    """A linear read-out per agent, from the state at a target-day token to its own steps.
 
     States of all windows share one large direction, which carries no information and would make
     the read-out a learner of a constant. Its mean and size are measured once, before training, and
@@ -235,12 +270,13 @@ class PatchReadout(nn.Module):
     centre_ATD: Tensor
     size_A: Tensor
 
-    def __init__(self, agents: int, hidden: int) -> None:
+    def __init__(self, agents: int, hidden: int, target: Patches) -> None:
         super().__init__()
-        self.weight_AKD = nn.Parameter(torch.zeros(agents, PATCH_STEPS, hidden))
-        self.bias_AH = nn.Parameter(torch.zeros(agents, HORIZON))
+        self._horizon = target.steps
+        self.weight_AKD = nn.Parameter(torch.zeros(agents, target.length, hidden))
+        self.bias_AH = nn.Parameter(torch.zeros(agents, target.steps))
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
-        self.register_buffer("centre_ATD", torch.zeros(agents, PATCHES, hidden))
+        self.register_buffer("centre_ATD", torch.zeros(agents, target.count, hidden))
         self.register_buffer("size_A", torch.ones(agents))
 
     @torch.no_grad()
@@ -256,4 +292,4 @@ class PatchReadout(nn.Module):
         centred_ARTD = self.norm(states_ARTD) - self.centre_ATD[agents][:, None]
         scaled_ARTD = centred_ARTD / self.size_A[agents][:, None, None, None]
         patches_ARTK = torch.einsum("artd,akd->artk", scaled_ARTD, self.weight_AKD[agents])
-        return patches_ARTK.flatten(2) + self.bias_AH[agents][:, None]
+        return patches_ARTK.flatten(2)[..., : self._horizon] + self.bias_AH[agents][:, None]

@@ -17,7 +17,7 @@ from torch import Tensor
 from compevo_core.agents.selection import forecast_error
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView, find_horizon
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.runtime.seeding import derive_seed
 
@@ -65,8 +65,9 @@ def own_error_weights(
 
     1 in its own series and steps, a quarter outside, 0 in a window that is not of its share.
     """
-    step_H = np.full(HORIZON, _OUTSIDE_WEIGHT)
-    step_H[member.first_step : member.last_step + 1] = 1.0
+    horizon = find_horizon(views)
+    step_H = np.full(horizon, _OUTSIDE_WEIGHT)
+    step_H[member.find_own_steps(horizon)] = 1.0
 
     is_own_B = [not member.entities or view.entity in member.entities for view in views]
     weight_B = np.where(is_own_B, 1.0, _OUTSIDE_WEIGHT)

@@ -25,8 +25,8 @@ from compevo_core.agents.experience import Experience
 from compevo_core.agents.selection import FitnessSelection, reward, weigh_fitness
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
-from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.arrays import FloatArray, split_evenly
+from compevo_core.data.view import WindowView, find_horizon
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -198,7 +198,7 @@ class PopulationWeights:
         else:
             trained_NA = torch.from_numpy(own_NA)
         weights_NA = self._calibration.weigh(trained_NA).cpu().numpy().astype(np.float64)
-        return np.repeat(weights_NA[:, :, None], HORIZON, axis=2)
+        return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
     def observe(
         self,
@@ -222,9 +222,13 @@ class PopulationWeights:
 
     def _online_weights(self, view: WindowView) -> FloatArray:
         """Return the weights (A, H) of one window by the errors that are known."""
-        parts = range(self._config.selection.parts)
-        by_part = [self._state(view.entity, view.unknown_steps, part).weights() for part in parts]
-        return np.repeat(np.stack(by_part, axis=1), HORIZON // len(parts), axis=1)
+        spans = split_evenly(view.horizon, self._config.selection.parts)
+        by_part = [
+            self._state(view.entity, view.unknown_steps, part).weights()
+            for part in range(len(spans))
+        ]
+        lengths = [span.stop - span.start for span in spans]
+        return np.repeat(np.stack(by_part, axis=1), lengths, axis=1)
 
     def _observe(
         self,
@@ -236,7 +240,9 @@ class PopulationWeights:
         if not self._config.selection.online:
             return
 
-        parts = np.split(np.arange(HORIZON), self._config.selection.parts)
+        steps_H = np.arange(truth_NH.shape[1])
+        spans = split_evenly(len(steps_H), self._config.selection.parts)
+        parts = [steps_H[span] for span in spans]
         for scope, agents_AH, mixture_H, truth_H in zip(
             known, agents_NAH, mixture_NH, truth_NH, strict=True
         ):

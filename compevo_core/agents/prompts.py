@@ -21,7 +21,7 @@ from typing import Protocol
 from jinja2 import TemplateError
 
 from compevo_core.agents.decoders import RetrievedArticle
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView
 
 
 class Tokenizer(Protocol):
@@ -108,7 +108,7 @@ _TASK_CHARACTERS = 200
 _TITLE_CHARACTERS = 80  # of a headline in the logic-update prompt
 _DESCRIBED_WINDOWS = 5  # of a batch in the logic-update prompt
 
-_SYSTEM_FORECAST = "You forecast the next 48 values of a time series."
+_SYSTEM_FORECAST = "You forecast the next {horizon} values of a time series."
 
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
 _TASKS = {
@@ -118,7 +118,7 @@ _TASKS = {
     "bitcoin": "Predict the next 48 daily {entity} prices",
     "traffic": "Predict the next 48 hourly road occupancies of sensor {entity}",
 }
-_DEFAULT_TASK = "Predict the next 48 values of {entity}"
+_DEFAULT_TASK = "Predict the next {horizon} values of {entity}"
 
 #: Where agents start: one evidence-seeking logic each, in the paper's style and topics (5.6).
 SEED_LOGICS = (
@@ -193,7 +193,8 @@ def render_task(view: WindowView) -> str:
     """Return what is predicted and for whom, in words alone (paper D.3)."""
     task = clean_text(view.task, _TASK_CHARACTERS) or _TASKS.get(view.dataset, _DEFAULT_TASK)
     # Not str.format: a declared task is text, and may hold other braces.
-    return task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))
+    named = task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))
+    return named.replace("{horizon}", str(view.horizon))
 
 
 def render_logic_and_news(
@@ -247,12 +248,13 @@ def render_forecast_prompt(
 
     if base:
         lines.append(f"Statistical forecast in {view.unit}: {', '.join(base)}")
-        lines.append(f"Answer with {HORIZON} corrections to add to it, in {view.unit}.")
+        lines.append(f"Answer with {view.horizon} corrections to add to it, in {view.unit}.")
     else:
-        lines.append(f"Answer with {HORIZON} values in {view.unit}.")
+        lines.append(f"Answer with {view.horizon} values in {view.unit}.")
 
     user = "\n".join(lines) + "\n" + _CUT + logic_and_news
-    return _apply_chat_layout(_SYSTEM_FORECAST, user, "Forecast:", tokenizer)
+    system = _SYSTEM_FORECAST.format(horizon=view.horizon)
+    return _apply_chat_layout(system, user, "Forecast:", tokenizer)
 
 
 def render_logic_prompt(seen: AgentObservation, *, paraphrased: bool, tokenizer: Tokenizer) -> str:

@@ -1,6 +1,6 @@
 """Forecasts as text: the paper's decoder (decision 01-decoder; number syntax of paper D.3).
 
-What belongs here: one parser and one formatter of 48 numbers, prompts within the context length,
+What belongs here: one parser and one formatter of numbers, prompts within the context length,
 generating and reading answers, their training loss. What does not: the contract
 (``agents.decoders``), wording (``agents.prompts``), adapters and sampling (``lm.population``).
 
@@ -36,9 +36,10 @@ from compevo_core.agents.prompts import (
     tokenize_prompt,
 )
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import SHARES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
 from compevo_core.errors import ConfigError, ForecastParseError
 from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.packing import PromptGroup
@@ -62,13 +63,13 @@ def format_answer(values: Sequence[float] | FloatArray, unit: str) -> str:
     return ", ".join(format_numbers(values, unit))
 
 
-def has_all_numbers(text: str, horizon: int = HORIZON) -> bool:
+def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
     """Whether a text that is being written holds its last number and the separator that ends it."""
     parts = [part for part in _SEPARATOR.split(text) if part]
     return len(parts) >= horizon and _SEPARATOR.fullmatch(text[-1:]) is not None
 
 
-def parse_answer(text: str, horizon: int = HORIZON) -> FloatArray:
+def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
     Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or
@@ -181,12 +182,11 @@ class TextDecoder:
         view = reading.example.view
         mix_P = self.mix_AP[number]
         base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
-        lookback = self.config.population.member(
-            self.population.local_agents[number]
-        ).lookback_steps
+        member = self.config.population.member(self.population.local_agents[number])
 
         points = self.config.forecast.history_points
-        history = _average(view.x[-lookback:], max(points * lookback // LOOKBACK, 1), view.unit)
+        seen = max(points * member.lookback_steps // SHARES, 1)
+        history = _average(view.x[-member.count_seen(view.lookback) :], seen, view.unit)
         base: list[str] = []
         if base_H is not None:
             base = _average(self.scaler.unscale(base_H, view.entity), points, view.unit)
@@ -259,33 +259,34 @@ class TextDecoder:
     def _generate_forecasts(self, asked: Sequence[Sequence[_Question]]) -> tuple[Tensor, int]:
         """Return forecasts (A, B, H), and how many answers could not be read."""
         tokenizer = self._tokenizer
+        answered = [question for row in asked for question in row for _ in question.group.suffixes]
+        horizon = find_horizon([question.example.view for question in answered])
         prompts = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(
             self.population.prefill(self.population.pack(prompts)),
-            max_new_tokens=HORIZON * _TOKENS_PER_NUMBER,
+            max_new_tokens=horizon * _TOKENS_PER_NUMBER,
             temperature=0.0,
             stop_tokens=list_stop_tokens(tokenizer),
-            is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids)),
+            is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids), horizon),
         )
 
         forecasts = []
         n_unparsed = 0
-        answered = [question for row in asked for question in row for _ in question.group.suffixes]
         rows = zip(ids_ART.flatten(0, 1), mask_ART.flatten(0, 1), answered, strict=True)
         for ids_T, mask_T, question in rows:
             text = tokenizer.decode(ids_T[mask_T.bool()].tolist(), skip_special_tokens=True)
             try:
-                values_H, entity = parse_answer(text), question.example.view.entity
+                values_H, entity = parse_answer(text, horizon), question.example.view.entity
                 if question.base_H is None:
                     forecasts.append(self.scaler.scale(values_H, entity))
                 else:
                     forecasts.append(question.base_H + values_H / self.scaler.std[entity])
             except ForecastParseError:
                 n_unparsed += 1
-                forecasts.append(np.zeros(HORIZON) if question.base_H is None else question.base_H)
+                forecasts.append(np.zeros(horizon) if question.base_H is None else question.base_H)
 
         values = torch.tensor(np.stack(forecasts), dtype=torch.float32, device=ids_ART.device)
-        return values.reshape(len(asked), -1, HORIZON), n_unparsed
+        return values.reshape(len(asked), -1, horizon), n_unparsed
 
     def _token_loss(self, asked: Sequence[Sequence[_Question]]) -> Tensor:
         """Return the mean negative log-likelihood of each agent's answer tokens, (A,)."""
@@ -341,5 +342,5 @@ class TextDecoder:
 
 def _average(values_S: FloatArray, points: int, unit: str) -> list[str]:
     """Return values averaged down to some points, as text in their unit."""
-    means = [float(part.mean()) for part in np.array_split(values_S, points)]
+    means = [float(part.mean()) for part in np.array_split(values_S, min(points, len(values_S)))]
     return format_numbers(means, unit)

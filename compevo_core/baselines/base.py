@@ -18,7 +18,15 @@ import numpy.typing as npt
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import FITTABLE_SPLITS
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import (
+    Window,
+    WindowView,
+    cover_horizon,
+    find_horizon,
+    find_season,
+    keep_bounds,
+    stack_rows,
+)
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 from compevo_core.runtime.files import write_json
@@ -28,7 +36,7 @@ BASELINE_FILE = "baseline.json"
 
 @runtime_checkable
 class Forecaster(Protocol):
-    """Anything that forecasts 48 steps in physical units for every view; it cannot see a truth."""
+    """Anything that forecasts the horizon of every view in its unit; it cannot see a truth."""
 
     @property
     def name(self) -> str:
@@ -36,7 +44,7 @@ class Forecaster(Protocol):
         ...
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit, in the order of the views."""
+        """Return forecasts (N, H) in each view's unit, in the order of the views."""
         ...
 
 
@@ -196,14 +204,14 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
         )
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48); DataError if a view lacks what train has."""
-        output_NH = np.zeros((len(views), HORIZON))
+        """Return forecasts (N, H); DataError if a view lacks what train has."""
+        output_NH = np.zeros((len(views), find_horizon(views)))
         route_N = np.array([self._space.find_route(view) for view in views])
         for route in self._space.routes:
             positions = np.flatnonzero(route_N == route).tolist()
             if positions:
                 output_NH[positions] = self._apply([views[i] for i in positions], route)
-        return self._space.unscale(views, output_NH)
+        return keep_bounds(views, self._space.unscale(views, output_NH))
 
     @classmethod
     @abstractmethod
@@ -217,17 +225,15 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:
-    """Return the last season of the input, repeated over the horizon (48,).
+    """Return the last season of the input, repeated over the horizon (H,).
 
-    The season is a day, or one value on daily grids.
+    The season is a day. On daily and coarser grids it is one value, or the grid's own season where
+    the inputs hold more of them than cover the horizon.
     """
-    return np.resize(view.x[-view.season_steps :], HORIZON)
-
-
-def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
-    """Return rows of 48 as (N, 48), also for N = 0."""
-    # np.stack rejects an empty list, and a split may have no window.
-    return np.array(rows).reshape(-1, HORIZON)
+    season = view.season_steps
+    if season == 1 and view.lookback > cover_horizon(view):
+        season = find_season(view.step)
+    return np.resize(view.x[-season:], view.horizon)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

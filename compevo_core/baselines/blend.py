@@ -19,7 +19,7 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.gbm import BoostedTrees
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch
 
@@ -43,14 +43,14 @@ class Blend:
         return cls(CalendarRidge.fit(train, seed=seed), BoostedTrees.fit(train, seed=seed))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
-        mean_NH = np.zeros((len(views), HORIZON))
+        """Return forecasts (N, H) in each view's unit."""
+        mean_NH = np.zeros((len(views), find_horizon(views)))
         for name, forecast_NH in self.components(views).items():
             mean_NH += BLEND_WEIGHTS[name] * forecast_NH
         return mean_NH
 
     def components(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return each part's own forecasts (N, 48) by its name; where they differ is evidence."""
+        """Return each part's own forecasts (N, H) by its name; where they differ is evidence."""
         return {name: part.predict(views) for name, part in self._parts.items()}
 
     def save(self, folder: Path) -> None:

@@ -8,12 +8,13 @@ Everything is in units of the entity's train standard deviation, so that a fit c
 with another level and regions share one model. What was not known when a view was made is NaN here;
 each model says what it does with it.
 
-Shapes: N windows, H horizon (48), C covariates, F features.
+Shapes: N windows, H horizon, C covariates, F features.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Self
 
 import numpy as np
@@ -22,13 +23,20 @@ from compevo_core.baselines.base import (
     TrainSpace,
     repeat_last_season,
     stack_published,
-    stack_rows,
 )
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PUBLISHED
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import Window, WindowView, stack_by_step
+from compevo_core.data.view import (
+    DEFAULT_STEPS,
+    Window,
+    WindowView,
+    cover_horizon,
+    find_season,
+    stack_by_step,
+    stack_rows,
+)
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -96,7 +104,7 @@ class FeatureSpace(TrainSpace):
         return self.has_weather(view)
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the last season of each input, repeated over the horizon, (N, 48)."""
+        """Return the last season of each input, repeated over the horizon, (N, H)."""
         return stack_rows([repeat_last_season(view) for view in views])
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
@@ -124,8 +132,37 @@ class FeatureSpace(TrainSpace):
         return weather_NC[:, yesterday] - weather_NC[:, day_before]
 
     def scale_inputs(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the inputs (N, 48), centred and in units of each entity's train deviation."""
+        """Return the inputs (N, L), centred and in units of each entity's train deviation."""
         return stack_rows([self.scaler.scale(view.x, view.entity) for view in views])
+
+    def scale_recent(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return the scaled inputs that stand for the target steps one by one, oldest first."""
+        recent = cover_horizon(views[0]) if views else DEFAULT_STEPS
+        return self.scale_inputs(views)[:, -recent:]
+
+    def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+        """Return what inputs say that reach further back than ``scale_recent``, scaled, by name.
+
+        ``season_mean`` (N, season) by place in the season, beginning with that of the first target
+        step; ``season_levels`` (N, seasons), the mean of each, oldest first; ``last_week`` (N, H)
+        where inputs below a day hold one that ``scale_recent`` does not. Nothing where inputs reach
+        no further.
+        """
+        if not views or views[0].lookback <= cover_horizon(views[0]):
+            return {}
+
+        first = views[0]
+        z_NL, season = self.scale_inputs(views), find_season(first.step)
+        seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
+        summaries = {
+            "season_mean": seasons_NRS.mean(axis=1),
+            "season_levels": seasons_NRS.mean(axis=2),
+        }
+        week = timedelta(days=7) // first.step * -(-first.horizon * first.step // timedelta(days=7))
+        if cover_horizon(first) < week <= first.lookback and first.season_steps > 1:
+            start = first.lookback - week
+            summaries["last_week"] = z_NL[:, start : start + first.horizon]
+        return summaries
 
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:

@@ -28,7 +28,7 @@ from compevo_core.baselines.features import (
     name_columns,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.runtime.files import write_text
 
 BOOSTING_ROUNDS = 1000
@@ -86,15 +86,20 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
         target = space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
 
-        columns = cls._build_columns(space, [window.view for window in windows], route)
+        views = [window.view for window in windows]
+        columns = cls._build_columns(space, views, route)
         names = ["step", *columns]
-        data = lgb.Dataset(_build_rows(columns)[is_known], target[is_known], feature_name=names)
+        data = lgb.Dataset(
+            _build_rows(columns, find_horizon(views))[is_known],
+            target[is_known],
+            feature_name=names,
+        )
         return lgb.train(SETTINGS | cls._settings | {"seed": seed}, data, cls._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = _build_rows(self._build_columns(self._space, views, route))
+        rows = _build_rows(self._build_columns(self._space, views, route), find_horizon(views))
         output = np.asarray(self._models[route].predict(rows), dtype=np.float64)
-        return output.reshape(len(views), HORIZON)
+        return output.reshape(len(views), -1)
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's own text models and, last, ``baseline.json``."""
@@ -144,14 +149,16 @@ class BoostedTrees(_Trees[FeatureSpace]):
     def _build_columns(
         space: FeatureSpace, views: Sequence[WindowView], route: int
     ) -> dict[str, FloatArray]:
-        z_NH = space.scale_inputs(views)
+        z_NH = space.scale_recent(views)
+        steps_H = np.arange(find_horizon(views))
 
         # At either end of the day the outermost input stands in for neighbours that do not exist.
-        places = {at: np.clip(np.arange(HORIZON) + at, 0, LOOKBACK - 1) for at in NEIGHBOURS}
+        places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
         columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
         columns |= {
             "entity": space.encode_entities(views)[:, None].astype(np.float64),
             **_summarize_inputs(z_NH),
+            **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
         if route:
@@ -190,7 +197,7 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
 def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
     """Return the shape of each input day, (N, 1) by name."""
     # On a half-hourly day the thirds are night, midday and evening.
-    thirds = zip(("night", "midday", "evening"), np.split(z_NH, 3, axis=1), strict=True)
+    thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
     return {
         "day_mean": z_NH.mean(axis=1, keepdims=True),
         "day_min": z_NH.min(axis=1, keepdims=True),
@@ -201,9 +208,26 @@ def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
     }
 
 
-def _build_rows(columns: dict[str, FloatArray]) -> FloatArray:
-    """Return one row per window and step (N x 48, F): the step, then the columns."""
-    shape = (len(next(iter(columns.values()))), HORIZON)
-    step_H = np.arange(HORIZON, dtype=np.float64)
+def _summarize_seasons(summaries: dict[str, FloatArray], horizon: int) -> dict[str, FloatArray]:
+    """Return the columns of longer inputs by name, (N, H) or (N, 1)."""
+    if not summaries:
+        return {}
+
+    season = summaries["season_mean"].shape[1]
+    levels = summaries["season_levels"]
+    columns = {
+        "season_mean": summaries["season_mean"][:, np.arange(horizon) % season],
+        "level": levels.mean(axis=1, keepdims=True),
+        "level_change": levels[:, -1:] - levels.mean(axis=1, keepdims=True),
+    }
+    if "last_week" in summaries:
+        columns["last_week"] = summaries["last_week"]
+    return columns
+
+
+def _build_rows(columns: dict[str, FloatArray], horizon: int) -> FloatArray:
+    """Return one row per window and step (N x H, F): the step, then the columns."""
+    shape = (len(next(iter(columns.values()))), horizon)
+    step_H = np.arange(horizon, dtype=np.float64)
     table = [np.broadcast_to(column, shape) for column in (step_H, *columns.values())]
     return np.stack(table, axis=2).reshape(-1, len(table))

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, replay_days
 from compevo_core.errors import DataError
 
 POOLED_WINDOWS = 30.0
@@ -172,10 +172,16 @@ class ErrorLevels:
     Errors are kept in units of the scaler, so that series can lend each other what they know.
     """
 
-    def __init__(self, rule: LevelRule, scaler: Scaler, forecasters: int) -> None:
+    def __init__(
+        self,
+        rule: LevelRule,
+        scaler: Scaler,
+        forecasters: int,
+        horizon: int = DEFAULT_STEPS,
+    ) -> None:
         self.rule = rule
         self.scaler = scaler
-        self.evidence = ErrorEvidence.start(forecasters, len(scaler.mean), HORIZON)
+        self.evidence = ErrorEvidence.start(forecasters, len(scaler.mean), horizon)
         self._entities = sorted(scaler.mean)
 
     @property
@@ -189,10 +195,11 @@ class ErrorLevels:
         DataError if a window is older than the evidence or of an unknown series, or there is not
         one forecast for each window.
         """
-        if forecast_NPH.shape != (len(windows), len(self.evidence.sum_AEH), HORIZON):
+        forecasters, _, horizon = self.evidence.sum_AEH.shape
+        if forecast_NPH.shape != (len(windows), forecasters, horizon):
             raise DataError(
                 f"forecasts of shape {forecast_NPH.shape} for {len(windows)} windows and "
-                f"{len(self.evidence.sum_AEH)} forecasters; forecast every window once"
+                f"{forecasters} forecasters; forecast every window once"
             )
         if self.rule.form == "none" or not len(windows):
             return
@@ -236,7 +243,7 @@ def follow_levels(
     ``forecast_NPH`` are forecasts without level, in the windows' units. A window's own target and
     later ones never reach its forecast.
     """
-    levels = ErrorLevels(rule, scaler, forecast_NPH.shape[1])
+    levels = ErrorLevels(rule, scaler, *forecast_NPH.shape[1:])
     followed_NPH = np.empty_like(forecast_NPH)
 
     for ended, today in replay_days([window.view for window in windows]):

@@ -12,25 +12,21 @@ from compevo_core.baselines.base import (
     read_baseline_file,
     repeat_last_season,
     stack_published,
-    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import WindowView, find_season, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-DAY_MINUTES = 24 * 60
-WEEK_MINUTES = 7 * DAY_MINUTES
+WEEK_MINUTES = 7 * 24 * 60
 
-_WEEK_DAYS = 7
 _MOST_SEASONS = 7
 
 
 def has_full_week(view: WindowView) -> bool:
-    """Return whether the 48 inputs cover seven days."""
-    # 48 half-hours are one day and 48 hours two, so only daily grids hold a week.
-    return LOOKBACK * view.step_minutes >= WEEK_MINUTES
+    """Return whether the inputs cover seven days, and a step is no longer than that."""
+    return view.lookback * view.step_minutes >= WEEK_MINUTES >= view.step_minutes
 
 
 class NaiveForecast:
@@ -47,7 +43,7 @@ class NaiveForecast:
 
     @abstractmethod
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError if a view lacks the values."""
+        """Return forecasts (N, H) in each view's unit; DataError if a view lacks the values."""
 
     def save(self, folder: Path) -> None:
         """Write the name."""
@@ -66,7 +62,7 @@ class Persistence(NaiveForecast):
     name = "persistence"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
+        """Return forecasts (N, H) in each view's unit."""
         return stack_rows([repeat_last_season(view) for view in views])
 
 
@@ -76,37 +72,37 @@ class WeeklyPersistence(NaiveForecast):
     name = "weekly"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError for less than a week of input."""
+        """Return forecasts (N, H) in each view's unit; DataError for less than a week of input."""
         short = [view for view in views if not has_full_week(view)]
         if short:
             raise DataError(
-                f"weekly persistence needs 7 days of input; {short[0].dataset} has {LOOKBACK} x "
-                f"{short[0].step_minutes} min: leave this baseline out of its table"
+                f"weekly persistence needs 7 days of input; {short[0].dataset} has "
+                f"{short[0].lookback} x {short[0].step_minutes} min: leave it out of its "
+                "table"
             )
         weeks = [view.x[-(WEEK_MINUTES // view.step_minutes) :] for view in views]
-        return stack_rows([np.resize(week, HORIZON) for week in weeks])
+        return stack_rows(
+            [np.resize(week, view.horizon) for week, view in zip(weeks, views, strict=True)]
+        )
 
 
 class SeasonalMean(NaiveForecast):
     """Repeats the mean of the seasons of the input: seven of them, or as many as it holds.
 
-    A season is a day; on daily grids a week, where the input holds two.
+    A season is a day, on daily grids a week, on coarser ones a year.
     """
 
     name = "seasonal-mean"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
-        return stack_rows([np.resize(_average_seasons(view), HORIZON) for view in views])
+        """Return forecasts (N, H) in each view's unit."""
+        return stack_rows([np.resize(_average_seasons(view), view.horizon) for view in views])
 
 
 def _average_seasons(view: WindowView) -> FloatArray:
-    steps = view.season_steps
-    if steps == 1 and view.step_minutes == DAY_MINUTES:
-        steps = _WEEK_DAYS
-    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
-    recent = view.x[-seasons * steps :]
-    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
+    steps = min(find_season(view.step), view.lookback)
+    seasons = min(_MOST_SEASONS, view.lookback // steps)
+    mean: FloatArray = view.x[-seasons * steps :].reshape(seasons, -1).mean(axis=0)
     return mean
 
 
@@ -116,6 +112,6 @@ class PublishedForecast(NaiveForecast):
     name = "published"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; DataError if a view has none."""
+        """Return forecasts (N, H) in each view's unit; DataError if a view has none."""
         # Leaving windows out would score this method on other windows than the rest of its table.
         return stack_published(views)

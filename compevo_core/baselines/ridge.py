@@ -35,7 +35,7 @@ from compevo_core.baselines.features import (
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import Window, WindowView
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import write_atomically
 
@@ -50,6 +50,8 @@ REGIONAL_SCALE = 0.4
 """Scale of a region's own map beside the shared one: 0 is fully pooled."""
 MAX_REGIONAL_MAPS = 8
 """Above this number of entities only the shared map is fitted."""
+MAX_COLUMNS = 2000
+"""Nor are maps of regions fitted where they would give more columns: solving takes their cube."""
 
 TENSORS_FILE = "ridge.safetensors"
 _ARRAYS = ("mean", "spread", "offset", "weights")
@@ -109,7 +111,7 @@ class LinearMap:
         # The regional columns were scaled, so their part of the solution is scaled back.
         width = features_NF.shape[1] + 1
         shared = solution[None, :width]
-        regional = solution[width:].reshape(-1, width, HORIZON)
+        regional = solution[width:].reshape(-1, width, target_NH.shape[1])
         weights = shared + REGIONAL_SCALE * regional if len(regional) else shared
         return replace(unfitted, penalty=penalty, weights=weights)
 
@@ -200,11 +202,12 @@ class CalendarRidge(_Ridge[FeatureSpace]):
 
     @staticmethod
     def _build_features(space: FeatureSpace, views: Sequence[WindowView], route: int) -> FloatArray:
-        z_NH = space.scale_inputs(views)
+        z_NH = space.scale_recent(views)
         level = z_NH.mean(axis=1, keepdims=True)
 
         # Shape and level are separate columns: the penalty may shrink one and leave the other.
         parts = [z_NH - level, level, encode_calendars(views)]
+        parts += [part - level for part in space.summarize_seasons(views).values()]
         if route:
             weather_NC = space.extract_weather(views)
             parts += [weather_NC, space.compute_hinges(weather_NC)]
@@ -240,7 +243,7 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     One set of rows for all steps lets one solution serve all. Where most windows have masked steps
     (weekends of the exchange rate) every step keeps the windows it is known in.
     """
-    is_whole = np.isfinite(target_NH).sum(axis=1) == HORIZON
+    is_whole = np.asarray(np.isfinite(target_NH).all(axis=1))
     if 2 * is_whole.sum() >= len(target_NH):
         target_NH = np.where(is_whole[:, None], target_NH, np.nan)
 
@@ -256,7 +259,8 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
 def _append_regional_columns(
     design: FloatArray, codes: npt.NDArray[np.int64], entities: int
 ) -> FloatArray:
-    if not 1 < entities <= MAX_REGIONAL_MAPS:
+    columns = (1 + entities) * design.shape[1]
+    if not 1 < entities <= MAX_REGIONAL_MAPS or columns > MAX_COLUMNS:
         return design
 
     # A copy of all columns for each region, zero for the others. The penalty then applies to the
@@ -269,7 +273,7 @@ def _append_regional_columns(
 
 def _solve(design: FloatArray, target_NH: FloatArray, penalties: Sequence[float]) -> FloatArray:
     """Return the ridge solutions (penalties, F, H)."""
-    solutions = np.zeros((len(penalties), design.shape[1], HORIZON))
+    solutions = np.zeros((len(penalties), design.shape[1], target_NH.shape[1]))
 
     # Steps that are known in the same windows share one matrix to invert.
     patterns, owner = np.unique(np.isfinite(target_NH), axis=1, return_inverse=True)

@@ -1,9 +1,9 @@
 """Theta: the last day without its usual shape, smoothed and continued with half of its trend.
 
 Source: Assimakopoulos and Nikolopoulos, "The theta model: a decomposition approach to forecasting",
-International Journal of Forecasting, 2000, from ``statsmodels``. Differs: 48 inputs hold one day
+International Journal of Forecasting, 2000, from ``statsmodels``. Differs: inputs may hold one day
 and no season, so the shape of the day is the mean of each step over the entity's train windows, on
-its own clock; daily grids have none. Shapes: N windows, H horizon (48), L lookback (48).
+its own clock; daily grids have none. Shapes: N windows, H horizon, L lookback.
 """
 
 import json
@@ -19,11 +19,10 @@ import numpy as np
 from compevo_core.baselines.base import (
     raise_if_held_out,
     read_baseline_file,
-    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import write_json
@@ -56,7 +55,7 @@ class Theta:
             # Values may stand in for other days' where a season is one step: there is no shape.
             if window.view.season_steps == 1:
                 continue
-            steps = _list_day_steps(window.view, 0, HORIZON)
+            steps = _list_day_steps(window.view, 0, window.view.horizon)
             for step, value in zip(steps, window.y, strict=True):
                 if np.isfinite(value):
                     values[step].append(float(value))
@@ -64,7 +63,7 @@ class Theta:
         return cls({step: float(np.mean(known)) for step, known in values.items()})
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48); DataError if a step of an entity's day was not in train."""
+        """Return forecasts (N, H); DataError if a step of an entity's day was not in train."""
         return stack_rows([self._forecast(view) for view in views])
 
     def save(self, folder: Path) -> None:
@@ -85,10 +84,10 @@ class Theta:
         from statsmodels.tsa.forecasting.theta import ThetaModel
 
         if view.season_steps == 1:
-            past_L, future_H = np.zeros(LOOKBACK), np.zeros(HORIZON)
+            past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
         else:
-            past_L = self._look_up(view, -LOOKBACK, 0)
-            future_H = self._look_up(view, 0, HORIZON)
+            past_L = self._look_up(view, -view.lookback, 0)
+            future_H = self._look_up(view, 0, view.horizon)
 
         left_L = view.x - past_L
         # The model divides by the errors of its smoothing, and a level has none.
@@ -96,7 +95,7 @@ class Theta:
             return np.asarray(left_L[-1] + future_H, dtype=np.float64)
 
         model = ThetaModel(left_L, period=1, deseasonalize=False)
-        forecast = model.fit(disp=False).forecast(HORIZON, theta=THETA)
+        forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
         return np.asarray(forecast, dtype=np.float64) + future_H
 
     def _look_up(self, view: WindowView, start: int, end: int) -> FloatArray:

@@ -1,7 +1,7 @@
 """Pretrained models of time series as baselines: Chronos-2, Chronos-Bolt, TimesFM 2.5 and Toto 2.
 
 Only ``config.json`` and safetensors are read: no pickle, and no code that a model brings along.
-Every window is centred on the mean of its 48 inputs and divided by their spread. What such a model
+Every window is centred on the mean of its inputs and divided by their spread. What such a model
 has read before is not published, so its rows are marked as possibly memorised.
 
 Shapes: N windows, L lookback, H horizon, V variables (one), Q quantiles.
@@ -20,11 +20,10 @@ from compevo_core.baselines.base import (
     MethodFacts,
     raise_if_held_out,
     read_baseline_file,
-    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.runtime.files import hash_file, hash_text
@@ -42,8 +41,8 @@ _TOTO_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _CHRONOS = "pip install 'compevo[zero-shot]'"
 _TOTO = "pip install toto-2 (Python 3.12 or newer)"
 
-MedianForecast = Callable[["Tensor"], "Tensor"]
-"""From scaled inputs (N, L), float32, to medians (N, H)."""
+MedianForecast = Callable[["Tensor", int], "Tensor"]
+"""From scaled inputs (N, L), float32, and the horizon to medians (N, H)."""
 
 
 @lru_cache(maxsize=2)
@@ -117,14 +116,14 @@ def _load_chronos(folder: Path) -> MedianForecast:
     # One series a window: windows of a batch must not read each other. Bolt never does.
     alone = {"cross_learning": False} if isinstance(pipeline, Chronos2Pipeline) else {}
 
-    def forecast(x_NL: "Tensor") -> "Tensor":
+    def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
         # The median is the forecast that the mean absolute error asks for.
         quantiles, _ = pipeline.predict_quantiles(
-            list(x_NL), prediction_length=HORIZON, quantile_levels=[_MEDIAN], **alone
+            list(x_NL), prediction_length=horizon, quantile_levels=[_MEDIAN], **alone
         )
-        return torch.stack([window.reshape(HORIZON) for window in quantiles])
+        return torch.stack([window.reshape(horizon) for window in quantiles])
 
     return forecast
 
@@ -138,7 +137,7 @@ def _load_timesfm(folder: Path) -> MedianForecast:
     ).eval()
     patch = model.config.patch_length
 
-    def forecast(x_NL: "Tensor") -> "Tensor":
+    def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         # Whole patches: what is missing in front is filled with zero, the mean of a scaled window.
         # Cutting at zero would look at the smallest value of the whole batch.
         output = model(
@@ -146,7 +145,7 @@ def _load_timesfm(folder: Path) -> MedianForecast:
             forecast_context_len=-(-x_NL.shape[1] // patch) * patch,
             truncate_negative=False,
         )
-        median_NH: Tensor = output.mean_predictions[:, :HORIZON]
+        median_NH: Tensor = output.mean_predictions[:, :horizon]
         return median_NH
 
     return forecast
@@ -163,7 +162,7 @@ def _load_toto(folder: Path) -> MedianForecast:
 
     model = Toto.from_pretrained(str(folder)).eval()
 
-    def forecast(x_NL: "Tensor") -> "Tensor":
+    def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
         # A window is one series of one variable, and no window reads another.
@@ -174,7 +173,7 @@ def _load_toto(folder: Path) -> MedianForecast:
                 "target_mask": torch.ones_like(target_NVL, dtype=torch.bool),
                 "series_ids": torch.zeros(len(x_NL), 1, dtype=torch.long),
             },
-            horizon=HORIZON,
+            horizon=horizon,
             has_missing_values=False,
         )
         median_NH: Tensor = quantiles_QNVH[_TOTO_MEDIAN, :, 0]
@@ -238,7 +237,7 @@ class ZeroShot:
         return cls(path)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
+        """Return forecasts (N, H) in each view's unit."""
         if not views:
             return stack_rows([])
 
@@ -252,7 +251,7 @@ class ZeroShot:
 
         scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)
         with torch.inference_mode():
-            median_NH = self._forecast(scaled).double().numpy()
+            median_NH = self._forecast(scaled, find_horizon(views)).double().numpy()
         return np.asarray(median_NH * spread_N1 + mean_N1, dtype=np.float64)
 
     def save(self, folder: Path) -> None:

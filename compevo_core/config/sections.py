@@ -27,6 +27,10 @@ PriorName = Literal[
 MOST_ARTICLES = 64
 """Articles that an agent can be given to read at once."""
 
+SHARES = 48
+"""Parts of look-back and horizon that settings of an agent count, whatever the grid is: steps on
+the paper's grids of 48 and 48."""
+
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
 """Texts, which TOML and JSON give as a list."""
 
@@ -66,21 +70,30 @@ class MemberConfig(SettingsSection):
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
     """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
-    lookback_steps: int = Field(default=48, ge=1, le=48)
-    """last input steps that it sees"""
+    lookback_steps: int = Field(default=SHARES, ge=1, le=SHARES)
+    """last part of the inputs that it sees, in 48ths of them"""
     window_share: float = Field(default=1.0, gt=0.0, le=1.0)
     """share of the train windows that count in its own error, drawn once from its seed"""
     entities: TextList = ()
     """series that count fully in its own error, the others to a quarter; empty = all"""
-    first_step: int = Field(default=0, ge=0, le=47)
-    """first target step that counts fully in its own error, the others to a quarter"""
-    last_step: int = Field(default=47, ge=0, le=47)
-    """last target step that counts fully in its own error"""
+    first_step: int = Field(default=0, ge=0, le=SHARES - 1)
+    """first 48th of the target steps that counts fully in its own error, the others to a quarter"""
+    last_step: int = Field(default=SHARES - 1, ge=0, le=SHARES - 1)
+    """last 48th of the target steps that counts fully in its own error"""
     news_scope: Literal["all", "place", "none"] = "all"
     """articles it may choose from: all candidates, those that name its series' own region, or
     none"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
+
+    def count_seen(self, lookback: int) -> int:
+        """Return how many of a window's last inputs it sees."""
+        return -(-self.lookback_steps * lookback // SHARES)
+
+    def find_own_steps(self, horizon: int) -> slice:
+        """Return the target steps that count fully in its own error."""
+        end = -(-(self.last_step + 1) * horizon // SHARES)
+        return slice(self.first_step * horizon // SHARES, end)
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
@@ -130,7 +143,7 @@ class PopulationConfig(SettingsSection):
 
 
 class ForecastConfig(SettingsSection):
-    """How an agent turns its evidence into 48 numbers."""
+    """How an agent turns its evidence into numbers."""
 
     decoder: Literal["head", "text", "none"] = "head"
     """numbers as soft tokens and a numeric head, the paper's answer text, or no language model:

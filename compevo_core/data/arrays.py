@@ -18,6 +18,16 @@ def mean_known(values: FloatArray, axis: int) -> FloatArray:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
+def split_evenly(count: int, parts: int) -> list[slice]:
+    """Return consecutive slices of ``range(count)`` as equal as they can be, the longer first.
+
+    There are fewer where ``count`` is smaller than ``parts``.
+    """
+    size, longer = divmod(count, parts)
+    ends = np.cumsum([size + (part < longer) for part in range(min(parts, count))]).tolist()
+    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
 def evenly_spaced(total: int, count: int) -> list[int]:
     """Return ``count`` positions of ``range(total)``, evenly spaced from the first to the last.
 

@@ -49,7 +49,7 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
@@ -64,6 +64,13 @@ ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 UNIT = "MW"
 
 _LISTED_SERIES = 8  # how many given series an error message names
+_UNDESCRIBED = {
+    "lookback_steps": DEFAULT_STEPS,
+    "horizon_steps": DEFAULT_STEPS,
+    "bounds": list(NO_BOUNDS),
+}
+"""Fields that a manifest leaves out with these values, so that published windows keep theirs."""
+
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -127,7 +134,13 @@ def build_views(
     for entity, frame in select_newest(chosen, until):
         gridded = grid_series(frame, spec.step, spec.max_fill_steps)
         position = locate_origin(gridded, origin_utc)
-        inputs = cut_inputs(gridded, position, spec.max_filled_inputs, unknown_steps)
+        inputs = cut_inputs(
+            gridded,
+            position,
+            spec.max_filled_inputs,
+            unknown_steps,
+            lookback=spec.lookback_steps,
+        )
         if isinstance(inputs, str):
             last_utc = gridded.first_utc + len(gridded) * spec.step
             left_out[entity] = f"{inputs} (its values end {last_utc:%Y-%m-%d %H:%M} UTC)"
@@ -297,14 +310,21 @@ def _plan_series(
         (entity, grid_series(frame, spec.step, spec.max_fill_steps)) for entity, frame in chosen
     ]
     if spec.spans:
-        limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
         return [_plan_by_spans(spec, series, entity, limits) for entity, series in gridded]
 
     # One calendar for all series. By fractions of its own, the train span of a series that begins
     # late would lie in the test span of the others, and a model learns from all of them.
     first = min(series.first_utc for _, series in gridded)
     end = max(series.first_utc + len(series) * spec.step for _, series in gridded)
-    boundaries = split_chronologically(first, (end - first) // spec.step, spec.step, spec.fractions)
+    boundaries = split_chronologically(
+        first,
+        (end - first) // spec.step,
+        spec.step,
+        spec.fractions,
+        lookback=spec.lookback_steps,
+        horizon=spec.horizon_steps,
+    )
     return [
         _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=())
         for entity, series in gridded
@@ -339,19 +359,32 @@ def _cut_series(
     series = plan.series
     aligned_offset = spec.market_offset if spec.align_to_market_day else None
 
-    for position in find_origins(series, spec.stride_steps, aligned_offset):
+    origins = find_origins(
+        series,
+        spec.stride_steps,
+        aligned_offset,
+        lookback=spec.lookback_steps,
+        horizon=spec.horizon_steps,
+    )
+    for position in origins:
         origin = series.first_utc + position * series.step
         if first_origin is not None and origin < first_origin:
             continue
 
-        split = plan.boundaries.find_split(origin, origin + HORIZON * series.step)
+        split = plan.boundaries.find_split(origin, origin + spec.horizon)
         if split is None:
             dropped["outside the split plan or in an embargo"] += 1
             continue
 
-        targets = cut_targets(series, position)
+        targets = cut_targets(series, position, spec.horizon_steps)
         for unknown_steps in spec.unknown_steps:
-            inputs = cut_inputs(series, position, spec.max_filled_inputs, unknown_steps)
+            inputs = cut_inputs(
+                series,
+                position,
+                spec.max_filled_inputs,
+                unknown_steps,
+                lookback=spec.lookback_steps,
+            )
             if isinstance(inputs, str):
                 dropped[inputs] += 1
             elif np.isnan(targets).all():
@@ -394,6 +427,9 @@ def _find_subsets(
 def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
+    for name, usual in _UNDESCRIBED.items():
+        if described[name] == usual:
+            del described[name]
     return {"spec": described, "spec_hash": hash_text(json.dumps(described, sort_keys=True))}
 
 
@@ -470,8 +506,9 @@ def _check_record(spec: DatasetSpec, record: Mapping[str, Any]) -> None:
             f"{spec.name}; give the benchmark's test file"
         )
 
-    if len(record["x"]) != LOOKBACK or len(record["y"]) != HORIZON:
+    if len(record["x"]) != spec.lookback_steps or len(record["y"]) != spec.horizon_steps:
         raise DataError(
             f"benchmark record {record['record']} has {len(record['x'])} inputs and "
-            f"{len(record['y'])} outputs, expected {LOOKBACK} and {HORIZON}; fetch the file again"
+            f"{len(record['y'])} outputs, expected {spec.lookback_steps} and "
+            f"{spec.horizon_steps}; fetch the file again"
         )

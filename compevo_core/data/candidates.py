@@ -18,7 +18,6 @@ import polars as pl
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import ArticleIndex, is_of_country, select_articles
 from compevo_core.data.splits import find_midnight, resolve_spans
-from compevo_core.data.view import HORIZON
 
 Span = tuple[datetime, datetime]
 
@@ -31,14 +30,17 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
     """
     back = max(spec.news_lookback, spec.news_longest_lookback)
     if spec.spans:
-        limits = resolve_spans(spec.spans, spec.step, spec.market_offset).values()
+        limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset).values()
         return [(start - back, end) for start, end in limits]
     if values is None:
         return []
 
     # Without a split plan, windows lie where values are, within the days of the declaration; the
     # last view follows them, and its horizon.
-    first, end = values[0], values[1] + (1 + max(spec.unknown_steps) + HORIZON) * spec.step
+    first, end = (
+        values[0],
+        values[1] + (1 + max(spec.unknown_steps) + spec.horizon_steps) * spec.step,
+    )
     if spec.first_day is not None:
         first = max(first, find_midnight(spec.first_day, spec.market_offset))
     if spec.last_day is not None:
@@ -139,7 +141,7 @@ class CandidateFinder:
         filters = (country, spec.keywords.get(entity, ()))
 
         # "horizon-end" copies the leaky prompts of published work, to measure what the leak gives.
-        end = before if self._cutoff == "origin" else before + HORIZON * spec.step
+        end = before if self._cutoff == "origin" else before + spec.horizon
         if (filters, end) not in self._candidates:
             ids = self._index(self._source, filters, end).find_before(
                 end,

@@ -9,7 +9,7 @@ A daily covariate enters a view under ``<name>_lag<d>``, d days before the targe
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
 the same steps of the season before; not at all where both are unknown at every step.
 
-Shapes: H horizon (48), V values of one entity and name.
+Shapes: H horizon, V values of one entity and name.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,12 @@ from compevo_core.data.schemas import (
     STEP_COVARIATE_SCHEMA,
     validate_frame,
 )
-from compevo_core.data.view import HORIZON, WindowView, count_season_steps, find_known_before
+from compevo_core.data.view import (
+    DEFAULT_STEPS,
+    WindowView,
+    count_season_steps,
+    find_known_before,
+)
 from compevo_core.errors import DataError
 
 MEDIAN = "0.5"
@@ -89,13 +94,16 @@ def _read_known(
 class StepValues:
     """Values by entity, name and interval, each with the instant from which it was available."""
 
-    def __init__(self, frame: pl.DataFrame | None, step: timedelta) -> None:
+    def __init__(
+        self, frame: pl.DataFrame | None, step: timedelta, horizon: int = DEFAULT_STEPS
+    ) -> None:
         """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
 
         Raises:
             DataError: the frame breaks its contract, or holds two values for one key.
         """
         self._step = step
+        self._horizon = horizon
         self._issued: dict[tuple[str, str], _Issued] = {}
         if frame is None:
             return
@@ -109,13 +117,17 @@ class StepValues:
             )
 
     @classmethod
-    def from_published(cls, frame: pl.DataFrame | None, step: timedelta) -> "StepValues":
+    def from_published(
+        cls, frame: pl.DataFrame | None, step: timedelta, horizon: int
+    ) -> "StepValues":
         """Index a frame of ``PUBLISHED_SCHEMA``; the name of a value is its quantile."""
         if frame is None:
-            return cls(None, step)
+            return cls(None, step, horizon)
 
         known = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
-        return cls(known.with_columns(pl.col("quantile").cast(pl.String).alias("name")), step)
+        return cls(
+            known.with_columns(pl.col("quantile").cast(pl.String).alias("name")), step, horizon
+        )
 
     def names(self, entity: str) -> list[str]:
         """Return the names that an entity has values of."""
@@ -128,10 +140,10 @@ class StepValues:
         """
         issued = self._issued.get((entity, name))
         if issued is None:
-            return np.full(HORIZON, np.nan)
+            return np.full(self._horizon, np.nan)
 
         step = self._step // _MICROSECOND
-        start_H = _count_microseconds(origin_utc) + step * np.arange(HORIZON)
+        start_H = _count_microseconds(origin_utc) + step * np.arange(self._horizon)
         return issued.find(start_H, _count_microseconds(before))
 
 
@@ -140,13 +152,15 @@ def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
     return origin_utc - SEASONS_BACK * count_season_steps(step) * step
 
 
-def _observe(series: GriddedSeries, start_utc: datetime, until: datetime) -> FloatArray:
+def _observe(
+    series: GriddedSeries, start_utc: datetime, until: datetime, horizon: int
+) -> FloatArray:
     """Return the values (H,) from a start on that were measured until an instant, else NaN."""
     first = (start_utc - series.first_utc) // series.step
     known_end = min((until - series.first_utc) // series.step, len(series))
 
-    values = np.full(HORIZON, np.nan)
-    row_H = first + np.arange(HORIZON)
+    values = np.full(horizon, np.nan)
+    row_H = first + np.arange(horizon)
     is_known_H = (row_H >= 0) & (row_H < known_end)
     values[is_known_H] = series.observed[row_H[is_known_H]]
     return values
@@ -213,8 +227,8 @@ class ContextBuilder:
         """Index every frame once."""
         self._spec = spec
         self._covariates = CovariateIndex(covariates, spec.covariate_days)
-        self._published = StepValues.from_published(published, spec.step)
-        self._step_covariates = StepValues(step_covariates, spec.step)
+        self._published = StepValues.from_published(published, spec.step, spec.horizon_steps)
+        self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
 
         self._candidates = CandidateFinder(spec, articles, news_cutoff)
         self._cutoff = news_cutoff
@@ -258,6 +272,8 @@ class ContextBuilder:
             unknown_steps=inputs.unknown_steps,
             step_covariates=self._find_step_covariates(labels.entity, inputs, before, series),
             task=spec.task,
+            horizon=spec.horizon_steps,
+            bounds=spec.bounds,
             **asdict(labels),
         )
 
@@ -304,12 +320,12 @@ class ContextBuilder:
         """
         until = inputs.origin_utc - inputs.unknown_steps * series.step
         season = count_season_steps(series.step) * series.step
-        errors = np.full((SEASONS_BACK + 1, HORIZON), np.nan)
+        errors = np.full((SEASONS_BACK + 1, self._spec.horizon_steps), np.nan)
 
         for back in range(1, SEASONS_BACK + 1):
             start = inputs.origin_utc - back * season
             forecast = self._published.find(entity, MEDIAN, start, before - back * season)
-            errors[back] = _observe(series, start, until) - forecast
+            errors[back] = _observe(series, start, until, len(forecast)) - forecast
 
         by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
         return by_lag | {

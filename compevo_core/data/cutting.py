@@ -19,7 +19,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.series import fill_forward, regularise_series, resample_to_step
-from compevo_core.data.view import HORIZON, LOOKBACK, count_season_steps
+from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
 
 
@@ -137,7 +137,7 @@ class GriddedSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputValues:
-    """Inputs ``x`` (48,) before an origin; the last ``unknown_steps`` were not measured yet."""
+    """Inputs ``x`` (L,) before an origin; the last ``unknown_steps`` were not measured yet."""
 
     origin_utc: datetime
     x: FloatArray
@@ -174,9 +174,14 @@ def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> Gr
 
 
 def find_origins(
-    series: GriddedSeries, stride_steps: int, market_offset: timedelta | None
+    series: GriddedSeries,
+    stride_steps: int,
+    market_offset: timedelta | None,
+    *,
+    lookback: int,
+    horizon: int,
 ) -> list[int]:
-    """Return the positions whose 48 inputs and 48 targets lie on the grid, a stride apart.
+    """Return the positions whose inputs and targets lie on the grid, a stride apart.
 
     With the UTC offset of a market clock, its days start at an origin; without, the first origin
     is the first possible step.
@@ -184,7 +189,7 @@ def find_origins(
     Raises:
         DataError: the stride is not a number of days although origins follow the market's days.
     """
-    start = LOOKBACK
+    start = lookback
 
     if market_offset is not None:
         if _DAY % series.step or stride_steps * series.step % _DAY:
@@ -193,11 +198,11 @@ def find_origins(
                 "of days; correct stride_steps of the data set"
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
-        earliest = series.first_utc + LOOKBACK * series.step + market_offset
+        earliest = series.first_utc + lookback * series.step + market_offset
         time_of_day = (earliest - _EPOCH) % _DAY
         start += int(((_DAY - time_of_day) % _DAY) / series.step)
 
-    return list(range(start, len(series) - HORIZON + 1, stride_steps))
+    return list(range(start, len(series) - horizon + 1, stride_steps))
 
 
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
@@ -216,16 +221,21 @@ def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
 
 
 def cut_inputs(
-    series: GriddedSeries, position: int, max_filled_inputs: int, unknown_steps: int = 0
+    series: GriddedSeries,
+    position: int,
+    max_filled_inputs: int,
+    unknown_steps: int = 0,
+    *,
+    lookback: int,
 ) -> InputValues | str:
-    """Return the 48 inputs before a position, or the reason why there are none.
+    """Return the inputs before a position, or the reason why there are none.
 
     Later values are not read. The last ``unknown_steps`` inputs were not measured yet; the same
     steps of the day before, or of the day before that, replace them. ``max_filled_inputs`` is the
     largest number of inputs that may have been carried over a gap.
     """
     # These texts are keys of the manifest: changing one changes the published counts.
-    start, known_end = position - LOOKBACK, position - unknown_steps
+    start, known_end = position - lookback, position - unknown_steps
     if start < 0 or known_end > len(series):
         return "the series does not reach over the inputs"
 
@@ -247,9 +257,9 @@ def cut_inputs(
     )
 
 
-def cut_targets(series: GriddedSeries, position: int) -> FloatArray:
-    """Return the 48 targets from a position on, NaN where none was measured."""
-    return series.observed[position : position + HORIZON]
+def cut_targets(series: GriddedSeries, position: int, horizon: int) -> FloatArray:
+    """Return the targets (H,) from a position on, NaN where none was measured."""
+    return series.observed[position : position + horizon]
 
 
 def _repeat_season(series: GriddedSeries, end: int, steps: int) -> FloatArray:

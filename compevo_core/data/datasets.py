@@ -12,6 +12,7 @@ from datetime import date, timedelta
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.splits import DaySubset, Span
+from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
 
 _NEM_OFFSET = timedelta(hours=10)  # the market clock keeps no daylight saving
@@ -37,12 +38,14 @@ class DatasetSpec:
     default_place: Place
     market_offset: timedelta = _UTC_OFFSET  # the fixed clock that starts target days
     align_to_market_day: bool = False
+    lookback_steps: int = DEFAULT_STEPS
+    horizon_steps: int = DEFAULT_STEPS
     spans: tuple[Span, ...] = ()
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of all series' time, without spans
     first_day: date | None = None
     last_day: date | None = None
     max_fill_steps: int = 0  # longest gap that an input may bridge
-    max_filled_inputs: int = 0  # most filled steps of the 48 inputs
+    max_filled_inputs: int = 0  # most filled steps of the inputs
     covariate_days: int = 2  # largest lag
     news_lookback: timedelta = timedelta(days=7)
     news_limit: int = 64  # most candidates of a window
@@ -52,6 +55,7 @@ class DatasetSpec:
     news_of_country: bool = False  # whether candidates are the news of the entity's own country
     keywords: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     news_source: str = ""  # publisher of all candidates (17-own-data)
+    bounds: Bounds = NO_BOUNDS  # of what a value can be; forecasts are moved into them
     mape_threshold: float = 0.0  # series unit; smaller targets are left out of MAPE and counted
     task: str = ""  # what a prompt asks for, with {entity}; empty = known by the data set's name
     # Steps before an origin that nobody has measured when a view is made; one view for each.
@@ -64,6 +68,14 @@ class DatasetSpec:
             raise ConfigError(
                 f"{self.name}: step {self.step} and stride {self.stride_steps} must be above zero"
             )
+        low, high = self.bounds
+        if low is not None and high is not None and low >= high:
+            raise ConfigError(f"{self.name}: the bounds {low:g} to {high:g} leave no value")
+        if min(self.lookback_steps, self.horizon_steps) < 1:
+            raise ConfigError(
+                f"{self.name}: a look-back of {self.lookback_steps} and a horizon of "
+                f"{self.horizon_steps} steps; both must be at least 1"
+            )
         if abs(sum(self.fractions) - 1) > 1e-9 or min(self.fractions) <= 0:
             raise ConfigError(
                 f"{self.name}: fractions {self.fractions} must be positive and add up to 1"
@@ -74,6 +86,11 @@ class DatasetSpec:
                 f"{self.name}: the longest look-back {self.news_longest_lookback} is shorter than "
                 f"the usual one, {self.news_lookback}"
             )
+
+    @property
+    def horizon(self) -> timedelta:
+        """Length of what a forecast covers."""
+        return self.horizon_steps * self.step
 
     @property
     def starts_with_days(self) -> bool:

@@ -10,7 +10,7 @@ fitted on the windows. Windows follow a trend and a season, so the errors of the
 or too wide for a while: the level at which a quantile is read follows the misses of the days before
 (adaptive conformal inference, Gibbs and Candes 2021, arXiv:2106.00170, here by pairs of levels).
 
-Shapes: N windows, H horizon (48), Q levels, W past windows of a series, S errors of a sample.
+Shapes: N windows, H horizon, Q levels, W past windows of a series, S errors of a sample.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, Window, WindowView, stack_by_step
+from compevo_core.data.view import (
+    Window,
+    WindowView,
+    find_horizon,
+    keep_bounds,
+    stack_by_step,
+    stack_rows,
+)
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
@@ -81,8 +88,9 @@ class PastErrors:
         Raises:
             DataError: there is not one forecast for each window, or a window is given twice.
         """
+        horizon = find_horizon([window.view for window in windows])
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
-        if forecast_NH.shape != (len(windows), HORIZON) or len(keys) < len(windows):
+        if forecast_NH.shape != (len(windows), horizon) or len(keys) < len(windows):
             raise DataError(
                 f"forecasts of shape {forecast_NH.shape} for {len(windows)} windows, {len(keys)} "
                 "of them different; give the forecast of every window once"
@@ -90,7 +98,7 @@ class PastErrors:
 
         known = [i for i, window in enumerate(windows) if np.isfinite(window.y).any()]
         views = [windows[i].view for i in known]
-        truth_NH = np.array([windows[i].y for i in known]).reshape(-1, HORIZON)
+        truth_NH = stack_rows([windows[i].y for i in known])
         return cls(
             entities=tuple(view.entity for view in views),
             until_N=count_until(views),
@@ -122,13 +130,16 @@ def estimate_quantiles(
     Raises:
         DataError: there is not one finite forecast for each view.
     """
-    if forecast_NH.shape != (len(views), HORIZON) or not np.isfinite(forecast_NH).all():
+    horizon = find_horizon(views)
+    if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
         raise DataError(
             f"forecasts of shape {forecast_NH.shape} for {len(views)} views, or some are not "
             "finite; give a number for every step of every view"
         )
 
-    offset_NQH = np.full((len(views), len(LEVELS), HORIZON), np.nan)
+    offset_NQH = np.full((len(views), len(LEVELS), horizon), np.nan)
+    if not len(past):
+        return offset_NQH
     until_N = count_until(views)
     kind_N = np.array([view.unknown_steps for view in views])
     series_N = np.array([view.entity for view in views])
@@ -153,7 +164,8 @@ def estimate_quantiles(
 
     # A step without any known error makes the whole window unknown: half a band misleads.
     is_whole_N = np.isfinite(offset_NQH).all(axis=(1, 2))
-    return np.where(is_whole_N[:, None, None], forecast_NH[:, None] + offset_NQH, np.nan)
+    quantiles_NQH = np.where(is_whole_N[:, None, None], forecast_NH[:, None] + offset_NQH, np.nan)
+    return keep_bounds(views, quantiles_NQH)
 
 
 def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
@@ -191,8 +203,9 @@ def _follow_series(
     order = of_series[np.argsort(past.until_N[of_series])]
     until_W, end_W = past.until_N[order], past.end_N[order]
     error_WH = past.error_NH[order] / (past.scale_NH[order] if is_scaled else 1.0)
-    quantile_WQH = np.full((len(order), len(LEVELS), HORIZON), np.nan)
-    asked_RQH = np.full((len(until_R), len(LEVELS), HORIZON), np.nan)
+    horizon = past.error_NH.shape[1]
+    quantile_WQH = np.full((len(order), len(LEVELS), horizon), np.nan)
+    asked_RQH = np.full((len(until_R), len(LEVELS), horizon), np.nan)
 
     lower = _LOWER
     n_ended = 0
@@ -213,7 +226,7 @@ def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
     ended = alike[past.end_N[alike] <= until]
     recent = ended[np.isin(past.end_N[ended], np.unique(past.end_N[ended])[-MEMORY:])]
     if len(recent) < FEWEST:
-        return np.full((len(LEVELS), HORIZON), np.nan)
+        return np.full((len(LEVELS), past.error_NH.shape[1]), np.nan)
     return _read_quantiles(past.error_NH[recent] / past.spread_N[recent, None], _LOWER)
 
 
@@ -237,7 +250,8 @@ def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     """
     padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     shifts = range(2 * NEIGHBOURS + 1)
-    sample_SH = np.concatenate([padded[:, shift : shift + HORIZON] for shift in shifts])
+    horizon = error_WH.shape[1]
+    sample_SH = np.concatenate([padded[:, shift : shift + horizon] for shift in shifts])
 
     # Sorted once for all levels: NaN is last, so the first `count` of each column are errors.
     sample_SH = np.sort(sample_SH, axis=0)

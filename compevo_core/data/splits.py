@@ -3,10 +3,12 @@
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
 windows (``data.cutting``), or any random choice; there is none.
 
-A plan says of an origin which split its *target* steps belong to. The embargo keeps the targets of
-one split out of the inputs of the next, because lookback and horizon have the same length.
+A plan says of an origin which split its *target* steps belong to. One horizon lies between the
+targets of two splits, so that no target is in two of them. The inputs of a split may be targets of
+the one before it: they are what was known.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 
@@ -69,11 +71,12 @@ class Boundaries:
 
 
 def resolve_spans(
-    spans: Sequence[Span], step: timedelta, market_offset: timedelta
+    spans: Sequence[Span], horizon: timedelta, market_offset: timedelta
 ) -> dict[Span, tuple[datetime, datetime]]:
     """Return UTC [start, end) of every span, with the embargo taken from the later split.
 
-    Spans of one split may follow each other without a gap; ``market_offset`` is the UTC offset of
+    The embargo is one ``horizon``. Spans of one split may follow each other without a gap;
+    ``market_offset`` is the UTC offset of
     the market clock that dates them.
 
     Raises:
@@ -93,14 +96,20 @@ def resolve_spans(
                     f"split {span.split} starts {span.first_day}, inside {other.split}; "
                     "move one of them"
                 )
-            start = max(start, other_end + HORIZON * step)
+            start = max(start, other_end + horizon)
 
         limits[span] = (start, end)
     return limits
 
 
 def split_chronologically(
-    first: datetime, n_steps: int, step: timedelta, fractions: tuple[float, float, float]
+    first: datetime,
+    n_steps: int,
+    step: timedelta,
+    fractions: tuple[float, float, float],
+    *,
+    lookback: int,
+    horizon: int,
 ) -> Boundaries:
     """Divide the time of all series into train, validation and test by fractions of its steps.
 
@@ -110,23 +119,25 @@ def split_chronologically(
     Raises:
         DataError: a split would hold no whole horizon.
     """
-    # The first LOOKBACK steps can only be input, and the steps of the two embargos are no split's
-    # target; they may still be the input of the split after them.
-    usable = n_steps - LOOKBACK - 2 * HORIZON
+    # The steps of the first look-back can only be input, and the steps of the two embargos are no
+    # split's target; they may still be the input of the split after them.
+    usable = n_steps - lookback - 2 * horizon
     lengths = [int(usable * fractions[0]), int(usable * fractions[1])]
     lengths.append(usable - sum(lengths))
 
-    if min(lengths) < HORIZON:
+    if min(lengths) < horizon:
+        needed = lookback + 2 * horizon + math.ceil(horizon / min(fractions))
         raise DataError(
-            f"{n_steps} steps leave splits of {lengths} target steps; each needs {HORIZON}: "
-            "use a longer series"
+            f"{n_steps:,} steps are too few: a look-back of {lookback}, a horizon of {horizon} and "
+            f"splits of {', '.join(f'{share:.0%}' for share in fractions)} need {needed:,} steps; "
+            "use a longer series, or a shorter look-back or horizon"
         )
 
     spans: dict[str, tuple[datetime, datetime]] = {}
-    position = LOOKBACK
+    position = lookback
     for name, length in zip(("train", "val", "test"), lengths, strict=True):
         spans[name] = (first + position * step, first + (position + length) * step)
-        position += length + HORIZON
+        position += length + horizon
     return Boundaries(spans=spans)
 
 
@@ -168,7 +179,7 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     for number in numbers:
         held_out = [window for window in train if window.view.fold == number]
         start = min(window.view.origin_utc for window in held_out)
-        earlier = [w for w in train if w.view.end_utc + HORIZON * w.view.step <= start]
+        earlier = [w for w in train if w.view.end_utc + w.view.horizon * w.view.step <= start]
 
         validation = WindowSet(held_out, dataset=windows.dataset)
         pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
@@ -220,15 +231,15 @@ def leave_out_blocks(
 ) -> Iterator[tuple[BoolArray, BoolArray]]:
     """Yield contiguous blocks of origins: which windows (N,) are left out, and which to fit on.
 
-    Two windows less than two horizons apart share steps, which would make too small a penalty look
-    good: they are in neither. In a short sample none may be left to fit on.
+    One horizon lies between the targets of the two: targets that overlap would make too small a
+    penalty look good. In a short sample none may be left to fit on.
     """
     origins = sorted({view.origin_utc for view in views})
     for block in np.array_split(np.arange(len(origins)), blocks):
         if not block.size:
             continue
         first, last = origins[block[0]], origins[block[-1]]
-        embargo: timedelta = 2 * HORIZON * views[0].step
+        embargo: timedelta = 2 * find_horizon(views) * views[0].step
         is_near = [first - embargo < v.origin_utc < last + embargo for v in views]
         yield np.array([first <= v.origin_utc <= last for v in views]), ~np.array(is_near)
 

@@ -1,4 +1,4 @@
-"""Views and windows: what a forecaster may see of 48 steps, and the same with its truth.
+"""Views and windows: what a forecaster may see, and the same with its truth.
 
 What belongs here: the two objects, until when a view knows, and the order in which views are
 forecast and their truths become known. What does not: the set of them and their stored form
@@ -20,21 +20,29 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.errors import DataError
 
-LOOKBACK = 48  # input steps of every data set, whatever the length of a step
-HORIZON = 48  # target steps
+DEFAULT_STEPS = 48
+"""Steps of look-back and of horizon where a data set says nothing: those of the paper's."""
+
 SPLITS = ("train", "val", "test", "inference")
 
+Bounds = tuple[float | None, float | None]
+"""Lowest and highest value, None where there is none."""
+
+NO_BOUNDS: Bounds = (None, None)
+
 _INSTANT = timedelta(microseconds=1)
+_YEAR = timedelta(days=365.25)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WindowView:
     """All that a forecaster may see of one window, each part known by ``information_until``.
 
-    ``x`` and ``published`` are (48,) in ``unit``, ``step_covariates`` (48,) each, by target step,
-    NaN where unknown. ``origin_utc`` is the start of the first target interval. ``n_filled`` counts
-    inputs that were carried forward over a gap. The last ``unknown_steps`` inputs had not been
-    measured when the view was made: earlier days stand in for them.
+    ``x`` (L,) holds the inputs in ``unit``, ``published`` (H,) and each of ``step_covariates`` (H,)
+    a value for every target step, NaN where unknown; H is ``horizon``. ``origin_utc`` is the start
+    of the first target interval. ``n_filled`` counts inputs that were carried forward over a gap.
+    The last ``unknown_steps`` inputs had not been measured when the view was made: earlier days
+    stand in for them.
     """
 
     window_id: str
@@ -58,6 +66,8 @@ class WindowView:
     unknown_steps: int = 0
     step_covariates: Mapping[str, FloatArray] = field(default_factory=dict)
     task: str = ""  # what a prompt asks for, where the data set declares it
+    horizon: int = DEFAULT_STEPS  # target steps
+    bounds: Bounds = NO_BOUNDS  # of what the series can be, which no forecast leaves
 
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.
@@ -72,27 +82,37 @@ class WindowView:
             raise DataError(f"{name}: origin_utc has no time zone; give an aware UTC datetime")
 
         # A frozen dataclass sets fields through object; arrays inside would still be writable.
-        object.__setattr__(self, "x", _copy_read_only(self.x, LOOKBACK, f"{name}: x"))
+        if self.horizon < 1 or not np.size(self.x):
+            raise DataError(
+                f"{name}: a horizon of {self.horizon} after {np.size(self.x)} inputs; both must be "
+                "at least 1"
+            )
+        object.__setattr__(self, "x", _copy_read_only(self.x, np.size(self.x), f"{name}: x"))
         if not np.isfinite(self.x).all():
             raise DataError(f"{name}: x holds NaN or infinity; fill it causally or drop the window")
 
         if self.published is not None:
-            published = _copy_read_only(self.published, HORIZON, f"{name}: published")
+            published = _copy_read_only(self.published, self.horizon, f"{name}: published")
             object.__setattr__(self, "published", published)
 
-        if not 0 <= self.unknown_steps < LOOKBACK:
+        if not 0 <= self.unknown_steps < self.lookback:
             raise DataError(
-                f"{name}: {self.unknown_steps} of its {LOOKBACK} inputs are unknown; give 0 to "
-                f"{LOOKBACK - 1}"
+                f"{name}: {self.unknown_steps} of its {self.lookback} inputs are unknown; give 0 "
+                f"to {self.lookback - 1}"
             )
 
         # Sorted, so that equal covariates give equal prompts, whatever order the frame had.
         object.__setattr__(self, "covariates", dict(sorted(self.covariates.items())))
         by_step = {
-            covariate: _copy_read_only(values, HORIZON, f"{name}: {covariate}")
+            covariate: _copy_read_only(values, self.horizon, f"{name}: {covariate}")
             for covariate, values in sorted(self.step_covariates.items())
         }
         object.__setattr__(self, "step_covariates", by_step)
+
+    @property
+    def lookback(self) -> int:
+        """Number of inputs."""
+        return len(self.x)
 
     @property
     def step(self) -> timedelta:
@@ -102,7 +122,7 @@ class WindowView:
     @property
     def end_utc(self) -> datetime:
         """End of the last target interval."""
-        return self.origin_utc + HORIZON * self.step
+        return self.origin_utc + self.horizon * self.step
 
     @property
     def information_until(self) -> datetime:
@@ -122,7 +142,7 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Window:
-    """A view with its truth ``y`` (48,), NaN where that is missing, filled or known to be wrong."""
+    """A view with its truth ``y`` (H,), NaN where that is missing, filled or known to be wrong."""
 
     view: WindowView
     y: FloatArray
@@ -130,7 +150,7 @@ class Window:
     def __post_init__(self) -> None:
         """Check the shape and make the truth read-only."""
         name = f"window {self.view.window_id}"
-        object.__setattr__(self, "y", _copy_read_only(self.y, HORIZON, f"{name}: y"))
+        object.__setattr__(self, "y", _copy_read_only(self.y, self.view.horizon, f"{name}: y"))
 
     def change_view(self, **changes: Any) -> Self:  # noqa: ANN401 - fields of a view
         """Return the window with other values in fields of its view."""
@@ -151,6 +171,23 @@ def count_season_steps(step: timedelta) -> int:
     return max(1, timedelta(days=1) // step)
 
 
+def find_season(step: timedelta) -> int:
+    """Return the steps of a grid's shortest season: a day, on daily grids a week, above a year."""
+    day = timedelta(days=1)
+    if step < day:
+        return day // step
+    return 7 if step == day else max(1, round(_YEAR / step))
+
+
+def cover_horizon(view: WindowView) -> int:
+    """Return the last inputs that stand for the target steps one by one, oldest first.
+
+    Whole seasons that cover the horizon, or all inputs where they reach no further.
+    """
+    season = find_season(view.step)
+    return min(-(-view.horizon // season) * season, view.lookback)
+
+
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
     copied = np.array(values, dtype=np.float64)
     if copied.shape != (length,):
@@ -162,9 +199,47 @@ def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:
 
 def stack_by_step(views: Sequence[WindowView], name: str) -> FloatArray:
     """Return a covariate by step (N, H), NaN where a view lacks it."""
-    unknown_H = np.full(HORIZON, np.nan)
-    rows = [view.step_covariates.get(name, unknown_H) for view in views]
-    return np.array(rows).reshape(-1, HORIZON)
+    unknown_H = np.full(find_horizon(views), np.nan)
+    return stack_rows([view.step_covariates.get(name, unknown_H) for view in views])
+
+
+def stack_rows(rows: Sequence[FloatArray]) -> FloatArray:
+    """Return rows of one length as a matrix, also where there is none."""
+    # np.stack rejects an empty list, and a split may have no window.
+    return np.array(rows, dtype=np.float64) if rows else np.empty((0, DEFAULT_STEPS))
+
+
+def keep_bounds(views: Sequence[WindowView], values: FloatArray) -> FloatArray:
+    """Return values (N, ...) in the views' units, moved into the bounds of their series."""
+    if all(view.bounds == NO_BOUNDS for view in views):
+        return values
+    return np.stack(
+        [
+            # np.clip wants one bound at least.
+            row if view.bounds == NO_BOUNDS else np.clip(row, *view.bounds)
+            for view, row in zip(views, values, strict=True)
+        ]
+    )
+
+
+def find_horizon(views: Sequence[WindowView]) -> int:
+    """Return the horizon that views share; DataError if they have several."""
+    return _find_shared(views, "horizon")
+
+
+def find_lookback(views: Sequence[WindowView]) -> int:
+    """Return the number of inputs that views share; DataError if they have several."""
+    return _find_shared(views, "lookback")
+
+
+def _find_shared(views: Sequence[WindowView], field: str) -> int:
+    lengths = sorted({int(getattr(view, field)) for view in views}) or [DEFAULT_STEPS]
+    if len(lengths) > 1:
+        raise DataError(
+            f"windows of {views[0].dataset} have a {field} of {lengths[0]} and of {lengths[-1]} "
+            "steps; build them anew, all with one grid"
+        )
+    return lengths[0]
 
 
 Positions = list[int]

@@ -28,7 +28,16 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.view import HORIZON, SPLITS, Window, WindowView
+from compevo_core.data.view import (
+    DEFAULT_STEPS,
+    NO_BOUNDS,
+    SPLITS,
+    Window,
+    WindowView,
+    find_horizon,
+    find_lookback,
+    stack_rows,
+)
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import FileSet, hash_text, read_together, replace_together
 
@@ -57,11 +66,21 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
     "unknown_steps": pl.Int64(),
     "step_covariates": pl.String(),  # JSON, null where unknown
     "task": pl.String(),
+    "horizon": pl.Int64(),
+    "bounds": _NUMBERS,
     "y": _NUMBERS,
 }
 
-_UNHASHED: dict[str, Any] = {"unknown_steps": 0, "step_covariates": "{}", "task": ""}
-"""Columns that stay out of the hash with these values, so that published windows keep theirs."""
+_UNHASHED: dict[str, Any] = {
+    "unknown_steps": 0,
+    "step_covariates": "{}",
+    "task": "",
+    "horizon": DEFAULT_STEPS,
+    "bounds": list(NO_BOUNDS),
+}
+"""Columns that stay out of the hash with these values, so that published windows keep theirs.
+
+A file that was written before a column was added lacks it, and means such a value."""
 
 
 _SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
@@ -79,6 +98,7 @@ def to_row(window: Window) -> dict[str, Any]:
         "published": None if view.published is None else view.published.tolist(),
         "candidate_ids": list(view.candidate_ids),
         "subsets": list(view.subsets),
+        "bounds": list(view.bounds),
         "step_covariates": json.dumps(
             {
                 name: [None if np.isnan(value) else value for value in values.tolist()]
@@ -94,6 +114,7 @@ def to_row(window: Window) -> dict[str, Any]:
 
 def from_row(row: dict[str, Any]) -> Window:
     """Return the window of a row."""
+    row = _UNHASHED | row
     published = row["published"]
     by_step = json.loads(row["step_covariates"])
     fields = {name: value for name, value in row.items() if name != "y"}
@@ -104,6 +125,7 @@ def from_row(row: dict[str, Any]) -> Window:
         "published": None if published is None else np.array(published, dtype=np.float64),
         "candidate_ids": tuple(row["candidate_ids"]),
         "subsets": tuple(row["subsets"]),
+        "bounds": tuple(row["bounds"]),
         "step_covariates": {
             name: np.array(values, dtype=np.float64) for name, values in by_step.items()
         },
@@ -167,6 +189,9 @@ class WindowSet(Sequence[Window]):
                 "build one set for each data set"
             )
 
+        for find_steps in (find_lookback, find_horizon):
+            find_steps(self.views())  # DataError where windows of two grids are mixed
+
         self._origin_manifest = dict(manifest or {})
 
     @cached_property
@@ -197,6 +222,16 @@ class WindowSet(Sequence[Window]):
     def training_hash(self) -> str:
         """SHA-256 of what a training sees: train and validation windows, and no others."""
         return hash_text(self.split("train").hash + self.split("val").hash)
+
+    @property
+    def lookback(self) -> int:
+        """Inputs of every window."""
+        return find_lookback(self.views())
+
+    @property
+    def horizon(self) -> int:
+        """Target steps of every window."""
+        return find_horizon(self.views())
 
     @property
     def entities(self) -> tuple[str, ...]:
@@ -232,18 +267,18 @@ class WindowSet(Sequence[Window]):
         return tuple(window.view for window in self._windows)
 
     def truth(self) -> FloatArray:
-        """Return the truth (N, 48), NaN where masked."""
-        return np.array([window.y for window in self._windows]).reshape(-1, HORIZON)
+        """Return the truth (N, H), NaN where masked."""
+        return stack_rows([window.y for window in self._windows])
 
     def with_truth(self, y_NH: FloatArray) -> "WindowSet":
         """Return the same views with another truth, for tests that poison it.
 
         Raises:
-            DataError: the truth is not (N, 48).
+            DataError: the truth is not (N, H).
         """
-        if y_NH.shape != (len(self), HORIZON):
+        if y_NH.shape != (len(self), self.horizon):
             raise DataError(
-                f"truth of shape {y_NH.shape} for {len(self)} windows; give (N, {HORIZON})"
+                f"truth of shape {y_NH.shape} for {len(self)} windows; give (N, {self.horizon})"
             )
         return self.with_windows(
             replace(window, y=row) for window, row in zip(self._windows, y_NH, strict=True)

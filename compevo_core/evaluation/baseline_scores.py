@@ -6,7 +6,7 @@ the table of methods (``paper.method_table``). A population that is better than 
 may owe that to the drift it was told of: the same baseline, told the same, is the fair opponent
 (decision 08-calibration).
 
-Shapes: N windows of a scope, Q levels, E series, H horizon (48).
+Shapes: N windows of a scope, Q levels, E series, H horizon.
 """
 
 import time
@@ -109,7 +109,7 @@ def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Sca
 def _estimate_levels(
     rule: LevelRule, windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler
 ) -> ErrorLevels:
-    levels = ErrorLevels(rule, scaler, 1)
+    levels = ErrorLevels(rule, scaler, 1, forecast_NH.shape[1])
     levels.observe(windows, forecast_NH[:, None])
     return levels
 

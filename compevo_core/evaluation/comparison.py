@@ -2,7 +2,7 @@
 
 What belongs here: the statistics on window errors (paper 5.1, Wilcoxon signed-rank test, and a
 bootstrap by blocks of days), pairing the forecasts that files hold. What does not: errors
-(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon (48).
+(``evaluation.metrics``), making forecasts. Shapes: N windows of a scope, H horizon.
 """
 
 import math
@@ -19,7 +19,7 @@ import polars as pl
 from scipy.stats import wilcoxon
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts
@@ -184,8 +184,8 @@ def label_blocks(views: Sequence[WindowView]) -> list[int]:
     """
     days = [view.calendar.target_date for view in views]
     first = min(days, default=None)
-    longest = max((view.step for view in views), default=timedelta())
-    horizon = max(1, math.ceil(HORIZON * longest / timedelta(days=1)))
+    longest = max((view.horizon * view.step for view in views), default=timedelta())
+    horizon = max(1, math.ceil(longest / timedelta(days=1)))
     length = horizon if horizon == 1 else horizon * OVERLAPPING_HORIZONS
     return [(day - first).days // length for day in days] if first is not None else []
 
@@ -195,7 +195,7 @@ def compare_pairs(
 ) -> PairedComparison:
     """Compare two errors a window; DataError if no window has both.
 
-    One error a window, since the 48 steps of a day are not independent. The series of a day share
+    One error a window, since the steps of a day are not independent. The series of a day share
     their weather, and windows that overlap their values: test and interval treat a block of days as
     one piece of evidence. One seed gives the same forecasts the same interval.
     """

@@ -14,7 +14,7 @@ Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statisti
 each day is compared with the mean and deviation of the days before it, so that no long calibration
 is needed, and the sums of Page (1954, Biometrika 41, 100-115) tell when errors have grown.
 
-Shapes: D days, H horizon (48), Q levels of quantiles.
+Shapes: D days, H horizon, Q levels of quantiles.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
 from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.view import HORIZON, count_season_steps
+from compevo_core.data.view import DEFAULT_STEPS, count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.issued import (
@@ -203,30 +203,31 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayT
         return None
     origin_utc = datetime.fromisoformat(facts["origin_utc"])
     position = locate_origin(series, origin_utc)
-    truth_H = cut_targets(series, position)
-    if position < 0 or truth_H.size < HORIZON or np.isnan(truth_H).all():
+    horizon = int(facts.get("horizon", DEFAULT_STEPS))
+    truth_H = cut_targets(series, position, horizon)
+    if position < 0 or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
 
     until = datetime.fromisoformat(facts["information_until"])
     known_end = position - (origin_utc - until) // series.step
     season = count_season_steps(series.step)
     repeated = {
-        PERSISTENCE: repeat_known(series, position, known_end, season),
-        WEEKLY: repeat_known(series, position, known_end, max(1, _WEEK // series.step)),
+        PERSISTENCE: repeat_known(series, position, known_end, season, horizon),
+        WEEKLY: repeat_known(series, position, known_end, max(1, _WEEK // series.step), horizon),
     }
     complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
     return _DayTruth(truth_H=truth_H, repeated=complete)
 
 
 def repeat_known(
-    series: GriddedSeries, position: int, known_end: int, period_steps: int
+    series: GriddedSeries, position: int, known_end: int, period_steps: int, horizon: int
 ) -> FloatArray:
     """Return the newest known values (H,) that lie whole periods before the target steps.
 
     ``position`` is the first target step, ``known_end`` the first one that was not known when the
     forecast was made; a period is a season, or a week for weekly persistence.
     """
-    targets_H = np.arange(position, position + HORIZON)
+    targets_H = np.arange(position, position + horizon)
     periods_H = (targets_H - known_end) // period_steps + 1
     sources_H = targets_H - period_steps * np.maximum(periods_H, 1)
     values_H = series.filled[np.maximum(sources_H, 0)]
@@ -259,7 +260,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         if method.startswith(BASE):
             continue
         errors = score(y_1H, values_H[None])
-        unknown_H = np.full(HORIZON, np.nan)
+        unknown_H = np.full(len(truth.truth_H), np.nan)
         quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
         quantiles_1QH = quantiles_QH[None]
         if method == PUBLISHED:

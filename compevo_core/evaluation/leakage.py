@@ -16,7 +16,7 @@ import polars as pl
 
 from compevo_core.data.context import MEDIAN
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.runtime.files import hash_file
@@ -178,15 +178,15 @@ def _find_missing_embargo(
     view: WindowView, newest: Mapping[str, WindowView]
 ) -> Iterator[Violation]:
     for split, other in newest.items():
-        # Less than one horizon apart, the lookback of one window shows the target of the other.
+        # A horizon lies between the targets of two splits.
         gap = view.origin_utc - other.end_utc
-        if split != view.split and gap < HORIZON * view.step:
+        if split != view.split and gap < view.horizon * view.step:
             detail = f"{view.split} starts {gap} after {split} window {other.window_id} ends"
             yield Violation("no embargo", view.window_id, detail)
 
 
 def find_shared_windows(train: WindowSet, test: WindowSet) -> list[Violation]:
-    """Find windows of ``test`` whose id or whose 48 + 48 numbers are also in ``train``."""
+    """Find windows of ``test`` whose id or whose numbers are also in ``train``."""
     # By hash and not by pair: data sets hold tens of thousands of windows.
     train_ids = {window.view.window_id for window in train}
     train_numbers = {_hash_numbers(window): window.view.window_id for window in train}

@@ -20,8 +20,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from compevo_core.config.sections import SelectionConfig
-from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON
+from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.evaluation.result_rows import Identity
 from compevo_core.evaluation.scopes import Scope
 
@@ -73,7 +72,6 @@ def tabulate_regret(
     """
     truth_NH = scope.windows.truth()
     entity_N = np.array([view.entity for view in scope.windows.views()])
-    steps = HORIZON // selection.parts
     shared = asdict(identity) | {
         "dataset": scope.windows.dataset,
         "subset": scope.subset,
@@ -85,8 +83,7 @@ def tabulate_regret(
     rows = []
     for entity in scope.windows.entities:
         rows_of = np.flatnonzero(entity_N == entity)
-        for part in range(selection.parts):
-            span = slice(part * steps, (part + 1) * steps)
+        for part, span in enumerate(split_evenly(scope.windows.horizon, selection.parts)):
             regret = measure_regret(
                 selection.rule,
                 agents_ANH[:, rows_of, span].swapaxes(0, 1),

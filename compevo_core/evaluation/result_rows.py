@@ -4,7 +4,7 @@ What belongs here: the columns of a row, scoring a forecaster into one row an en
 writing rows. What does not: metrics (``evaluation.metrics``), paired tests
 (``evaluation.comparison``). Scores are in physical units on the original truth (paper 5.1).
 
-Shapes: N windows, Q levels of quantiles, H horizon (48).
+Shapes: N windows, Q levels of quantiles, H horizon.
 """
 
 import calendar as month_calendar
@@ -24,7 +24,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.coverage import share_with_choice
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
@@ -122,18 +122,19 @@ def forecast_windows(
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")
 
     views = windows.views()
+    horizon = windows.horizon
     parts = []
     for start in range(0, len(views), batch_size):
         batch = views[start : start + batch_size]
         # The shape is checked batch by batch, so that the message names what was asked for.
         values_NH = np.asarray(forecaster.predict(batch), dtype=np.float64)
-        if values_NH.shape != (len(batch), HORIZON):
+        if values_NH.shape != (len(batch), horizon):
             raise DataError(
                 f"{forecaster.name} returned shape {values_NH.shape} for {len(batch)} windows; "
-                f"expected ({len(batch)}, {HORIZON})"
+                f"expected ({len(batch)}, {horizon})"
             )
-        parts.append(values_NH)
-    return np.concatenate(parts) if parts else np.empty((0, HORIZON))
+        parts.append(keep_bounds(batch, values_NH))
+    return np.concatenate(parts) if parts else stack_rows([])
 
 
 def evaluate(
@@ -171,7 +172,7 @@ def evaluate(
 
     if not method:
         raise DataError("the forecasts have no method name; set Identity.method")
-    if forecasts_NH.shape != (len(windows), HORIZON):
+    if forecasts_NH.shape != (len(windows), windows.horizon):
         raise DataError(
             f"{method}: forecasts of shape {forecasts_NH.shape} for {len(windows)} windows; "
             "forecast every window once"

@@ -27,7 +27,7 @@ TEST_SUBSETS = {
 """Subsets that are scored apart; other data sets are scored on their whole test split."""
 
 SeedForecasts = Mapping[str, Sequence[FloatArray]]
-"""Forecasts (N, 48) of the windows of a scope by method, one array a training."""
+"""Forecasts (N, H) of the windows of a scope by method, one array a training."""
 
 _TRAINING = "training"
 
@@ -165,7 +165,7 @@ def write_forecasts(
 
 
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
-    """Return stored forecasts (N, 48) of every seed by method, in the scope's order."""
+    """Return stored forecasts (N, H) of every seed by method, in the scope's order."""
     if not path.exists():
         raise DataError(
             f"no forecasts at {path}: materialize evaluation/baselines for this data set first"

@@ -3,7 +3,7 @@
 What belongs here: the scores of one training or of several seeds; the command line and the assets
 call these functions, so that the same run always makes the same rows. What does not: baselines
 (``evaluation.baseline_scores``), how a population forecasts (``forecast.forecaster``), files
-(``evaluation.score_files``). Shapes: A agents, N windows of a scope, H horizon (48).
+(``evaluation.score_files``). Shapes: A agents, N windows of a scope, H horizon.
 """
 
 import logging

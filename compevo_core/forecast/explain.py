@@ -9,7 +9,7 @@ prior is the numeric forecast that the agent starts from, the correction is what
 reading numbers and news, the level is its mean known error. The parts say how the number came
 about. They do not say what caused it: an article that was read need not have changed anything.
 
-Shapes: H horizon (48 steps).
+Shapes: H horizon.
 """
 
 from collections.abc import Mapping, Sequence

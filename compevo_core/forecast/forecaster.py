@@ -8,7 +8,7 @@ and experience. What does not: training; logics and adapters stay as they are (d
     demand_NH = forecaster.predict(windows.views())
     forecaster.observe(windows)  # in daily use, once their truth is known
 
-Shapes: A agents, N windows, B windows of a micro-batch, H horizon (48 steps).
+Shapes: A agents, N windows, B windows of a micro-batch, H horizon.
 """
 
 import copy
@@ -34,7 +34,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, estimate_quantiles
-from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
+from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.prediction import Prediction
@@ -122,7 +122,7 @@ class CompEvoForecaster:
         self.name: str = self.config.population.system
         self.logics = read_logics(run)
         inputs = read_inputs(run)
-        priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit)
+        priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit, inputs.horizon)
 
         self._model, self._executor = _build_population(self.config, inputs, news, backbone)
         load_model(folder, self._model)
@@ -218,7 +218,7 @@ class CompEvoForecaster:
         self._raise_if_observed(views)
         mixture_NH = self._forecast(views).mixture_NH
         aggregate_1NH = self._unscale(mixture_NH[:, None], views)
-        return np.asarray(aggregate_1NH[0])
+        return keep_bounds(views, aggregate_1NH[0])
 
     def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
         """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
@@ -337,7 +337,10 @@ class CompEvoForecaster:
             calibrated.append(_to_numpy(values_ABH))
             bases.append(_to_numpy(base_ABH))
 
-        agents_NAH = np.concatenate(calibrated, axis=1).swapaxes(0, 1)
+        # Each agent keeps the bounds, and so does every mixture of them.
+        agents_NAH = self._model.scaler.keep_bounds(
+            views, np.concatenate(calibrated, axis=1).swapaxes(0, 1)
+        )
         # Each view gets the weights of what was known at its own instant.
         own_NA = np.concatenate(own_weights) if own_weights else None
         weights_NAH = state.weighting.weights(views, own_NA)
@@ -354,14 +357,15 @@ class CompEvoForecaster:
         """Return forecasts in the views' units with what they were made of, but for quantiles."""
         agents_ANH = self._unscale(forecasts.agents_NAH, views)
         bases_ANH = self._unscale(forecasts.bases_NAH, views)
-        aggregate_NH = self._unscale(forecasts.mixture_NH[:, None], views)[0]
+        # Scaling back may have moved a bound by the last bit.
+        aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
         # Validation said which prior is best; it stands for the population without its agents.
         best = int(self._state.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
             agents=agents_ANH,
             step_weights=forecasts.weights_NAH,
-            quantiles=np.full((len(views), len(LEVELS), HORIZON), np.nan),
+            quantiles=np.full((len(views), len(LEVELS), find_horizon(views)), np.nan),
             chosen_news=self._executor.retrieve_news(self.logics, views),
             bases=bases_ANH,
             levels=agents_ANH - self._unscale(forecasts.blended_NAH, views),

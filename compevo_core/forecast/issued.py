@@ -29,7 +29,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.view import HORIZON, LOOKBACK, Window, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import (
@@ -194,7 +194,7 @@ def issue_forecast(
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
                 # None where nobody had measured them.
-                "inputs": view.x[: LOOKBACK - view.unknown_steps].tolist()
+                "inputs": view.x[: view.lookback - view.unknown_steps].tolist()
                 + [None] * view.unknown_steps,
                 "filled_inputs": view.n_filled,
                 "unknown_inputs": view.unknown_steps,
@@ -202,6 +202,9 @@ def issue_forecast(
             for row, view in enumerate(views)
         ],
     }
+    if first.horizon != DEFAULT_STEPS:
+        # Otherwise left out: records of before have the same form.
+        facts["horizon"] = first.horizon
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)
@@ -210,7 +213,7 @@ def issue_forecast(
 
 def hash_views(views: Sequence[WindowView]) -> str:
     """Return the hash of everything that views hold."""
-    unknown_H = np.full(HORIZON, np.nan)
+    unknown_H = np.full(find_horizon(views), np.nan)
     windows = [Window(view=view, y=unknown_H) for view in views]
     return WindowSet(windows, dataset=views[0].dataset).hash
 

@@ -3,7 +3,7 @@
 What belongs here: these values in the windows' own unit. What does not: making them
 (``forecast.forecaster``), keeping them (``forecast.issued``).
 
-Shapes: A agents, N windows, Q quantile levels, H horizon (48 steps).
+Shapes: A agents, N windows, Q quantile levels, H horizon.
 """
 
 import dataclasses

@@ -17,25 +17,35 @@ width, E width of a head, K frequencies.
 import torch
 from torch import Tensor, nn
 
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.layers import Network, NetworkInputs, SeriesDecomposition, StepEmbedding
 
 FREQUENCIES = 32
-DECODED_STEPS = LOOKBACK // 2 + HORIZON  # the decoder sees the second half of the input again
 _FREQUENCY_SEED = 2022
 
 
 class FEDformer(Network):
     """Two encoder layers and one decoder layer."""
 
-    def __init__(self, *, width: int = 128, inner: int = 256, heads: int = 8) -> None:
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 128,
+        inner: int = 256,
+        heads: int = 8,
+    ) -> None:
         super().__init__()
+        self._half, self._horizon = lookback // 2, horizon
+        # The decoder sees the second half of the input again.
+        decoded = self._half + horizon
         self.decomposition = SeriesDecomposition()
         self.encoder_embedding = StepEmbedding(width)
         self.decoder_embedding = StepEmbedding(width)
-        self.encoder = nn.ModuleList(EncoderLayer(width, inner, heads) for _ in range(2))
+        self.encoder = nn.ModuleList(EncoderLayer(width, inner, heads, lookback) for _ in range(2))
         self.encoder_norm = SeasonalNorm(width)
-        self.decoder = DecoderLayer(width, inner, heads)
+        self.decoder = DecoderLayer(width, inner, heads, lookback, decoded)
         self.decoder_norm = SeasonalNorm(width)
         self.projection = nn.Linear(width, 1)
 
@@ -45,8 +55,8 @@ class FEDformer(Network):
         seasonal_BL1, trend_BL1 = self.decomposition(values_BL1)
 
         # The decoder starts from the mean as trend and from nothing as season.
-        half = LOOKBACK // 2
-        mean_BH1 = values_BL1.mean(dim=1, keepdim=True).expand(-1, HORIZON, -1)
+        half = self._half
+        mean_BH1 = values_BL1.mean(dim=1, keepdim=True).expand(-1, self._horizon, -1)
         trend_BS1 = torch.cat([trend_BL1[:, -half:], mean_BH1], dim=1)
         seasonal_BS1 = torch.cat([seasonal_BL1[:, -half:], torch.zeros_like(mean_BH1)], dim=1)
         marks_BSM = torch.cat([inputs.past_NLM[:, -half:], inputs.future_NHM], dim=1)
@@ -60,15 +70,15 @@ class FEDformer(Network):
         decoded_BSD, added_trend_BS1 = self.decoder(decoded_BSD, memory_BLD)
         seasonal_BS1 = self.projection(self.decoder_norm(decoded_BSD))
         forecast_BS: Tensor = (seasonal_BS1 + trend_BS1 + added_trend_BS1).squeeze(-1)
-        return forecast_BS[:, -HORIZON:]
+        return forecast_BS[:, -self._horizon :]
 
 
 class EncoderLayer(nn.Module):
     """A Fourier block and two linear maps, each followed by a decomposition."""
 
-    def __init__(self, width: int, inner: int, heads: int) -> None:
+    def __init__(self, width: int, inner: int, heads: int, steps: int) -> None:
         super().__init__()
-        self.block = FourierBlock(width, heads, LOOKBACK)
+        self.block = FourierBlock(width, heads, steps)
         self.inner = _make_inner(width, inner)
         self.decomposition = SeriesDecomposition()
 
@@ -82,10 +92,10 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """A Fourier block, attention to the encoder in the frequency domain, and two linear maps."""
 
-    def __init__(self, width: int, inner: int, heads: int) -> None:
+    def __init__(self, width: int, inner: int, heads: int, memory_steps: int, steps: int) -> None:
         super().__init__()
-        self.block = FourierBlock(width, heads, DECODED_STEPS)
-        self.attention = FourierCrossAttention(width, heads)
+        self.block = FourierBlock(width, heads, steps)
+        self.attention = FourierCrossAttention(width, heads, memory_steps, steps)
         self.inner = _make_inner(width, inner)
         self.decomposition = SeriesDecomposition()
         self.trend = nn.Conv1d(width, 1, 3, padding=1, padding_mode="circular", bias=False)
@@ -127,11 +137,11 @@ class FourierCrossAttention(nn.Module):
     query_frequencies: Tensor
     key_frequencies: Tensor
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, memory_steps: int, steps: int) -> None:
         super().__init__()
         self.heads = heads
-        self.register_buffer("query_frequencies", sample_frequencies(DECODED_STEPS))
-        self.register_buffer("key_frequencies", sample_frequencies(LOOKBACK))
+        self.register_buffer("query_frequencies", sample_frequencies(steps))
+        self.register_buffer("key_frequencies", sample_frequencies(memory_steps))
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.out = nn.Linear(width, width)

@@ -4,7 +4,7 @@ What belongs here: this network. Source: Zhou et al., "FiLM: Frequency improved 
 Model for Long-term Time Series Forecasting", NeurIPS 2022; the measure is LegT of HiPPO (Gu et al.,
 2020), discretised bilinearly. No library at hand provides it faithfully.
 
-Differs: 64 Legendre coefficients instead of 256, since the input has 48 steps; the recurrence over
+Differs: 64 Legendre coefficients instead of 256, since inputs are short; the recurrence over
 time is applied as one precomputed map (equal values, tested). The memories span 1, 2 and 4 horizons
 as published, though only one horizon of input exists here.
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.layers import Network, NetworkInputs
 
 SCALES = (1, 2, 4)  # lengths of the memories, in horizons
@@ -26,12 +26,18 @@ MOST_FREQUENCIES = 32
 class FiLM(Network):
     """One filtered memory for each scale, and a linear mix of their forecasts."""
 
-    def __init__(self, *, coefficients: int = 64) -> None:
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        coefficients: int = 64,
+    ) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(1))
         self.shift = nn.Parameter(torch.zeros(1))
         self.memories = nn.ModuleList(
-            FilteredMemory(scale * HORIZON, coefficients) for scale in SCALES
+            FilteredMemory(scale * horizon, coefficients, lookback, horizon) for scale in SCALES
         )
         self.mix = nn.Linear(len(SCALES), 1)
 
@@ -50,15 +56,15 @@ class FilteredMemory(nn.Module):
     memory_TLN: Tensor
     readout_HN: Tensor
 
-    def __init__(self, span: int, coefficients: int) -> None:
+    def __init__(self, span: int, coefficients: int, lookback: int, horizon: int) -> None:
         super().__init__()
         transition, drive = discretise_legendre(coefficients, step=1 / span)
-        memory = build_memory(transition, drive, LOOKBACK)
-        readout = evaluate_legendre(coefficients, span)[-HORIZON:]
+        memory = build_memory(transition, drive, lookback)
+        readout = evaluate_legendre(coefficients, span)[-horizon:]
         self.register_buffer("memory_TLN", torch.tensor(memory, dtype=torch.float32))
         self.register_buffer("readout_HN", torch.tensor(readout, dtype=torch.float32))
 
-        size = (coefficients, coefficients, min(MOST_FREQUENCIES, LOOKBACK // 2))
+        size = (coefficients, coefficients, min(MOST_FREQUENCIES, lookback // 2))
         bound = 1 / coefficients**2
         self.filter_real = nn.Parameter(bound * torch.rand(size))
         self.filter_imaginary = nn.Parameter(bound * torch.rand(size))
@@ -71,7 +77,7 @@ class FilteredMemory(nn.Module):
         spectrum_BKN = torch.fft.rfft(states_BTN, dim=1)[:, : self.filter_real.shape[-1]]
         weights = torch.complex(self.filter_real, self.filter_imaginary)
         filtered_BKN = torch.einsum("bkn,nmk->bkm", spectrum_BKN, weights)
-        newest_BN = _invert_at_last_step(filtered_BKN)
+        newest_BN = _invert_at_last_step(filtered_BKN, values_BL.shape[1])
         return newest_BN @ self.readout_HN.T
 
 
@@ -112,11 +118,11 @@ def evaluate_legendre(coefficients: int, span: int) -> FloatArray:
     return np.asarray(np.polynomial.legendre.legvander(grid, coefficients - 1), dtype=np.float64)
 
 
-def _invert_at_last_step(spectrum_BKN: Tensor) -> Tensor:
+def _invert_at_last_step(spectrum_BKN: Tensor, steps: int) -> Tensor:
     """Return the last of L steps of the inverse real transform of a spectrum whose tail is zero."""
     frequency = torch.arange(spectrum_BKN.shape[1])
-    angle = 2 * torch.pi * frequency * (LOOKBACK - 1) / LOOKBACK
+    angle = 2 * torch.pi * frequency * (steps - 1) / steps
 
     # Every frequency but zero stands for itself and its mirror image.
     wave = torch.polar(torch.where(frequency == 0, 1.0, 2.0), angle)
-    return torch.einsum("bkn,k->bn", spectrum_BKN, wave).real / LOOKBACK
+    return torch.einsum("bkn,k->bn", spectrum_BKN, wave).real / steps

@@ -25,12 +25,11 @@ from compevo_core.baselines.base import (
     MethodFacts,
     raise_if_held_out,
     read_baseline_file,
-    stack_rows,
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
 from compevo_core.lm import backbone
@@ -58,17 +57,20 @@ _FORECAST_BATCH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkKind:
-    """One network of the comparison; ``make`` samples its weights from torch's generator."""
+    """One network of the comparison.
 
-    make: Callable[[], Network]
+    ``make`` takes look-back and horizon, and samples the weights from torch's generator.
+    """
+
+    make: Callable[[int, int], Network]
     seeds: int = 5  # of its result rows
     encode: Encode = NetworkInputs.encode  # networks that read text add theirs
     backbone: str = ""  # the pretrained model that it is made of
 
 
-def _make_gpt4ts() -> Network:
+def _make_gpt4ts(lookback: int, horizon: int) -> Network:
     # It copies the layers whose norms it trains: other methods read the same backbone.
-    return GPT4TS(backbone.load_packaged().decoder)
+    return GPT4TS(backbone.load_packaged().decoder, lookback, horizon)
 
 
 NETWORKS: dict[str, NetworkKind] = {
@@ -93,7 +95,9 @@ class NetworkBaseline:
         scaler: Scaler,
         report: FitReport | None = None,
         kind: NetworkKind | None = None,
+        grid: tuple[int, int] = (DEFAULT_STEPS, DEFAULT_STEPS),
     ) -> None:
+        self._grid = grid  # look-back and horizon
         self.name = name  # of the method in result rows
         self._kind = kind or find_network(name)
         self._network = network.eval()
@@ -139,17 +143,18 @@ class NetworkBaseline:
         scaler = Scaler.fit(train)
         prepared = [_prepare_windows(split, scaler, kind.encode) for split in (train, val)]
 
+        grid = train.lookback, train.horizon
         # The caller's generator stays as it was; equal seeds give equal weights.
         with use_seed(seed):
-            network = kind.make()
+            network = kind.make(*grid)
         report = fit_network(
             network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
         )
-        return cls(name, network, scaler, report, kind)
+        return cls(name, network, scaler, report, kind, grid)
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit."""
+        """Return forecasts (N, H) in each view's unit."""
         # torch splits nothing into one empty batch, which a Fourier transform rejects.
         if not views:
             return stack_rows([])
@@ -170,6 +175,7 @@ class NetworkBaseline:
         write_baseline_file(
             folder,
             self.name,
+            grid=self._grid,
             scaler=self._scaler.to_json(),
             report=None if self.report is None else asdict(self.report),
         )
@@ -183,7 +189,8 @@ class NetworkBaseline:
         """
         facts = read_baseline_file(folder)
         kind = kind or find_network(facts["baseline"])
-        network = kind.make()
+        lookback, horizon = facts.get("grid", (DEFAULT_STEPS, DEFAULT_STEPS))
+        network = kind.make(lookback, horizon)
         weights = load_file(folder / WEIGHTS_FILE)
 
         shapes = {name: value.shape for name, value in weights.items()}
@@ -196,7 +203,7 @@ class NetworkBaseline:
 
         report = FitReport(**facts["report"]) if facts["report"] else None
         scaler = Scaler.from_json(facts["scaler"])
-        return cls(facts["baseline"], network, scaler, report, kind)
+        return cls(facts["baseline"], network, scaler, report, kind, (lookback, horizon))
 
 
 def find_network(name: str) -> NetworkKind:

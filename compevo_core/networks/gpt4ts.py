@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.lm.frozen_linear import frozen_linear
 from compevo_core.networks.layers import Network, NetworkInputs
 
@@ -29,16 +29,25 @@ PATCH_STEPS = 16
 PATCH_STRIDE = 8
 LAYERS = 6
 
-PATCHES = (LOOKBACK + PATCH_STRIDE - PATCH_STEPS) // PATCH_STRIDE + 1
+
+def count_patches(lookback: int) -> int:
+    """Return how many patches an input has; the last value is repeated to fill the last one."""
+    return (lookback + PATCH_STRIDE - PATCH_STEPS) // PATCH_STRIDE + 1
 
 
 class PatchNetwork(Network):
     """Embeds patches and maps all of them to a forecast: the twin without a language model."""
 
-    def __init__(self, *, width: int = 576) -> None:
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 576,
+    ) -> None:
         super().__init__()
         self.embedding = nn.Linear(PATCH_STEPS, width)
-        self.projection = nn.Linear(PATCHES * width, HORIZON)
+        self.projection = nn.Linear(count_patches(lookback) * width, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -63,11 +72,13 @@ class GPT4TS(PatchNetwork):
     def __init__(
         self,
         decoder: Any,  # noqa: ANN401 - a transformers module
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
         *,
         layers: int = LAYERS,
         matmul_dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(width=decoder.config.hidden_size)
+        super().__init__(lookback, horizon, width=decoder.config.hidden_size)
         self.decoder = copy_first_layers(decoder, layers, matmul_dtype)
         for name, parameter in self.decoder.named_parameters():
             parameter.requires_grad_("norm" in name)

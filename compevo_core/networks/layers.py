@@ -6,7 +6,7 @@ values and time features. What does not: anything that one network alone has.
 Values are in units of the entity's train deviation. Time features follow the networks' authors:
 hour of the day, day of the week, of the month and of the year, each in [-0.5, 0.5], in local time.
 
-Shapes: N or B windows, L lookback (48) or steps, H horizon (48), M time features, D width.
+Shapes: N or B windows, L lookback or steps, H horizon, M time features, D width.
 """
 
 from abc import ABC, abstractmethod
@@ -21,10 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from compevo_core.baselines.base import stack_rows
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import WindowView, find_horizon, find_lookback, stack_rows
 
 TIME_FEATURES = 4
 
@@ -42,12 +41,13 @@ class NetworkInputs:
         """Encode views; DataError if an entity was not in the train split."""
         values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
         marks = [_encode_steps(view) for view in views]
-        marks_NTM = np.stack(marks) if marks else np.empty((0, LOOKBACK + HORIZON, TIME_FEATURES))
+        lookback, steps = find_lookback(views), find_lookback(views) + find_horizon(views)
+        marks_NTM = np.stack(marks) if marks else np.empty((0, steps, TIME_FEATURES))
 
         return cls(
             values_NL=torch.tensor(values_NL, dtype=torch.float32),
-            past_NLM=torch.tensor(marks_NTM[:, :LOOKBACK], dtype=torch.float32),
-            future_NHM=torch.tensor(marks_NTM[:, LOOKBACK:], dtype=torch.float32),
+            past_NLM=torch.tensor(marks_NTM[:, :lookback], dtype=torch.float32),
+            future_NHM=torch.tensor(marks_NTM[:, lookback:], dtype=torch.float32),
         )
 
     def __len__(self) -> int:
@@ -61,10 +61,10 @@ class NetworkInputs:
 
 
 def _encode_steps(view: WindowView) -> FloatArray:
-    """Return the time features of the steps of input and horizon, (96, M)."""
+    """Return the time features of the steps of input and horizon, (L + H, M)."""
     # Local time: demand follows the clock on the wall, also through a change of it.
     zone = ZoneInfo(view.calendar.timezone)
-    starts = (view.origin_utc + i * view.step for i in range(-LOOKBACK, HORIZON))
+    starts = (view.origin_utc + i * view.step for i in range(-view.lookback, view.horizon))
     return np.array([_encode_moment(start.astimezone(zone)) for start in starts])
 
 

@@ -12,20 +12,20 @@ the normalisation is the shared one.
 import torch
 from torch import Tensor, nn
 
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.layers import Network, NetworkInputs, SeriesDecomposition
 
 
 class DLinear(Network):
-    """Two linear maps of 48 to 48 steps that begin as the mean of the input."""
+    """Two linear maps of input to target steps that begin as the mean of the input."""
 
-    def __init__(self) -> None:
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
         self.decomposition = SeriesDecomposition()
-        self.remainder = nn.Linear(LOOKBACK, HORIZON)
-        self.trend = nn.Linear(LOOKBACK, HORIZON)
+        self.remainder = nn.Linear(lookback, horizon)
+        self.trend = nn.Linear(lookback, horizon)
         for linear in (self.remainder, self.trend):
-            nn.init.constant_(linear.weight, 1 / LOOKBACK)
+            nn.init.constant_(linear.weight, 1 / lookback)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -40,17 +40,24 @@ class ITransformer(Network):
     """A transformer encoder over variates."""
 
     def __init__(
-        self, *, width: int = 128, inner: int = 256, heads: int = 8, layers: int = 2
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 128,
+        inner: int = 256,
+        heads: int = 8,
+        layers: int = 2,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Linear(LOOKBACK, width)
+        self.embedding = nn.Linear(lookback, width)
         layer = nn.TransformerEncoderLayer(
             width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
         )
         self.encoder = nn.TransformerEncoder(
             layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
         )
-        self.projection = nn.Linear(width, HORIZON)
+        self.projection = nn.Linear(width, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""

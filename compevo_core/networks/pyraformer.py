@@ -10,10 +10,12 @@ nodes it costs less.
 Shapes: B windows, L input steps, P nodes of the pyramid, M time features, D width.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.layers import Network, NetworkInputs, StepEmbedding, encode_positions
 
 CHILDREN = (4, 4)  # nodes of a scale that share a node of the next one
@@ -24,18 +26,26 @@ class Pyraformer(Network):
     """An encoder over steps, 4-step and 16-step nodes; its last step forecasts."""
 
     def __init__(
-        self, *, width: int = 128, inner: int = 256, heads: int = 8, layers: int = 2
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 128,
+        inner: int = 256,
+        heads: int = 8,
+        layers: int = 2,
     ) -> None:
         super().__init__()
+        self._sizes = list_sizes(lookback)
         self.embedding = StepEmbedding(width)
-        self.register_buffer("positions_LD", encode_positions(LOOKBACK, width))
+        self.register_buffer("positions_LD", encode_positions(lookback, width))
         self.pyramid = PyramidBuilder(width)
-        self.register_buffer("is_hidden_PP", ~find_neighbours(), persistent=False)
+        self.register_buffer("is_hidden_PP", ~find_neighbours(self._sizes), persistent=False)
         layer = nn.TransformerEncoderLayer(
             width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
         )
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.projection = nn.Linear(len(list_sizes()) * width, HORIZON)
+        self.projection = nn.Linear(len(self._sizes) * width, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -43,7 +53,7 @@ class Pyraformer(Network):
         nodes_BPD = self.encoder(self.pyramid(steps_BLD), mask=self.is_hidden_PP)
 
         # The newest node of every scale is an ancestor of the last step.
-        newest = torch.tensor(list_sizes()).cumsum(0) - 1
+        newest = torch.tensor(self._sizes).cumsum(0) - 1
         forecast_BH: Tensor = self.projection(nodes_BPD[:, newest].flatten(1))
         return forecast_BH
 
@@ -79,17 +89,16 @@ class PyramidBuilder(nn.Module):
         return normed
 
 
-def list_sizes() -> list[int]:
+def list_sizes(lookback: int) -> list[int]:
     """Return the number of nodes of every scale, finest first."""
-    sizes = [LOOKBACK]
+    sizes = [lookback]
     for children in CHILDREN:
         sizes.append(sizes[-1] // children)
     return sizes
 
 
-def find_neighbours() -> Tensor:
+def find_neighbours(sizes: Sequence[int]) -> Tensor:
     """Return which node attends to which, (P, P): near ones of its scale, parent and children."""
-    sizes = list_sizes()
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
     attends = torch.zeros(sum(sizes), sum(sizes), dtype=torch.bool)
 

@@ -28,6 +28,7 @@ T tokens of an instruction, D width of the backbone.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -40,7 +41,7 @@ from compevo_core.agents.prompts import render_task, tokenize_prompt
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import Backbone
 from compevo_core.networks.forecaster import NetworkKind
@@ -71,6 +72,8 @@ class GPT4MTS(GPT4TS):
     def __init__(
         self,
         backbone: Backbone,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
         *,
         embedding_size: int,
         reads_news: bool = True,
@@ -82,7 +85,9 @@ class GPT4MTS(GPT4TS):
         ``embedding_size`` is the width E of a title's embedding; the twin that does not read news
         has no tokens of it.
         """
-        super().__init__(backbone.decoder, layers=layers, matmul_dtype=matmul_dtype)
+        super().__init__(
+            backbone.decoder, lookback, horizon, layers=layers, matmul_dtype=matmul_dtype
+        )
         width = backbone.hidden_size
         # The frozen layers know no input like the state of an instruction: a map learns one.
         self.instruction = nn.Linear(width, width)
@@ -170,10 +175,10 @@ def write_instruction(view: WindowView) -> str:
     """Return what is to be forecast, and what the input looks like, in words."""
     low, high, median = format_numbers([view.x.min(), view.x.max(), np.median(view.x)], view.unit)
     # The slope of all values: the last one less the first would hang on two of them.
-    rises = np.polyfit(np.arange(LOOKBACK), view.x, 1)[0] > 0
+    rises = np.polyfit(np.arange(view.lookback), view.x, 1)[0] > 0
     return (
-        f"{render_task(view)}. The last {LOOKBACK} values in {view.unit}: lowest {low}, highest "
-        f"{high}, median {median}; they {'rise' if rises else 'fall'}."
+        f"{render_task(view)}. The last {view.lookback} values in {view.unit}: lowest {low}, "
+        f"highest {high}, median {median}; they {'rise' if rises else 'fall'}."
     )
 
 
@@ -184,7 +189,7 @@ def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True)
     """
     size = pool.embeddings.shape[1]
     return NetworkKind(
-        make=lambda: GPT4MTS(backbone, embedding_size=size, reads_news=reads_news),
+        make=partial(GPT4MTS, backbone, embedding_size=size, reads_news=reads_news),
         seeds=SEEDS,
         encode=NewsReader(pool, backbone).encode,
         backbone=backbone.name_or_path,

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -26,12 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.agents.prompts import clean_text, render_task
+from compevo_core.data.arrays import split_evenly
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, LOOKBACK, WindowView
+from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.encoder import Encoder, Vectors
 from compevo_core.networks.forecaster import NetworkKind
-from compevo_core.networks.gpt4ts import PATCHES, PatchNetwork
+from compevo_core.networks.gpt4ts import PatchNetwork, count_patches
 from compevo_core.networks.layers import NetworkInputs
 from compevo_core.runtime.files import write_json
 
@@ -117,7 +119,7 @@ class PatternWriter:
 
 def write_pattern_prompt(view: WindowView) -> str:
     """Return the facts of a view in words, and the beginning of the sentence to write."""
-    quarters = view.x.reshape(len(_QUARTERS), -1).mean(axis=1)
+    quarters = [float(view.x[span].mean()) for span in split_evenly(view.lookback, len(_QUARTERS))]
     change = quarters[-1] - quarters[0]
     spread = float(view.x.std())
     direction = "rose" if change > 0 else "fell"
@@ -127,7 +129,7 @@ def write_pattern_prompt(view: WindowView) -> str:
     days = view.calendar
     season = _SEASONS[days.target_date.month % 12 // 3]
     return (
-        f"{render_task(view)}. The last {LOOKBACK} values {direction}, were highest in their "
+        f"{render_task(view)}. The last {view.lookback} values {direction}, were highest in their "
         f"{_QUARTERS[int(np.argmax(quarters))]} quarter and lowest in their "
         f"{_QUARTERS[int(np.argmin(quarters))]} quarter. The target day is "
         f"{_describe_day(days.target_weekday, days.target_holiday)} {season}, after "
@@ -176,11 +178,18 @@ class PatternMemory(nn.Module):
 class LTPLLM(PatchNetwork):
     """Patches and one token of the memory, all of them mapped to a forecast."""
 
-    def __init__(self, *, embedding_size: int, width: int = _WIDTH) -> None:
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        embedding_size: int,
+        width: int = _WIDTH,
+    ) -> None:
         """Make the maps for sentences of width E; patches are as wide as in ``gpt4ts-no-lm``."""
-        super().__init__(width=width)
+        super().__init__(lookback, horizon, width=width)
         self.memory = PatternMemory(embedding_size, width)
-        self.projection = nn.Linear((PATCHES + 1) * width, HORIZON)
+        self.projection = nn.Linear((count_patches(lookback) + 1) * width, horizon)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
@@ -204,7 +213,7 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         )
 
     return NetworkKind(
-        make=lambda: LTPLLM(embedding_size=size),
+        make=partial(LTPLLM, embedding_size=size),
         seeds=SEEDS,
         encode=encode,
         backbone=writer.backbone_name,

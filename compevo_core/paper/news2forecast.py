@@ -44,12 +44,12 @@ from compevo_core.agents.prompts import (
 )
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
-from compevo_core.baselines.base import MethodFacts, raise_if_held_out, stack_rows
+from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import HORIZON, Window, WindowView
+from compevo_core.data.view import Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import raise_if_later_news
@@ -300,7 +300,7 @@ class News2Forecast:
         return self._unreadable, self._answers
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, 48) in each view's unit; LeakageError if a view names later news."""
+        """Return forecasts (N, H) in each view's unit; LeakageError if a view names later news."""
         raise_if_later_news(views, self.retriever.pool)
         scaled_NH, unreadable = self._answer(views)
         self._unreadable += unreadable
@@ -340,7 +340,7 @@ class News2Forecast:
 
     def _answer(self, views: Sequence[WindowView]) -> tuple[FloatArray, int]:
         """Return scaled forecasts (N, H), and how many answers could not be read."""
-        rows, unreadable = [np.empty((0, HORIZON))], 0
+        rows, unreadable = [np.empty((0, find_horizon(views)))], 0
         size = self.config.run.micro_batch_size
         for start in range(0, len(views), size):
             readings = [[self._read(view) for view in views[start : start + size]]]
@@ -355,7 +355,7 @@ class News2Forecast:
         # Retrieved anew each time, since the logic changes in a fit.
         chosen = self.retriever.retrieve(self.logic, view)
         return ForecastRequest(
-            ForecastExample(view, np.empty((0, HORIZON)), truth_H),
+            ForecastExample(view, np.empty((0, view.horizon)), truth_H),
             [self.logic],
             [self.retriever.resolve(chosen)],
         )

@@ -29,7 +29,7 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import compare_pairs
@@ -233,7 +233,8 @@ class NewsProbe:
         starts: dict[int, datetime] = {}
         for n, (view, fold) in enumerate(zip(views, fold_N, strict=True)):
             # What lies next to the part before teaches nothing and is not scored.
-            if view.origin_utc < starts.setdefault(fold, view.origin_utc) + HORIZON * view.step:
+            start = starts.setdefault(fold, view.origin_utc)
+            if view.origin_utc < start + view.horizon * view.step:
                 missed_NH[n] = np.nan
         self.train = self._make_sample(Scope(subset="train", windows=train), missed_NH, fold_N)
 

@@ -27,7 +27,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import release_windows
-from compevo_core.data.view import HORIZON, Window
+from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import compare_pairs
 from compevo_core.evaluation.metrics import measure_window_errors
@@ -172,7 +172,7 @@ def read_by_ridges(
             for name, of_step in views.items():
                 read = [retriever.resolve(retriever.retrieve(RIDGE, view)) for view in of_step]
                 read_NH = [
-                    fit.read(view, found) if found else np.zeros(HORIZON)
+                    fit.read(view, found) if found else np.zeros(view.horizon)
                     for view, found in zip(of_step, read, strict=True)
                 ]
                 forecasts[name].append(base_NH + std_N[:, None] * np.stack(read_NH))

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.datasets import DATASETS
-from compevo_core.data.view import HORIZON, count_season_steps
+from compevo_core.data.view import DEFAULT_STEPS, count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.report.rows import (
@@ -98,20 +98,21 @@ def _average(rows: pl.DataFrame, dataset: str, subset: str) -> Iterator[pl.DataF
 def _to_fev(tasks: pl.DataFrame, dataset: str) -> pl.DataFrame:
     """Return one summary a task and model, in fev's columns."""
     is_naive = pl.col("method") == NAIVE
-    season = count_season_steps(DATASETS[dataset].step) if dataset in DATASETS else 1
+    spec = DATASETS.get(dataset)
+    season = count_season_steps(spec.step) if spec else 1
     return tasks.select(
         model_name=pl.when(is_naive).then(pl.lit(FEV_NAIVE)).otherwise(pl.col("method")),
         dataset_path=pl.lit(f"compevo/{dataset}"),
         # A task is told from others by its columns, so the series stands in one of them.
         dataset_config=pl.col("subset") + "/" + pl.col("entity"),
-        horizon=pl.lit(HORIZON),
+        horizon=pl.lit(spec.horizon_steps if spec else DEFAULT_STEPS),
         num_windows=pl.col("n_windows"),
         seasonality=pl.lit(season),
         eval_metric=pl.lit("MAE"),
         extra_metrics=pl.lit("['MSE', 'RMSE', 'MAPE', 'WAPE', 'MASE', 'WQL']"),
         quantile_levels=pl.lit("[0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95]"),
-        min_context_length=pl.lit(HORIZON),
-        max_context_length=pl.lit(HORIZON),
+        min_context_length=pl.lit(spec.lookback_steps if spec else DEFAULT_STEPS),
+        max_context_length=pl.lit(spec.lookback_steps if spec else DEFAULT_STEPS),
         id_column=pl.lit("id"),
         timestamp_column=pl.lit("timestamp"),
         target=pl.lit("target"),

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
@@ -70,8 +69,11 @@ class ForecastDay:
             return self.truth[entity, eve]
 
         series = {str(facts["entity"]): facts for facts in self.issued.facts["series"]}
-        values = series[entity].get("inputs") or [None] * HORIZON
-        return np.array([np.nan if value is None else value for value in values])
+        inputs = series[entity].get("inputs") or []
+        # As many as the forecast has steps: the last ones, where a look-back is longer.
+        steps = len(self.issued.starts)
+        values = [None] * steps + inputs
+        return np.array([np.nan if value is None else value for value in values[-steps:]])
 
 
 def measure_day(issued: IssuedForecast) -> timedelta:

@@ -30,7 +30,7 @@ from compevo_core.baselines.known_errors import (
 )
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import HORIZON, replay_days
+from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
 from compevo_core.training.members import MemberModel
 
@@ -446,7 +446,8 @@ def follow_validation(
     weighting = PopulationWeights(config, model.selection, model.calibration)
     rule, earlier = correction.rule, correction.earlier
     has_level = rule.form != "none"
-    evidence = ErrorEvidence.start(agents_BAH.shape[1], len(model.calibration.entities), HORIZON)
+    agents, horizon = agents_BAH.shape[1:]
+    evidence = ErrorEvidence.start(agents, len(model.calibration.entities), horizon)
     if earlier is not None and has_level:
         evidence.add(rule, earlier.minutes, earlier.series_index, earlier.error_ABH)
 
@@ -464,11 +465,14 @@ def follow_validation(
             if has_level:
                 series = [errors.series_index[i] for i in today]
                 agents_BAH[today] += evidence.level()[:, series].swapaxes(0, 1)
+            agents_BAH[today] = model.scaler.keep_bounds(
+                [views[i] for i in today], agents_BAH[today]
+            )
             own_BA = None if own_weights_BA is None else own_weights_BA[today]
             weights_BAH = weighting.weights([views[i] for i in today], own_BA)
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    experience = Experience.start(model.calibration.entities, agents_BAH.shape[1])
+    experience = Experience.start(model.calibration.entities, agents, horizon)
     return experience.add(
         [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
     )

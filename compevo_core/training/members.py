@@ -64,9 +64,10 @@ class MemberModel:
         self.selection = FitnessSelection(agents, config.selection, entities).to(self.device)
         # Changes nothing until it is fitted, after training.
         local = len(self.shards.local_agents)
-        self.calibration = ErrorCalibration(agents, entities, local).to(self.device)
+        calibration = ErrorCalibration(agents, entities, local, inputs.horizon)
+        self.calibration = calibration.to(self.device)
         # What it has forecast of days that are over; begins with validation.
-        self.experience = Experience.start(entities, agents)
+        self.experience = Experience.start(entities, agents, inputs.horizon)
 
     @property
     def trainable_parameters(self) -> int:

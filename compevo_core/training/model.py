@@ -171,7 +171,9 @@ class PopulationModel(MemberModel):
         )
 
         self.linear = (
-            SealedReadings(len(self.shards.local_agents), inputs.article_size).to(backbone.device)
+            SealedReadings(len(self.shards.local_agents), inputs.article_size, inputs.horizon).to(
+                backbone.device
+            )
             if config.news.linear
             else None
         )

@@ -27,7 +27,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import nearest_windows, release_windows
-from compevo_core.data.view import HORIZON, Window, WindowView, replay_days
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import write_json
@@ -148,7 +148,7 @@ class PriorSet:
         """Fit every prior of the run on the train split; no errors of theirs are known yet."""
         keys, mix_AP = mix_priors(config)
         fitted = {key: _fit(key, train, fit) for key in keys}
-        levels = ErrorLevels(read_rule(config), scaler, len(keys))
+        levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
         days = config.forecast.refit_days
         return cls(fitted, mix_AP, levels, RefitMemory(days, train) if days else None, fit)
 
@@ -162,7 +162,7 @@ class PriorSet:
         Each forecast is by priors as they were when it could be made.
         """
         views = [window.view for window in windows]
-        forecast_NPH = np.empty((len(windows), len(self.fitted), HORIZON))
+        forecast_NPH = np.empty((len(windows), len(self.fitted), find_horizon(views)))
 
         for ended, today in replay_days(views):
             if ended:
@@ -205,15 +205,20 @@ class PriorSet:
 
     @classmethod
     def load(
-        cls, config: RunConfig, folder: Path, scaler: Scaler, fit: FitBaseline = fit_baseline
+        cls,
+        config: RunConfig,
+        folder: Path,
+        scaler: Scaler,
+        fit: FitBaseline = fit_baseline,
+        horizon: int = DEFAULT_STEPS,
     ) -> Self:
-        """Read what :meth:`save` wrote for a run of this configuration and scale."""
+        """Read what :meth:`save` wrote for a run of this configuration, scale and horizon."""
         keys, mix_AP = mix_priors(config)
         fitted = {key: load_baseline(folder / _FOLDER / key.folder) for key in keys}
         days = config.forecast.refit_days
         memory = RefitMemory.load(days, folder / _FOLDER / _KNOWN_FOLDER) if days else None
 
-        levels = ErrorLevels(read_rule(config), scaler, len(keys))
+        levels = ErrorLevels(read_rule(config), scaler, len(keys), horizon)
         priors = cls(fitted, mix_AP, levels, memory, fit)
         if priors._has_levels:
             priors.levels.load(folder / _FOLDER / _LEVELS_FILE)
@@ -226,7 +231,7 @@ class PriorSet:
     def _forecast_as_fitted(self, views: Sequence[WindowView]) -> FloatArray:
         forecasts = [prior.predict(views) for prior in self.fitted.values()]
         if not forecasts:
-            return np.empty((len(views), 0, HORIZON))
+            return np.empty((len(views), 0, find_horizon(views)))
         return np.stack(forecasts, axis=1)
 
 
@@ -245,7 +250,7 @@ def forecast_out_of_fold(
         return _fit(key, train, fit).predict(train.views())
 
     by_time = sorted(range(len(train)), key=lambda i: train[i].view.origin_utc)
-    forecast_NH = np.full((len(train), HORIZON), np.nan)
+    forecast_NH = np.full((len(train), train.horizon), np.nan)
     for block in np.array_split(np.array(by_time), folds):
         if not block.size:
             raise DataError(
@@ -275,8 +280,8 @@ def forecast_train(
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
-    if not keys or not len(train):
-        return np.empty((len(train), len(keys), HORIZON))
+    if not keys:
+        return np.empty((len(train), 0, train.horizon))
     return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
 
 
@@ -335,12 +340,8 @@ def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: Wi
 
 
 def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:
-    """Return the windows that share no value with the block from ``first`` to ``last``.
-
-    A window reaches one horizon back (its lookback) and one ahead (its target), so that origins
-    two horizons apart are the nearest that overlap in nothing.
-    """
-    horizon = HORIZON * timedelta(minutes=first.step_minutes)
+    """Return the windows whose targets lie a horizon apart from those of a block of windows."""
+    horizon = first.horizon * first.step
     start = first.origin_utc - 2 * horizon
     end = last.origin_utc + 2 * horizon
     others = [window for window in train if not start < window.view.origin_utc < end]

@@ -61,8 +61,9 @@ class TrainingData:
 
         # In training a prior knows its errors up to the day before, in use those up to the end of
         # validation. Those on train are out of fold, as in sample they would be too small.
-        past = known if _needs_past(config) else WindowSet([], dataset=known.dataset)
-        held_out_NPH = forecast_train(config, past, fit)
+        past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
+        if _needs_past(config):
+            past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
         priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
         inputs = NumericInputs.fit(known, followed_NPH, article_size)

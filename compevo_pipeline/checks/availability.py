@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from compevo_core.data.view import HORIZON, WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.evaluation.leakage import (
     Violation,
     find_unavailable_articles,
@@ -55,7 +55,7 @@ def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFra
     if not views:
         return rows.limit(0)
     first = min(view.origin_utc for view in views)
-    end = max(view.origin_utc + HORIZON * view.step for view in views)
+    end = max(view.end_utc for view in views)
     return rows.filter(pl.col("start_utc").is_between(first, end))
 
 

@@ -39,6 +39,16 @@ def init(
     zone: Annotated[
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
+    step: Annotated[
+        str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w (default: as the rows).")
+    ] = "",
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of a forecast (default: as the step says).", min=1, max=1000),
+    ] = None,
+    lookback: Annotated[
+        int | None, typer.Option(help="Steps it looks back on (default: as the step says).", min=4)
+    ] = None,
     country: Annotated[str, typer.Option(help="Country of public holidays: FR.")] = "",
     stamps: Annotated[
         Stamps, typer.Option(help="Whether a stamp is the start or the end of its interval.")
@@ -95,6 +105,9 @@ def init(
         decimal=decimal or "",
         time_format=time_format,
         stamps=stamps,
+        step=step,
+        horizon=horizon or 0,
+        lookback=lookback or 0,
         country=country,
         covariates=covariates,
         news=news,

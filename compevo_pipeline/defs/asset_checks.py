@@ -16,7 +16,6 @@ import dagster as dg
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.view import HORIZON
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.issued_scores import LIMIT, PERSISTENCE, find_drift, measure_coverage
@@ -313,7 +312,7 @@ def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
     def judge(
         workspace: Deployment, now: datetime, names: Collection[str]
     ) -> Iterator[CheckOutcome]:
-        rows = select_disjoint(read_scored(workspace.layout, spec.name), HORIZON * spec.step)
+        rows = select_disjoint(read_scored(workspace.layout, spec.name), spec.horizon)
         if DRIFT in names:
             yield judge_drift(rows)
         if COVERAGE in names:

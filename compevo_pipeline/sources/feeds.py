@@ -29,7 +29,8 @@ from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.own import frames
-from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_label, name_publisher
+from compevo_pipeline.sources.own.declaration import Declaration, make_label, name_publisher
+from compevo_pipeline.sources.own.steps import DAY
 from compevo_pipeline.sources.pems import live as pems_live
 from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.weather import forecast as weather_forecast

@@ -18,7 +18,8 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
-from compevo_pipeline.sources.own.declaration import DAY, Declaration, make_spec, read_declaration
+from compevo_pipeline.sources.own.declaration import Declaration, make_spec, read_declaration
+from compevo_pipeline.sources.own.steps import DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +240,7 @@ BUILT_IN = {
 }
 """The data sets of this project by name; their feeds are in ``feeds``."""
 
-_HOLE_STEPS = 96  # two horizons: a longer stretch without values was not collected
+_HOLE_STEPS = 96  # a longer stretch without values was not collected
 
 
 def load_registry(folder: Path) -> Registry:
@@ -285,7 +286,7 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
             zones=(spec.default_place.timezone,),
         ),
         # A file is copied by hand: twice its horizon is late on any grid.
-        max_age=max(DAY * 2, 2 * 48 * spec.step),
+        max_age=max(DAY * 2, 2 * spec.horizon),
         feeds=make_own_feeds(declaration, path.parent),
         declaration=path,
     )

@@ -29,7 +29,7 @@ from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.splits import resolve_spans
-from compevo_core.data.view import LOOKBACK, WindowView
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
@@ -231,7 +231,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
     """Return the first origin after the train split; None where the days decide, not the plan."""
-    limits = resolve_spans(spec.spans, spec.step, spec.market_offset)
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
 
@@ -416,13 +416,15 @@ def refuse_implausible(
         grid = series[view.series_id]
         origin = locate_origin(grid, view.origin_utc)
         known_end, week = origin - view.unknown_steps, max(1, WEEK // view.step)
-        # A spread of the newest week, or of 48 steps where a week has fewer.
-        known = grid.filled[max(0, known_end - max(week, LOOKBACK)) : known_end]
+        # A spread of the newest week, or of as many steps as a view has where a week has fewer.
+        known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
         periods = (view.season_steps, week)
-        naive_NH = np.stack([repeat_known(grid, origin, known_end, period) for period in periods])
+        naive_NH = np.stack(
+            [repeat_known(grid, origin, known_end, period, view.horizon) for period in periods]
+        )
         far_N = np.abs(values_H - naive_NH).mean(axis=1)
         nearest = float(np.nanmin(far_N)) / spread if np.isfinite(far_N).any() else 0.0
         published = values_H if view.published is None else view.published

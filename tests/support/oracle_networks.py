@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.fedformer import FREQUENCIES
 from compevo_core.networks.gpt4ts import PATCH_STEPS, PATCH_STRIDE
 from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
@@ -93,7 +93,9 @@ def adopt_dlinear(network: Network) -> Forecast:
     from neuralforecast.models import DLinear as Theirs
 
     names = {"linear_season": "remainder", "linear_trend": "trend"}
-    theirs = copy_weights(Theirs(h=HORIZON, input_size=LOOKBACK), read_weights(network), names)
+    theirs = copy_weights(
+        Theirs(h=DEFAULT_STEPS, input_size=DEFAULT_STEPS), read_weights(network), names
+    )
     return lambda inputs: theirs({"insample_y": inputs.values_NL.unsqueeze(-1)}).squeeze(-1)
 
 
@@ -101,8 +103,8 @@ def adopt_itransformer(network: Network) -> Forecast:
     from neuralforecast.models import iTransformer as Theirs
 
     theirs = Theirs(
-        h=HORIZON,
-        input_size=LOOKBACK,
+        h=DEFAULT_STEPS,
+        input_size=DEFAULT_STEPS,
         n_series=1 + TIME_FEATURES,
         hidden_size=128,
         d_ff=256,
@@ -134,8 +136,8 @@ def adopt_fedformer(network: Network) -> Forecast:
     from neuralforecast.models import FEDformer as Theirs
 
     theirs = Theirs(
-        h=HORIZON,
-        input_size=LOOKBACK,
+        h=DEFAULT_STEPS,
+        input_size=DEFAULT_STEPS,
         futr_exog_list=[f"time_{i}" for i in range(TIME_FEATURES)],
         modes=FREQUENCIES,
         conv_hidden_size=256,
@@ -253,7 +255,12 @@ def adopt_gpt4ts(network: Network) -> Forecast:
 
 
 def _describe(**settings: object) -> SimpleNamespace:
-    common = {"seq_len": LOOKBACK, "label_len": LOOKBACK // 2, "pred_len": HORIZON, "enc_in": 1}
+    common = {
+        "seq_len": DEFAULT_STEPS,
+        "label_len": DEFAULT_STEPS // 2,
+        "pred_len": DEFAULT_STEPS,
+        "enc_in": 1,
+    }
     return SimpleNamespace(task_name="long_term_forecast", **common, **settings)
 
 

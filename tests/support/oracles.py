@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from compevo_core.config.sections import BackboneConfig
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
@@ -74,9 +74,9 @@ class Case:
 def draw_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
     rng = np.random.default_rng(seed)
     return NetworkInputs(
-        values_NL=_as_tensor(rng.normal(size=(n, LOOKBACK))),
-        past_NLM=_as_tensor(rng.random((n, LOOKBACK, TIME_FEATURES)) - 0.5),
-        future_NHM=_as_tensor(rng.random((n, HORIZON, TIME_FEATURES)) - 0.5),
+        values_NL=_as_tensor(rng.normal(size=(n, DEFAULT_STEPS))),
+        past_NLM=_as_tensor(rng.random((n, DEFAULT_STEPS, TIME_FEATURES)) - 0.5),
+        future_NHM=_as_tensor(rng.random((n, DEFAULT_STEPS, TIME_FEATURES)) - 0.5),
     )
 
 

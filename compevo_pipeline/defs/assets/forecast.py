@@ -18,7 +18,6 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.view import HORIZON
 from compevo_core.evaluation.issued_scores import (
     PERSISTENCE,
     ScoredRows,
@@ -143,7 +142,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
 
 
 def _describe_span(spec: DatasetSpec) -> str:
-    days = HORIZON * spec.step / timedelta(days=1)
+    days = spec.horizon / timedelta(days=1)
     return "a day" if days == 1 else f"{days:g} days"
 
 

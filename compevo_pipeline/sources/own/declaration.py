@@ -19,11 +19,15 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
-from compevo_core.data.view import HORIZON, count_season_steps
+from compevo_core.data.view import count_season_steps, find_season
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
-
-DAY = timedelta(days=1)
+from compevo_pipeline.sources.own.steps import (
+    DAY,
+    choose_horizon,
+    choose_lookback,
+    read_step,
+)
 
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^A-Za-z0-9._+]+")
@@ -31,8 +35,10 @@ _PATTERN = r"^OWN/(.+)$"
 _LAST_DAY = date(2199, 12, 31)
 _FIRST_DAY = date(1900, 1, 1)
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_STEP = re.compile(r"(\d{1,4})\s*(min|h|d)")
-_UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY}
+MOST_STEPS = 1000
+"""Longest horizon."""
+_MOST_INPUTS = 10_000
+_FEWEST_INPUTS = 4
 
 
 class _Section(BaseModel):
@@ -86,23 +92,56 @@ class SeriesKeys(_Section):
 class GridKeys(_Section):
     """The steps that the values are put on."""
 
-    step: str = Field(description="length of a step: 30min, 1h, 1d; finer rows are averaged")
-    horizon: Literal[48] = Field(default=HORIZON, description="steps of a forecast: 48")  # type: ignore[arg-type]  # the one choice
+    step: str = Field(
+        description="length of a step: 5min to 1d, or weeks as 1w; rows finer than a step of at "
+        "most a day are averaged"
+    )
+    horizon: int = Field(
+        default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: as the step says"
+    )
+    lookback: int = Field(
+        default=0, ge=0, le=_MOST_INPUTS, description="steps it looks back on; 0: as the step says"
+    )
     season_steps: int = Field(default=0, ge=0, description="steps of a season; 0: as the step says")
     max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
-    max_filled_inputs: int = Field(
-        default=12, ge=0, le=47, description="most of the 48 inputs that may be bridged"
+    max_filled_inputs: int | None = Field(
+        default=None, ge=0, description="most of the inputs that may be bridged; empty: a quarter"
     )
 
     @model_validator(mode="after")
     def _check_step(self) -> "GridKeys":
         step = read_step(self.step)
-        season = count_season_steps(step)
-        if self.season_steps not in (0, season):
+        seasons = {count_season_steps(step), find_season(step)}
+        if self.season_steps not in {0, *seasons}:
             raise ValueError(
-                f"a season of {self.season_steps} steps; with steps of {self.step} it is {season}"
+                f"a season of {self.season_steps} steps; with steps of {self.step} it is "
+                f"{max(seasons)}"
+            )
+        if 0 < self.lookback < _FEWEST_INPUTS:
+            raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+        if self.filled_inputs >= self.lookback_steps:
+            raise ValueError(
+                f"max_filled_inputs {self.max_filled_inputs} of {self.lookback_steps} inputs; at "
+                "least one must be measured"
             )
         return self
+
+    @property
+    def horizon_steps(self) -> int:
+        """Steps of a forecast."""
+        return self.horizon or choose_horizon(read_step(self.step))
+
+    @property
+    def lookback_steps(self) -> int:
+        """Steps that a forecast looks back on."""
+        return self.lookback or choose_lookback(read_step(self.step), self.horizon_steps)
+
+    @property
+    def filled_inputs(self) -> int:
+        """Most of the inputs that may be carried over gaps."""
+        return (
+            self.lookback_steps // 4 if self.max_filled_inputs is None else self.max_filled_inputs
+        )
 
 
 class SplitKeys(_Section):
@@ -202,8 +241,12 @@ class EvaluationKeys(_Section):
     mape_threshold: float = Field(
         default=0.0, ge=0, description="smaller values are left out of MAPE"
     )
-    low: float | None = Field(default=None, description="no value is below this; empty: any")
-    high: float | None = Field(default=None, description="no value is above this; empty: any")
+    low: float | None = Field(
+        default=None, description="no value is below this, and no forecast; empty: any"
+    )
+    high: float | None = Field(
+        default=None, description="no value is above this, and no forecast; empty: any"
+    )
     max_gap_share: float = Field(
         default=0.05, ge=0, le=1, description="share of gaps that is a warning"
     )
@@ -291,22 +334,6 @@ def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed diction
     return describe_error(fault, Declaration)
 
 
-def read_step(text: str) -> timedelta:
-    """Return the length of a step.
-
-    Raises:
-        ValueError: the text is no length, or a day is no whole number of steps.
-    """
-    match = _STEP.fullmatch(text)
-    if match is None or not int(match[1]):
-        raise ValueError(f"{text!r} is no step; write 15min, 30min, 1h or 1d")
-
-    step = int(match[1]) * _UNITS[match[2]]
-    if step > DAY or DAY % step:
-        raise ValueError(f"a day is no whole number of steps of {text}; write 30min, 1h or 1d")
-    return step
-
-
 def make_spec(declaration: Declaration) -> DatasetSpec:
     """Return how windows of a declared data set are cut.
 
@@ -332,17 +359,21 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         default_place=place,
         market_offset=find_standard_offset(declaration.series.time_zone),
         align_to_market_day=not is_daily,
+        lookback_steps=declaration.grid.lookback_steps,
+        horizon_steps=declaration.grid.horizon_steps,
         spans=_make_spans(declaration.splits),
         fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,
-        max_filled_inputs=declaration.grid.max_filled_inputs,
+        max_filled_inputs=declaration.grid.filled_inputs,
         news_lookback=timedelta(days=news.lookback_days),
         news_longest_lookback=timedelta(days=max(28, news.lookback_days)),
         # Chosen where articles are read: an article without one of the words is not stored.
         news_source=name_publisher(declaration.name),
+        bounds=(declaration.evaluation.low, declaration.evaluation.high),
         mape_threshold=declaration.evaluation.mape_threshold,
         task=declaration.prompt.task
-        or f"Predict the next 48 values of {{entity}}, {declaration.grid.step} each",
+        or f"Predict the next {declaration.grid.horizon_steps} values of {{entity}}, "
+        f"{declaration.grid.step} each",
     )
 
 

@@ -17,17 +17,25 @@ from typing import cast
 import polars as pl
 from pydantic import BaseModel
 
+from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.splits import split_chronologically
+from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.declaration import DAY, Declaration, check_declaration
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
 from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.stamps import (
     find_place_zone,
-    find_standard_offset,
     guess_format,
     read_stamps,
     read_zone,
+)
+from compevo_pipeline.sources.own.steps import (
+    DAY,
+    choose_horizon,
+    choose_lookback,
+    name_step,
+    read_step,
 )
 from compevo_pipeline.sources.own.table import (
     DecimalMark,
@@ -39,11 +47,13 @@ from compevo_pipeline.sources.own.table import (
 )
 
 HALF_HOUR = timedelta(minutes=30)
+_FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
 SECTIONS = ("series", "grid", "splits", "place", "covariates", "news", "evaluation", "prompt")
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
-_WORDS = {timedelta(minutes=1): "min", timedelta(hours=1): "h", DAY: "d"}
+_SHORTEST_MONTH = 28 * DAY
+_LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +70,9 @@ class Request:
     decimal: str = ""
     time_format: str = ""
     stamps: str = "start"
+    step: str = ""
+    horizon: int = 0
+    lookback: int = 0
     country: str = ""
     covariates: Path | None = None
     news: Path | None = None
@@ -106,13 +119,9 @@ def draft_declaration(
         draft.guesses.append(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
-    row_step = step = _find_step(stamps, raw.name)
-    if row_step < HALF_HOUR and not HALF_HOUR % row_step:
-        step = HALF_HOUR
-        draft.guesses.append(
-            f"rows {_name_step(row_step)} apart are averaged to half-hours, so that 48 steps are a "
-            "day; grid.step says otherwise"
-        )
+    step = _choose_step(request, stamps, raw.name, draft)
+    horizon = request.horizon or choose_horizon(step)
+    lookback = request.lookback or _fit_lookback(stamps, step, horizon, draft)
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -126,7 +135,7 @@ def draft_declaration(
             "stamps": request.stamps,
             "decimal": decimal,
         },
-        "grid": {"step": _name_step(step), "horizon": 48},
+        "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
         "splits": {"fractions": list(_FRACTIONS)},
         "place": {"time_zone": place, "country": request.country},
         "covariates": _draft_covariates(request, others.get("covariates"), decimal),
@@ -140,11 +149,12 @@ def draft_declaration(
         _describe_gaps(part, step, draft)
         for part in frame.partition_by("series_id", maintain_order=True)
     ]
-    raw_keys["grid"] |= _allow_gaps(gaps, draft)
+    raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
+    days = _find_days(frame, make_spec(declaration))
+    raw_keys["splits"] = dict(days)
+    raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
     if "max_fill_steps" in raw_keys["grid"]:
-        raw_keys["evaluation"] = {"max_gap_share": max(share for share, _ in gaps)}
-
-    raw_keys["splits"] = _find_days(frame, step, zone)
+        raw_keys["evaluation"] |= {"max_gap_share": max(share for share, _ in gaps)}
     # The checks of a declaration hold for the draft as well, before it is written.
     check_declaration({"name": request.name, **raw_keys}, "the declaration")
     draft.text = write_declaration(request.name, raw_keys, draft.findings, draft.guesses)
@@ -174,16 +184,53 @@ def _find_unit(
     return unit
 
 
+def _choose_step(
+    request: Request, stamps: pl.Series, name: str, draft: DraftedDeclaration
+) -> timedelta:
+    """Return the step that is asked for, or the distance of most rows where it is not too fine."""
+    if request.step:
+        try:
+            return read_step(request.step)
+        except ValueError as error:
+            raise ConfigError(f"--step: {error}") from error
+
+    step = _find_step(stamps, name)
+    if step >= _FINEST or HALF_HOUR % step:
+        return step
+    draft.guesses.append(
+        f"rows {name_step(step)} apart are averaged to half-hours; --step says otherwise"
+    )
+    return HALF_HOUR
+
+
+def _fit_lookback(
+    stamps: pl.Series, step: timedelta, horizon: int, draft: DraftedDeclaration
+) -> int:
+    """Return the usual look-back, or the seasons that cover the horizon where a file is short."""
+    lookback = choose_lookback(step, horizon)
+    steps = (cast(datetime, stamps.max()) - cast(datetime, stamps.min())) // step
+    if _LOOKBACKS_OF_A_FILE * lookback <= steps:
+        return lookback
+
+    shorter = min(-(-horizon // find_season(step)) * find_season(step), lookback)
+    draft.guesses.append(
+        f"forecasts look {shorter} steps back in place of {lookback}, as the file is short; set "
+        "grid.lookback otherwise"
+    )
+    return shorter
+
+
 def _find_step(stamps: pl.Series, name: str) -> timedelta:
     distances = stamps.unique().sort().diff().drop_nulls()
     if not len(distances):
         raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
     step = cast(timedelta, distances.mode().min())
-    if step > DAY:
+    if step >= _SHORTEST_MONTH and distances.n_unique() > 1:
         raise DataError(
-            f"{name}: most rows are {step} apart; data sets have steps of a day or less"
+            f"{name}: most rows are {step.days} days apart and others are not, as months are; "
+            "steps have one length: write a row for each day or week"
         )
-    if DAY % step or step < timedelta(minutes=1):
+    if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
             f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
             "resample the file"
@@ -203,30 +250,44 @@ def _describe_gaps(
     steps = (last - first) // step + 1
     longest = cast(timedelta, known.diff().drop_nulls().max()) // step - 1
     draft.findings.append(
-        f"{part['series_id'][0]}: {steps:,} steps of {_name_step(step)} from "
+        f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
         f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
         f"without a value (longest gap: {longest:,} steps)"
     )
     return math.ceil(100 * (steps - len(known)) / steps) / 100, longest
 
 
-def _allow_gaps(gaps: Sequence[tuple[float, int]], draft: DraftedDeclaration) -> dict[str, object]:
+def _allow_gaps(
+    gaps: Sequence[tuple[float, int]], lookback: int, draft: DraftedDeclaration
+) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
     share = max(share for share, _ in gaps)
     if share <= _RARE_GAPS:
         return {}
 
     # What is usual, and half as much again for holidays; more than half would be invented.
-    filled = min(32, math.ceil(48 * share * 1.5))
+    filled = min(2 * lookback // 3, math.ceil(lookback * share * 1.5))
     longest = min(max(gap for _, gap in gaps), _LONGEST_BRIDGE)
     draft.guesses.append(
-        f"{share:.0%} of the steps have no value, so up to {filled} of 48 inputs may be carried "
-        f"over gaps of up to {longest} steps"
+        f"{share:.0%} of the steps have no value, so up to {filled} of {lookback} inputs may be "
+        f"carried over gaps of up to {longest} steps"
     )
     return {"max_fill_steps": longest, "max_filled_inputs": filled}
 
 
-def _find_days(frame: pl.DataFrame, step: timedelta, zone: str) -> dict[str, object]:
+def _find_low(
+    frame: pl.DataFrame, validation_from: date, draft: DraftedDeclaration
+) -> dict[str, object]:
+    """Return a lowest value of zero where no value before validation is below it."""
+    train = frame.filter(pl.col("start_utc").dt.date() < validation_from)["value"]
+    lowest = train.min()
+    if not isinstance(lowest, float) or lowest < 0:
+        return {}
+    draft.guesses.append("no value is below 0, so no forecast is; empty evaluation.low otherwise")
+    return {"low": 0.0}
+
+
+def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
     """Return the days that divide the longest series; days stay where they are as a file grows.
 
     Raises:
@@ -236,11 +297,20 @@ def _find_days(frame: pl.DataFrame, step: timedelta, zone: str) -> dict[str, obj
         pl.col("start_utc").min().alias("first"), pl.col("start_utc").max().alias("last")
     )
     first, last = cast(datetime, spans["first"].min()), cast(datetime, spans["last"].max())
-    plan = split_chronologically(first, (last - first) // step + 1, step, _FRACTIONS)
+    plan = split_chronologically(
+        first,
+        (last - first) // spec.step + 1,
+        spec.step,
+        _FRACTIONS,
+        lookback=spec.lookback_steps,
+        horizon=spec.horizon_steps,
+    )
 
-    offset = find_standard_offset(zone)
     # The embargo is taken from the later split, so each begins one horizon before its first target.
-    starts = {name: (span[0] + offset - 48 * step).date() for name, span in plan.spans.items()}
+    starts = {
+        name: (span[0] + spec.market_offset - spec.horizon).date()
+        for name, span in plan.spans.items()
+    }
     return {"validation_from": starts["val"], "test_from": starts["test"]}
 
 
@@ -302,11 +372,6 @@ def _is_numeric(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
     looks_numeric = pl.col(column.name).str.contains(r"^\s*[+-]?[\d.,]+")
     return filled.height > 0 and bool(filled.select(looks_numeric.all()).item())
-
-
-def _name_step(step: timedelta) -> str:
-    unit = next(unit for unit in sorted(_WORDS, reverse=True) if not step % unit)
-    return f"{step // unit}{_WORDS[unit]}"
 
 
 def write_declaration(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import cast
 
 import polars as pl
 
@@ -24,15 +25,14 @@ from compevo_pipeline.sources.common.articles import NewsRecord, build_article_f
 from compevo_pipeline.sources.common.base import Counts, RawFile
 from compevo_pipeline.sources.common.tables import LINE, MISSING, OBSERVED, build_series_frame
 from compevo_pipeline.sources.own.declaration import (
-    DAY,
     SERIES_PREFIX,
     CovariateKeys,
     Declaration,
     make_label,
     name_variable,
-    read_step,
 )
 from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
+from compevo_pipeline.sources.own.steps import DAY, name_step, read_step
 from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
 
 _START = "_start"
@@ -139,7 +139,14 @@ def _find_starts(times: TextColumn, stamps: pl.Series, declaration: Declaration)
         # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
         days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")
         starts = (days - offset).dt.replace_time_zone("UTC")
-        return starts - DAY if keys.stamps == "end" else starts
+        first = cast(datetime, days.min())
+        times.add(_since=pl.lit(days - first)).raise_if(
+            pl.col("_since").dt.total_microseconds() % (step // timedelta(microseconds=1)) != 0,
+            f"is off the grid of {name_step(step)}, which begins {first:%Y-%m-%d}",
+            "correct the stamp, or write one row for each step: longer ones than a day are not "
+            "made of finer rows",
+        )
+        return starts - step if keys.stamps == "end" else starts
 
     distance = _find_row_distance(stamps, step)
     starts = stamps - distance if keys.stamps == "end" else stamps

@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
 from compevo_core.data.datasets import DATASETS, ELECTRICITY
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
@@ -197,8 +197,8 @@ def test_daily_windows_slide_by_a_day_and_keep_an_embargo():
     assert find_overlapping_targets(windows) == []
     first_val = min(w.view.origin_utc for w in windows.split("val"))
     last_train = max(w.view.end_utc for w in windows.split("train"))
-    assert first_val - last_train == HORIZON * DAY
-    assert windows[0].view.origin_utc == datetime(2019, 1, 1, tzinfo=UTC) + LOOKBACK * DAY
+    assert first_val - last_train == DEFAULT_STEPS * DAY
+    assert windows[0].view.origin_utc == datetime(2019, 1, 1, tzinfo=UTC) + DEFAULT_STEPS * DAY
 
 
 def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():
@@ -217,10 +217,12 @@ def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in
     )
     windows = build_windows(DATASETS["exchange"], frame)
     first = windows[0]
-    stamps = [first.view.origin_utc + i * DAY for i in range(HORIZON)]
+    stamps = [first.view.origin_utc + i * DAY for i in range(DEFAULT_STEPS)]
     assert np.isnan(first.y).tolist() == [s.weekday() >= 5 for s in stamps]
     assert first.view.n_filled == 14
-    saturday = next(i for i in range(LOOKBACK) if (stamps[0] - (LOOKBACK - i) * DAY).weekday() == 5)
+    saturday = next(
+        i for i in range(DEFAULT_STEPS) if (stamps[0] - (DEFAULT_STEPS - i) * DAY).weekday() == 5
+    )
     assert first.view.x[saturday] == first.view.x[saturday - 1]
 
 

@@ -35,7 +35,7 @@ def test_a_forecast_issued_again_before_the_origin_is_the_one_handed_on():
         for i in range(48)
     ]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
-    found = StepValues.from_published(frame, HALF_HOUR).find("NSW1", MEDIAN, ORIGIN, ORIGIN)
+    found = StepValues.from_published(frame, HALF_HOUR, 48).find("NSW1", MEDIAN, ORIGIN, ORIGIN)
     assert found.tolist() == [900.0 + i for i in range(48)]
 
 

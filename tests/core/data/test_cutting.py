@@ -19,24 +19,24 @@ def series():
 
 
 def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
-    inputs = cut_inputs(series, 48, GAP)
+    inputs = cut_inputs(series, 48, GAP, lookback=48)
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
-    assert cut_inputs(series, 48, GAP - 1) == "too many filled inputs"
+    assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
 
 
 def test_a_target_that_was_not_measured_is_masked_and_not_filled(series):
-    targets = cut_targets(series, 48)
+    targets = cut_targets(series, 48, 48)
     assert np.flatnonzero(np.isnan(targets)).tolist() == [12]
     assert targets[[0, 47]].tolist() == [48.0, 95.0]
 
 
 def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
-    assert cut_inputs(series, 96, GAP).x.tolist()[-1] == 95.0
-    assert cut_inputs(series, 97, GAP) == "the series does not reach over the inputs"
+    assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
+    assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
     # Where the newest steps were not measured yet, the day before stands in for them.
-    assert cut_inputs(series, 97, GAP, unknown_steps=1).x[-1] == 48.0
-    assert cut_inputs(series, 47, GAP) == "the series does not reach over the inputs"
+    assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
+    assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
 
 
 def test_an_origin_is_found_on_the_grid_also_after_its_end(series):

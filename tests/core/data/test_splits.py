@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, VALIDATION_START
 from compevo_core.data.splits import (
+    Boundaries,
     DaySubset,
     Span,
     assign_folds,
@@ -20,7 +21,7 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
-from compevo_core.data.view import HORIZON, LOOKBACK
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from tests.support.population import windows as make_windows
@@ -43,25 +44,32 @@ def make_span(split: str, first: date, last: date) -> Span:
     return Span(split=split, series_pattern="", first_day=first, last_day=last)
 
 
+def split(n: int, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> Boundaries:
+    return split_chronologically(FIRST, n, DAY, (0.7, 0.1, 0.2), lookback=lookback, horizon=horizon)
+
+
 @given(st.integers(min_value=700, max_value=4000))
 def test_fractions_leave_one_horizon_between_splits_and_lose_no_other_step(n):
-    limits = split_chronologically(FIRST, n, DAY, (0.7, 0.1, 0.2)).spans
-    assert limits["train"][0] == FIRST + LOOKBACK * DAY
-    assert limits["val"][0] - limits["train"][1] == HORIZON * DAY
-    assert limits["test"][0] - limits["val"][1] == HORIZON * DAY
+    limits = split(n).spans
+    assert limits["train"][0] == FIRST + DEFAULT_STEPS * DAY
+    assert limits["val"][0] - limits["train"][1] == DEFAULT_STEPS * DAY
+    assert limits["test"][0] - limits["val"][1] == DEFAULT_STEPS * DAY
     assert limits["test"][1] == FIRST + n * DAY
 
 
 def test_a_series_too_short_for_three_splits_is_refused():
-    with pytest.raises(DataError, match="each needs 48"):
-        split_chronologically(FIRST, 400, DAY, (0.7, 0.1, 0.2))
+    # What the message asks for is enough, and one step less is not.
+    for lookback, horizon, needed in ((48, 48, 624), (56, 28, 392), (672, 96, 1824)):
+        assert split(needed, lookback, horizon)
+        with pytest.raises(DataError, match=f"too few.*need {needed:,} steps"):
+            split(needed - 1, lookback, horizon)
 
 
 def test_a_window_across_a_boundary_belongs_to_no_split():
-    plan = split_chronologically(FIRST, 1000, DAY, (0.7, 0.1, 0.2))
+    plan = split(1000)
     end = plan.spans["train"][1]
-    assert plan.find_split(end - HORIZON * DAY, end) == "train"
-    assert plan.find_split(end - (HORIZON - 1) * DAY, end + DAY) is None
+    assert plan.find_split(end - DEFAULT_STEPS * DAY, end) == "train"
+    assert plan.find_split(end - (DEFAULT_STEPS - 1) * DAY, end + DAY) is None
 
 
 def test_a_later_split_starts_one_horizon_after_the_earlier_one_ends():
@@ -69,7 +77,7 @@ def test_a_later_split_starts_one_horizon_after_the_earlier_one_ends():
         make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
         make_span("val", date(2020, 1, 1), date(2020, 12, 31)),
     )
-    limits = resolve_spans([val, train], HALF_HOUR, NEM)
+    limits = resolve_spans([val, train], DAY, NEM)
     assert limits[train] == (from_nem(2019, 1, 1), from_nem(2020, 1, 1))
     assert limits[val] == (from_nem(2020, 1, 2), from_nem(2021, 1, 1))
 
@@ -81,7 +89,7 @@ def test_overlapping_spans_are_refused():
                 make_span("train", date(2019, 1, 1), date(2019, 12, 31)),
                 make_span("test", date(2019, 6, 1), date(2020, 1, 1)),
             ],
-            HALF_HOUR,
+            DAY,
             NEM,
         )
 
@@ -106,7 +114,7 @@ def test_folds_expand_in_time_with_an_embargo_and_never_reach_validation_or_test
     assert sizes == sorted(sizes)
     for train, validation in pairs:
         last = max(w.view.end_utc for w in train)
-        assert min(w.view.origin_utc for w in validation) - last >= HORIZON * HALF_HOUR
+        assert min(w.view.origin_utc for w in validation) - last >= DEFAULT_STEPS * HALF_HOUR
         assert {w.view.split for w in train} == {"train"}
         assert {(w.view.split, w.view.fold) for w in validation} == {("val", -1)}
         assert {w.view.window_id for w in [*train, *validation]} <= train_ids
@@ -196,6 +204,6 @@ def test_blocks_that_are_left_out_lie_two_horizons_from_what_is_fitted():
             [view.origin_utc for view, is_in in zip(views, mask, strict=True) if is_in]
             for mask in (is_held_out, is_kept)
         )
-        assert min(abs(a - b) for a in held for b in kept) >= 2 * HORIZON * views[0].step
+        assert min(abs(a - b) for a in held for b in kept) >= 2 * DEFAULT_STEPS * views[0].step
         assert len(kept) >= 40 - 8 - 2
     assert (seen == 1).all()

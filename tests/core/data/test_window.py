@@ -10,7 +10,7 @@ import pytest
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import HOLIDAYS_VERSION, Calendar
 from compevo_core.data.view import WindowView
-from compevo_core.data.window import WindowSet, find_holiday_changes
+from compevo_core.data.window import WindowSet, find_holiday_changes, serialize_for_hash
 from compevo_core.errors import DataError
 from tests.support.window_samples import (
     make_daily_values,
@@ -136,7 +136,8 @@ def test_two_windows_of_one_id_are_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": [1.0] * 47}, r"\(47,\)"),
+        ({"x": []}, "horizon of 48 after 0 inputs"),
+        ({"horizon": 0}, "horizon of 0 after 48 inputs"),
         ({"x": [float("nan")] * 48}, "NaN or infinity"),
         ({"split": "dev"}, "none of"),
         ({"y": [1.0] * 47}, r"y has shape \(47,\)"),
@@ -145,6 +146,16 @@ def test_two_windows_of_one_id_are_refused():
 def test_a_malformed_window_is_refused(changes, message):
     with pytest.raises(DataError, match=message):
         make_window(0, **changes)
+
+
+def test_windows_of_two_grids_are_no_set_and_48_steps_are_in_no_hash():
+    short = make_window(0, x=[1.0] * 24, y=[1.0] * 12, horizon=12)
+    assert short.view.end_utc - short.view.origin_utc == 12 * short.view.step
+    with pytest.raises(DataError, match="lookback of 24 and of 48"):
+        WindowSet([short, make_window(1)], dataset="electricity")
+
+    assert b"horizon" in serialize_for_hash(short)
+    assert b"horizon" not in serialize_for_hash(make_window(1))
 
 
 def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import DataError
 from compevo_core.evaluation import comparison
 from compevo_core.evaluation.comparison import (
@@ -66,13 +66,13 @@ def test_a_few_spans_of_overlapping_windows_give_a_difference_and_no_more():
     # 200 windows of 48 days: a block of four horizons and a piece of the next.
     scope = make_daily(200)
     truth_NH = scope.windows.truth()
-    by_block = np.repeat([1.0, 3.0], [4 * HORIZON, 8])
+    by_block = np.repeat([1.0, 3.0], [4 * DEFAULT_STEPS, 8])
 
     (test,) = compare_with_opponents(
         scope, {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}, "a"
     )
 
-    assert label_blocks(scope.windows.views()) == [0] * 4 * HORIZON + [1] * 8
+    assert label_blocks(scope.windows.views()) == [0] * 4 * DEFAULT_STEPS + [1] * 8
     assert (test["n"], test["n_blocks"]) == (200, 2)
     # The mean of windows, as in a table of errors: the short block does not weigh as the long one.
     assert test["mean_difference"] == pytest.approx(-(192 * 1.0 + 8 * 3.0) / 200)

@@ -132,10 +132,10 @@ def test_what_is_repeated_was_known(tmp_path: Path) -> None:
     (series,) = grid([float(i) for i in range(48 * 10)]).values()
     for unknown in (0, 14):
         position = 48 * 9
-        repeated = repeat_known(series, position, position - unknown, 48)
+        repeated = repeat_known(series, position, position - unknown, 48, 48)
         assert repeated.max() < position - unknown
         assert set((np.arange(position, position + 48) - repeated) % 48) == {0}
-    assert np.isnan(repeat_known(series, 48, 48, 7 * 48)).all()
+    assert np.isnan(repeat_known(series, 48, 48, 7 * 48, 48)).all()
 
 
 def pick(skill: pl.DataFrame, **wanted: object) -> dict[str, object]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines.base import Forecaster
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs
@@ -58,7 +58,7 @@ def test_every_window_is_forecast_once_in_order_whatever_the_batches(name: str) 
     in_parts = np.concatenate([fitted(name).predict(part.views()) for part in parts])
     backwards = fitted(name).predict(TEST.views()[::-1])[::-1]
 
-    assert together.shape == (len(TEST), HORIZON)
+    assert together.shape == (len(TEST), DEFAULT_STEPS)
     assert np.isfinite(together).all()
     np.testing.assert_allclose(in_parts, together, rtol=1e-5)
     np.testing.assert_allclose(backwards, together, rtol=1e-5)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from benchmarks.rows import run_processes
 from compevo_core.config.run import RunConfig
-from compevo_core.data.view import HORIZON
+from compevo_core.data.view import DEFAULT_STEPS
 from tests.support.population import tiny
 from tests.support.shard_worker import StoppedError, run
 
@@ -123,7 +123,7 @@ def expected_bytes(config: RunConfig, width: int, count: int) -> int:
     # The training pass, and one without dropout where there is any; the played logic again with its
     # group.
     passes = 1 + (config.population.dropout > 0 or config.news.dropout > 0)
-    forecasts = 4 * HORIZON * (batch * passes + (1 + group + more) * scored)
+    forecasts = 4 * DEFAULT_STEPS * (batch * passes + (1 + group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
     losses = 4 * math.ceil(batch / config.run.micro_batch_size) * passes
     groups = 2 + (config.optim.head_lr is not None) + (config.optim.fusion_lr is not None)

@@ -18,6 +18,7 @@ unit = "MW"
 time_zone = "Europe/Paris"
 [grid]
 step = "30min"
+lookback = 48
 [splits]
 validation_from = 2024-02-01
 test_from = 2024-02-10

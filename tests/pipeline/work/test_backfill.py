@@ -108,7 +108,9 @@ def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tm
             date.fromisoformat(seen.query[key][0]) for key in ("startPeriod", "endPeriod")
         )
         has_rates = np.busday_count(first, last + timedelta(days=1)) > 0
-        return rates.answer_days(seen) if has_rates else Answer(status=404, body=b"No results found.")
+        return (
+            rates.answer_days(seen) if has_rates else Answer(status=404, body=b"No results found.")
+        )
 
     replay.serve({rates.DAYS: answer_weekdays})
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))

@@ -1,0 +1,191 @@
+"""Own data on any grid: from a table to windows, forecasts of the baselines, and a population."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.features import FeatureSpace
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.build import build_windows
+from compevo_core.data.quantiles import PastErrors, estimate_quantiles
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError
+from compevo_core.evaluation.result_rows import forecast_windows
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.training.trainer import train
+from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
+from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.steps import (
+    choose_horizon,
+    choose_lookback,
+    name_step,
+    read_step,
+)
+from tests.support.own_tables import wrap
+from tests.support.population import news_pool, tiny
+
+MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
+
+
+def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: object) -> WindowSet:
+    """Cut windows of a made-up count with a day, a week and a year in it; never below zero."""
+    length = read_step(step)
+    days = np.arange(rows) * (length / timedelta(days=1))
+    rng = np.random.default_rng(0)
+    waves = sum(np.sin(2 * np.pi * days / period) for period in (1, 7, 365.25))
+    values = np.maximum(0, 30 + 20 * waves + rng.normal(size=rows))
+    lines = [f"{start + i * length},{value:.2f}" for i, value in enumerate(values)]
+    keys = {
+        "name": "demand",
+        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
+        "grid": {"step": step, **grid},
+        "splits": {"fractions": [0.7, 0.1, 0.2]},
+        "evaluation": {"low": 0.0},
+    }
+    declaration = check_declaration(keys, "the test")
+    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
+    return build_windows(make_spec(declaration), frame)
+
+
+@pytest.mark.parametrize(
+    ("step", "rows", "grid", "lookback", "horizon", "stride"),
+    [
+        ("15min", 96 * 70, {}, 7 * 96, 96, timedelta(days=1)),
+        ("1h", 24 * 120, {"horizon": 30}, 14 * 24, 30, timedelta(days=1)),
+        ("1d", 700, {"horizon": 28}, 56, 28, timedelta(days=1)),
+        ("1w", 420, {}, 104, 13, timedelta(days=7)),
+    ],
+)
+def test_a_table_of_any_step_is_forecast_from_the_same_step_of_the_season_before(
+    step: str, rows: int, grid: dict[str, int], lookback: int, horizon: int, stride: timedelta
+) -> None:
+    windows = make_windows(step, rows, **grid)
+    assert (windows.lookback, windows.horizon) == (lookback, horizon)
+    test = windows.split("test")
+    assert test[1].view.origin_utc - test[0].view.origin_utc == stride
+    last_train, first_val = windows.split("train")[-1].view, windows.split("val")[0].view
+    assert first_val.origin_utc - last_train.end_utc >= horizon * first_val.step
+
+    errors = {}
+    for name in ("persistence", "calendar-ridge"):
+        forecast_NH = forecast_windows(fit_baseline(name, windows.split("train")), test)
+        assert forecast_NH.min() >= 0  # the bound of the declaration
+        errors[name] = np.nanmean(np.abs(forecast_NH - test.truth()))
+    # Of weeks a year makes nearly all, and persistence repeats it.
+    assert errors["calendar-ridge"] < errors["persistence"] * (1.05 if step == "1w" else 0.6)
+
+
+def test_scored_forecasts_keep_the_bounds_of_their_series() -> None:
+    class Below:
+        name = "below"
+
+        def predict(self, views: Sequence[WindowView]) -> FloatArray:
+            return np.full((len(views), 28), -1.0)
+
+    windows = make_windows("1d", 400, horizon=28)
+    assert (forecast_windows(Below(), windows) == 0).all()
+    quantiles_NQH = estimate_quantiles(
+        PastErrors.from_windows(windows[:60], np.full((60, 28), 50.0)),
+        windows.views()[100:],
+        np.zeros((len(windows) - 100, 28)),
+    )
+    assert quantiles_NQH.min() == 0
+
+
+def test_season_columns_lie_at_the_place_of_the_target_step() -> None:
+    (window, *_) = make_windows("1h", 24 * 120, horizon=30)
+    view = window.view
+    space = FeatureSpace.fit([window])
+    found = space.summarize_seasons([view])
+    scaled = space.scaler.scale(view.x, view.entity)
+    assert np.allclose(found["last_week"][0], scaled[-168:][:30])
+    assert np.allclose(found["season_mean"][0], scaled.reshape(14, 24).mean(axis=0))
+    assert space.scale_recent([view]).shape == (1, 48)
+
+
+def test_inputs_that_only_cover_the_horizon_have_no_season_columns() -> None:
+    windows = make_windows("1h", 24 * 120, lookback=48, horizon=48).split("train")
+    space = FeatureSpace.fit(windows)
+    assert space.summarize_seasons(windows.views()) == {}
+    assert space.scale_recent(windows.views()).shape == (len(windows), 48)
+
+
+@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+def test_a_population_forecasts_steps_that_no_patch_and_no_part_divides(
+    tmp_path: Path, decoder: str
+) -> None:
+    windows = make_windows("1d", 260, lookback=21, horizon=10)
+    chosen = WindowSet(
+        [*windows.split("train")[:12], *windows.split("val")[:4]], dataset=windows.dataset
+    )
+    config = tiny(
+        forecast__decoder=decoder,
+        forecast__prior="persistence",
+        run__rounds=1,
+        selection__online=True,
+        selection__rule="boa",
+        selection__parts=4,
+    )
+    train(config, chosen.split("train"), chosen.split("val"), news_pool(), tmp_path / "run")
+
+    forecaster = CompEvoForecaster.load(tmp_path / "run", news_pool())
+    test = windows.split("test")[:3]
+    found = forecaster.predict_by_agent(test.views())
+    assert found.aggregate.shape == (3, 10)
+    assert found.agents.shape[2] == found.quantiles.shape[2] == 10
+    # Weights of four parts of ten steps: three, three, two, two.
+    changes = np.flatnonzero(np.diff(found.step_weights[0], axis=1).any(axis=0)) + 1
+    assert set(changes) <= {3, 6, 8}
+
+
+def test_weeks_begin_where_the_first_one_does() -> None:
+    wednesday = MONDAY + timedelta(days=2)
+    windows = make_windows("1w", 420, start=wednesday)
+    assert {view.origin_utc.weekday() for view in windows.views()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1mo", "months and quarters differ in length"),
+        ("7h", "a day is no whole number of steps"),
+        ("36h", "nor the other way round"),
+    ],
+)
+def test_a_step_that_is_no_grid_is_refused_in_words(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_step(text)
+
+
+def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season() -> None:
+    chosen = {}
+    for step in ("5min", "30min", "1h", "1d", "1w"):
+        length = read_step(step)
+        assert name_step(length) == step
+        chosen[step] = (choose_horizon(length), choose_lookback(length, choose_horizon(length)))
+    assert chosen == {
+        "5min": (288, 2016),
+        "30min": (48, 672),
+        "1h": (48, 336),
+        "1d": (48, 77),
+        "1w": (13, 104),
+    }
+    # Ten days of hours ahead begin two weeks back: the last one would not reach all of them.
+    assert choose_lookback(timedelta(hours=1), 240) == 3 * 168
+
+
+def test_rows_that_are_no_weeks_are_named() -> None:
+    text = "stamp,load_mw\n2024-01-01,1\n2024-01-08,2\n2024-01-16,3\n"
+    keys = {
+        "name": "demand",
+        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
+        "grid": {"step": "1w"},
+        "splits": {"fractions": [0.7, 0.1, 0.2]},
+    }
+    with pytest.raises(DataError, match=r"row 4.*'2024-01-16' is off the grid of 1w"):
+        parse_series(wrap(text), check_declaration(keys, "the test"))
