@@ -7,7 +7,7 @@ scoring (``evaluation.result_rows``).
 from pathlib import Path
 from typing import Any
 
-from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
+from compevo_core.baselines.base import Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.features import knows_published_errors
 from compevo_core.baselines.gbm import BoostedTrees, PublishedErrorTrees
@@ -24,7 +24,14 @@ from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
-__all__ = ["BASELINES", "Baseline", "Forecaster", "fit_baseline", "is_applicable", "load_baseline"]
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "ViewForecaster",
+    "fit_baseline",
+    "is_applicable",
+    "load_baseline",
+]
 
 # Typed loosely: mypy has no type for "a class whose instances satisfy Baseline".
 BASELINES: dict[str, type[Any]] = {

@@ -35,7 +35,7 @@ BASELINE_FILE = "baseline.json"
 
 
 @runtime_checkable
-class Forecaster(Protocol):
+class ViewForecaster(Protocol):
     """Anything that forecasts the horizon of every view in its unit; it cannot see a truth."""
 
     @property
@@ -49,7 +49,7 @@ class Forecaster(Protocol):
 
 
 @runtime_checkable
-class Baseline(Forecaster, Protocol):
+class Baseline(ViewForecaster, Protocol):
     """A forecaster that is fitted on a train split and saved in a folder."""
 
     @classmethod
@@ -92,13 +92,13 @@ class MethodFacts:
     peak_memory_gb: float | None = None
 
 
-def read_facts(forecaster: Forecaster) -> MethodFacts:
+def read_facts(forecaster: ViewForecaster) -> MethodFacts:
     """Return the ``facts`` of a fitted method, or empty facts where it has none."""
     facts: MethodFacts = getattr(forecaster, "facts", MethodFacts())
     return facts
 
 
-def count_answers(forecaster: Forecaster) -> tuple[int, int]:
+def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
     """Return how many answers were unreadable so far and how many there were.
 
     Both are 0 for a method whose model does not answer in text.
