@@ -201,9 +201,11 @@ class Forecaster:
             choice = choose_method(train_windows, val_windows, fit=fits)
             facts = {"method": choice.method, "choice": choice.to_json()}
             facts["method"] = choice.method if self.method == AUTO else MIXTURE
-            config = configure_method(facts["method"], choice.members, seed=self.seed)
+            config = configure_method(
+                facts["method"], choice.members, train=train_windows, seed=self.seed
+            )
         else:
-            config = configure_method(self.method, seed=self.seed)
+            config = configure_method(self.method, train=train_windows, seed=self.seed)
 
         folder = _make_folder(self)
         train(config, train_windows, val_windows, NewsPool.empty(), folder, fit=fits, facts=facts)

@@ -25,6 +25,7 @@ _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
+_ENOUGH_WINDOWS = 6_000
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 _PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
@@ -265,6 +266,7 @@ class WindowPlan:
     zone: str
     country: str
     bounds: tuple[float | None, float | None]
+    stride: int  # steps from one window to the next
 
     @classmethod
     def make(
@@ -308,6 +310,7 @@ class WindowPlan:
             zone=zone or "UTC",
             country=country,
             bounds=bounds,
+            stride=max(1, DAY // step) if step < DAY else _choose_stride(rows, steps),
         )
 
     @property
@@ -330,7 +333,7 @@ class WindowPlan:
             name="table",
             variable=VALUE,
             step=self.step,
-            stride_steps=per_day,
+            stride_steps=self.stride,
             series=((pattern, ""),),
             places={},
             default_place=Place(timezone=self.zone, country=self.country),
@@ -347,3 +350,10 @@ class WindowPlan:
             bounds=self.bounds,
             task=f"Predict the next {self.horizon} values of {{entity}}",
         )
+
+
+def _choose_stride(rows: pl.DataFrame, steps: int) -> int:
+    """Return the steps between windows that share most of their own: enough windows, not more."""
+    stride = max(1, round(steps * rows[SERIES].n_unique() / _ENOUGH_WINDOWS))
+    # Windows shall begin on every day of the week.
+    return stride + 1 if stride % 7 == 0 else stride

@@ -88,7 +88,7 @@ def plan_method(
         DataError: validation has no window to choose on.
     """
     if method not in (AUTO, MIXTURE):
-        config = configure_method(method).with_overrides(changes)
+        config = configure_method(method, train=windows.split("train")).with_overrides(changes)
         return MethodPlan(
             name=method,
             label=_label(method, dataset),
@@ -120,7 +120,9 @@ def plan_method(
     return MethodPlan(
         name=name,
         label=_label(name, dataset),
-        config=configure_method(name, choice.members).with_overrides(changes),
+        config=configure_method(name, choice.members, train=windows.split("train")).with_overrides(
+            changes
+        ),
         facts=facts,
         sentence=choice.sentence if method == AUTO else "",
     )
