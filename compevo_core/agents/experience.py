@@ -88,10 +88,20 @@ class Experience:
             "scale_NH": find_scale(views),
             "spread_N": measure_spread(views),
         }
+        return self.join(dataclasses.replace(self, **added))  # type: ignore[arg-type]  # all are arrays
+
+    def join(self, later: Self) -> Self:
+        """Return the experience with another of the same series behind it."""
         joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), values]) for name, values in added.items()
+            name: np.concatenate([getattr(self, name), getattr(later, name)])
+            for name in _list_arrays()
         }
         return dataclasses.replace(self, **joined)
+
+    def select_from(self, first: int) -> Self:
+        """Return the windows from a position on."""
+        rows: dict[str, Any] = {name: getattr(self, name)[first:] for name in _list_arrays()}
+        return dataclasses.replace(self, **rows)
 
     def rescale(self, before: Scaler, after: Scaler) -> Self:
         """Return the experience in another scale; the forecasts stay what they were."""

@@ -14,7 +14,7 @@ Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -220,6 +220,26 @@ class PopulationWeights:
         known = list(zip(entities, experience.unknown_N.tolist(), strict=True))
         self._observe(known, experience.agents_NAH, experience.mixture_NH, experience.truth_NH)
 
+    def to_arrays(self) -> dict[str, FloatArray]:
+        """Return all numbers that the rules remember, by scope and name."""
+        return {
+            "/".join((entity, str(unknown), str(part), name)): np.asarray(value)
+            for (entity, unknown, part), state in self._states.items()
+            for name, value in vars(state).items()
+            if isinstance(value, float | np.ndarray | torch.Tensor)
+        }
+
+    def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
+        """Remember what :meth:`to_arrays` returned."""
+        for key, value in arrays.items():
+            entity, unknown, part, name = key.rsplit("/", 3)
+            state = self._state(entity, int(unknown), int(part))
+            before = getattr(state, name)
+            if isinstance(before, torch.Tensor):
+                setattr(state, name, torch.from_numpy(value))
+            else:
+                setattr(state, name, value if isinstance(before, np.ndarray) else float(value))
+
     def _online_weights(self, view: WindowView) -> FloatArray:
         """Return the weights (A, H) of one window by the errors that are known."""
         spans = split_evenly(view.horizon, self._config.selection.parts)
@@ -259,7 +279,11 @@ class PopulationWeights:
             self._states[scope] = build_state(
                 self._config.selection,
                 self._config.population.agents,
-                lambda: PaperState(self._trained, entity, self._config.objective.metric),
+                lambda: PaperState(
+                    self._trained,
+                    entity or self._calibration.entities[0],
+                    self._config.objective.metric,
+                ),
             )
         return self._states[scope]
 

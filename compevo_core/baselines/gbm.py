@@ -9,9 +9,8 @@ horizon.
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import lightgbm as lgb
 import numpy as np
 
 from compevo_core.baselines.base import (
@@ -30,6 +29,9 @@ from compevo_core.baselines.features import (
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.runtime.files import write_text
+
+if TYPE_CHECKING:
+    import lightgbm as lgb
 
 BOOSTING_ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
@@ -61,8 +63,12 @@ NEIGHBOURS = (-4, -2, 0, 2, 4)
 MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 
 
-class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
-    """Trees for every route; the seed samples rows and columns."""
+class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
+    """Trees for every route; the seed samples rows and columns.
+
+    LightGBM is imported where it works: it brings pandas and scikit-learn, and reading the table
+    of baselines must stay cheap.
+    """
 
     _settings: ClassVar[dict[str, Any]]
     _rounds: ClassVar[int]
@@ -81,7 +87,9 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     @classmethod
     def _fit_model(
         cls, space: SpaceT, windows: Sequence[Window], route: int, seed: int
-    ) -> lgb.Booster:
+    ) -> "lgb.Booster":
+        import lightgbm as lgb
+
         # One row per step, so a masked target costs that row and not its window.
         target = space.scale_targets(windows).reshape(-1)
         is_known = np.isfinite(target)
@@ -115,6 +123,8 @@ class _Trees(RoutedBaseline[SpaceT, lgb.Booster]):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
+        import lightgbm as lgb
+
         facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
         files = {route: folder / cls._name_file(route) for route in space.routes}

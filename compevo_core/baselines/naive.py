@@ -19,7 +19,8 @@ from compevo_core.data.view import WindowView, find_season, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-WEEK_MINUTES = 7 * 24 * 60
+DAY_MINUTES = 24 * 60
+WEEK_MINUTES = 7 * DAY_MINUTES
 
 _MOST_SEASONS = 7
 
@@ -89,7 +90,7 @@ class WeeklyPersistence(NaiveForecast):
 class SeasonalMean(NaiveForecast):
     """Repeats the mean of the seasons of the input: seven of them, or as many as it holds.
 
-    A season is a day, on daily grids a week, on coarser ones a year.
+    A season is a day, on daily grids a week, above them a year.
     """
 
     name = "seasonal-mean"
@@ -101,8 +102,9 @@ class SeasonalMean(NaiveForecast):
 
 def _average_seasons(view: WindowView) -> FloatArray:
     steps = min(find_season(view.step), view.lookback)
-    seasons = min(_MOST_SEASONS, view.lookback // steps)
-    mean: FloatArray = view.x[-seasons * steps :].reshape(seasons, -1).mean(axis=0)
+    seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+    recent = view.x[-seasons * steps :]
+    mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)
     return mean
 
 

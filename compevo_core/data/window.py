@@ -336,6 +336,16 @@ class WindowSet(Sequence[Window]):
         }
 
 
+def read_hash(folder: Path) -> str:
+    """Return the hash of the windows of a folder that is whole; empty where it is not."""
+    try:
+        return read_together(
+            folder, lambda files: str(files.facts["hash"]), remedy="build the windows"
+        )
+    except DataError:
+        return ""
+
+
 CHANGE_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
     "date": pl.String(),

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.stats import wilcoxon
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
@@ -111,6 +110,8 @@ def rank_budget(name: str | None) -> int:
 
 def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     """Test that ``errors_a`` (N,) are smaller than ``errors_b`` (N,), pair by pair."""
+    from scipy.stats import wilcoxon
+
     difference = errors_a - errors_b
     n_ranked = int((difference != 0).sum())
     if not n_ranked:

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
@@ -457,6 +456,8 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
 
 def _to_normal(scaled: float, degrees: int) -> float:
     """Return the standard normal score of a value of Student's t."""
+    from scipy import stats
+
     chance = float(stats.t.cdf(scaled, degrees))
     score = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
     bounded = score if isfinite(score) else np.copysign(_LARGEST_SCORE, scaled)
@@ -471,6 +472,8 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
 
     ``rows`` follow ``SCORED_SCHEMA``.
     """
+    from scipy import stats
+
     population = select_standing(rows).filter(
         (pl.col("known_to") == known_to)
         & (pl.col("method") == METHOD)

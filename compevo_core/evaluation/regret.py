@@ -16,8 +16,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import polars as pl
-from scipy import sparse
-from scipy.optimize import linprog
 
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
@@ -148,6 +146,9 @@ def find_bound(rule: str, excess_DA: FloatArray) -> float | None:
 
 def _find_best_mixture(experts_DAh: FloatArray, truth_Dh: FloatArray) -> float:
     """Return the smallest sum over days of mean absolute errors that fixed weights could reach."""
+    from scipy import sparse
+    from scipy.optimize import linprog
+
     is_known_Dh = np.isfinite(truth_Dh)
     truth_N = truth_Dh[is_known_Dh]
     forecast_NA = experts_DAh.swapaxes(1, 2)[is_known_Dh]

@@ -11,7 +11,6 @@ and experience. What does not: training; logics and adapters stay as they are (d
 Shapes: A agents, N windows, B windows of a micro-batch, H horizon.
 """
 
-import copy
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,6 @@ import numpy as np
 from torch import Tensor
 
 from compevo_core.agents.bases import Executor
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
@@ -34,9 +32,18 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, estimate_quantiles
-from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, replay_days
+from compevo_core.data.view import WindowView, find_horizon, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.forecast.daily_state import (
+    DailyState,
+    DayForecasts,
+    KeptState,
+    KeptStates,
+    Pending,
+    Replay,
+    select_known,
+)
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.training.artifact import (
     load_model,
@@ -51,55 +58,6 @@ from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
-
-
-@dataclasses.dataclass
-class DailyState:
-    """What a population knows of the days that are over."""
-
-    calibration: ErrorCalibration  # levels of the agents' known errors
-    priors: PriorSet  # with their levels, and their fits where these go on
-    weighting: PopulationWeights
-    experience: Experience  # forecasts of days whose truth is known
-    known_until: datetime | None = None  # end of the newest observed target
-
-    @property
-    def minute(self) -> int:
-        """Origin of the last window whose truth is known, in minutes since 1970."""
-        return max(int(self.calibration.minute), self.priors.levels.minute, self.experience.minute)
-
-    def observe(
-        self,
-        windows: Sequence[Window],
-        blended_NAH: FloatArray,
-        agents_NAH: FloatArray,
-        mixture_NH: FloatArray,
-        truth_NH: FloatArray,
-    ) -> None:
-        """Take note of windows in the order of time.
-
-        All forecasts are scaled: each agent without and with its level, then the population. The
-        windows hold their truth in the series' unit, ``truth_NH`` scaled, NaN where missing.
-        """
-        views = [window.view for window in windows]
-        if self.calibration.level_rule.form != "none":
-            error_ANH = (truth_NH[:, None] - blended_NAH).swapaxes(0, 1)
-            entities = [view.entity for view in views]
-            self.calibration.observe(count_minutes(views), entities, error_ANH)
-
-        self.priors.observe(windows)
-        self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
-        self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
-        self.known_until = max(view.end_utc for view in views)
-
-    def copy(self) -> Self:
-        """Return a state that moves on by itself."""
-        return dataclasses.replace(
-            self,
-            calibration=copy.deepcopy(self.calibration),
-            priors=self.priors.copy(),
-            weighting=copy.deepcopy(self.weighting),
-        )
 
 
 class CompEvoForecaster:
@@ -253,12 +211,7 @@ class CompEvoForecaster:
 
     def select_unobserved(self, windows: WindowSet, until: datetime) -> WindowSet:
         """Return the windows whose errors are known by an instant, and were not observed yet."""
-        later = [
-            window
-            for window, minute in zip(windows, count_minutes(windows.views()), strict=True)
-            if minute > self._state.minute and window.view.end_utc <= until
-        ]
-        return WindowSet(later, dataset=windows.dataset)
+        return select_known(windows, self._state.minute, until)
 
     def observe(self, windows: WindowSet) -> int:
         """Take note of windows whose truth is known: later forecasts start from their errors.
@@ -291,27 +244,71 @@ class CompEvoForecaster:
             pass  # nothing but the state that it leaves is wanted
         return len(known)
 
+    def catch_up(
+        self,
+        windows: WindowSet,
+        until: datetime,
+        kept: KeptStates,
+        found: tuple[Replay, KeptState] | None,
+    ) -> tuple[int, int]:
+        """Observe the windows whose errors are known by an instant, and keep the state reached.
+
+        Args:
+            windows: all windows since training.
+            until: the instant.
+            kept: states of earlier nights.
+            found: what ``kept.find`` found for these windows; None to start from the sealed model.
+
+        Returns:
+            the numbers of windows that are known, and of those that were forecast for it now.
+        """
+        after, sealed = self._state.minute, len(self.experience)
+        if found is not None:
+            replay, before = found
+            first, pending = before.step, kept.load(before, replay, self._state)
+        else:
+            replay = Replay.of(select_known(windows, after, until), self.artifact_hash)
+            before, first, pending = None, 0, {}
+
+        last = len(replay.steps) - 1
+        for step in range(first, last):
+            self._play(replay, step, pending)
+        if first < last:
+            kept.save(
+                self._state, pending, replay, last, after_minute=after, sealed=sealed, before=before
+            )
+        self._play(replay, last, pending)
+        return len(replay.windows), len(replay.list_forecast(first))
+
     def _forecast_days(self, windows: WindowSet) -> Iterator[tuple[list[int], "_Forecasts"]]:
         """Forecast windows as their days went by, and observe the truth of those that ended."""
-        views = windows.views()
-        truth_NH = np.stack([self._model.scaler.scale(w.y, w.view.entity) for w in windows])
-        forecast_of: dict[int, tuple[_Forecasts, int]] = {}  # a day's forecasts, and the row
-
-        for ended, today in replay_days(views):
-            if ended:
-                # The truth is compared with what was forecast then, not with what would be now.
-                rows = [forecast_of.pop(i) for i in ended]
-                self._state.observe(
-                    [windows[i] for i in ended],
-                    np.stack([day.blended_NAH[row] for day, row in rows]),
-                    np.stack([day.agents_NAH[row] for day, row in rows]),
-                    np.stack([day.mixture_NH[row] for day, row in rows]),
-                    truth_NH[ended],
-                )
-            if today:
-                forecasts = self._forecast([views[i] for i in today])
-                forecast_of |= {i: (forecasts, row) for row, i in enumerate(today)}
+        replay = Replay.of(windows)
+        pending: Pending = {}
+        for step, (_, today) in enumerate(replay.steps):
+            forecasts = self._play(replay, step, pending)
+            if forecasts is not None:
                 yield today, forecasts
+
+    def _play(self, replay: Replay, step: int, pending: Pending) -> "_Forecasts | None":
+        """Observe the windows that ended by a step and forecast the windows of that step."""
+        ended, today = replay.steps[step]
+        if ended:
+            windows = [replay.windows[i] for i in ended]
+            # The truth is compared with what was forecast then, not with what would be now.
+            rows = [pending.pop(window.view.window_id) for window in windows]
+            truth = [self._model.scaler.scale(w.y, w.view.entity) for w in windows]
+            blended, agents, mixtures = (np.stack(part) for part in zip(*rows, strict=True))
+            self._state.observe(windows, blended, agents, mixtures, np.stack(truth))
+        if not today:
+            return None
+
+        views = [replay.windows[i].view for i in today]
+        forecasts = self._forecast(views)
+        parts = zip(forecasts.blended_NAH, forecasts.agents_NAH, forecasts.mixture_NH, strict=True)
+        pending |= {
+            view.window_id: DayForecasts(*part) for view, part in zip(views, parts, strict=True)
+        }
+        return forecasts
 
     def _forecast(self, views: Sequence[WindowView]) -> "_Forecasts":
         """Forecast views from the present state; nothing is kept."""

@@ -22,9 +22,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PackedPrompts
@@ -75,6 +72,8 @@ def _attention_forward(
     """Call the backend that the forward pass was given; the arguments are those of transformers."""
     # Callers that know nothing of populations (generate, PEFT) pass no backend.
     if attention_backend is None:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
         plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
         out: tuple[Tensor, None] = plain(
             module,
@@ -102,10 +101,15 @@ def _attention_forward(
     return attention_backend.attend(Heads(layer, query, key, value, scale, softcap)), None
 
 
-# transformers looks up both under one name; the mask is that of its own attention, which plain
-# calls use.
-AttentionInterface.register(ATTENTION_NAME, _attention_forward)
-AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+def register_attention() -> None:
+    """Tell transformers of the function; a forecast without a language model never imports it."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    # transformers looks up both under one name; the mask is that of its own attention, which plain
+    # calls use.
+    AttentionInterface.register(ATTENTION_NAME, _attention_forward)
+    AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
 
 
 _KEYS_PER_BATCH = 1 << 14  # tokens whose keys are held at a time; bounds memory, not results

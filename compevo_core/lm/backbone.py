@@ -15,13 +15,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
@@ -103,6 +96,8 @@ def load_backbone(
             share that are random or that there is one process for.
         DataError: the packaged file is not the one this project was tested with.
     """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     # "mixed" holds all in float32; only the products with frozen layers run in bfloat16.
     is_mixed = config.dtype == "mixed"
     dtype = torch.float32 if is_mixed else getattr(torch, config.dtype)
@@ -214,6 +209,8 @@ def _convert_packaged(cache: Path) -> Path:
 
 
 def _convert_gguf(folder: Path, part: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
     loaded = AutoModelForCausalLM.from_pretrained(
         str(folder), gguf_file=PACKAGED_FILE, dtype=torch.float32
     )
@@ -232,6 +229,7 @@ def _convert_gguf(folder: Path, part: Path) -> None:
 def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
     """Build a seeded random two-layer Llama over bytes: exact, instant, knows nothing."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     # One token a byte, so that any text can be read and written.
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -25,19 +25,20 @@ D hidden, V vocabulary.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from transformers.distributed import DistributedConfig
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.attention import apply_softcap
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+    from transformers.distributed import DistributedConfig
 
 _BLOCKS = "model.layers.*"  # as transformers names the blocks of Llama, Mistral, Qwen2 and Gemma
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -60,8 +61,10 @@ def require_processes(config: BackboneConfig) -> int:
     return processes
 
 
-def build_sharding_plan(processes: int) -> DistributedConfig:
+def build_sharding_plan(processes: int) -> "DistributedConfig":
     """Return what ``from_pretrained`` needs in order to load this process's rows alone."""
+    from transformers.distributed import DistributedConfig
+
     plan = {
         f"{_BLOCKS}.{'self_attn' if target in _ATTENTION else 'mlp'}.{target}": (
             "colwise_gather_output"
@@ -75,6 +78,9 @@ def build_sharding_plan(processes: int) -> DistributedConfig:
 @torch.no_grad()
 def split_loaded_layers(model: nn.Module, processes: int, device_type: str) -> None:
     """Split the layers of a model that was built in memory; the same model on every process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
     mesh = init_device_mesh(device_type, (processes,))
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear):
@@ -82,13 +88,15 @@ def split_loaded_layers(model: nn.Module, processes: int, device_type: str) -> N
             module.weight = nn.Parameter(rows, requires_grad=False)
 
 
-def multiply_sharded(x: Tensor, weight: DTensor, bias: Tensor | None = None) -> Tensor:
+def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` with a split weight; the whole product on every process.
 
     A weight that is split by rows gives columns of the product, which are gathered. A transposed
     one is split by columns and gives a part of every element, which are summed. The input is equal
     on every process; the bias is whole, or split as the rows are.
     """
+    from torch.distributed.tensor import DTensor, Replicate
+
     mesh = weight.device_mesh
     replicated = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
     if bias is not None and not isinstance(bias, DTensor):
@@ -133,8 +141,10 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
     # The operator is internal to torch: the test against torch's own product guards it.
     x = x.to(weight.dtype)
-    if isinstance(weight, DTensor):
-        return multiply_sharded(x, weight, None if bias is None else bias.to(weight.dtype))
+    # A DTensor, whose module takes a second to import and is not needed to know it.
+    if hasattr(weight, "device_mesh"):
+        whole: Any = weight
+        return multiply_sharded(x, whole, None if bias is None else bias.to(weight.dtype))
     if _WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
         plain_bias = None if bias is None else bias.to(weight.dtype).float()

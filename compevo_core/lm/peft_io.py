@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -26,6 +25,8 @@ _PREFIX = "base_model.model."  # under which PEFT saves the layers of the model 
 
 def save_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
     """Write one adapter of one of the population's local agents as a PEFT LoRA folder."""
+    from peft import LoraConfig
+
     folder.mkdir(parents=True, exist_ok=True)
 
     config = LoraConfig(
@@ -61,6 +62,8 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
         CheckpointMismatch: the folder's rank, scaling, layers or kind of update are not this
             population's.
     """
+    from peft import LoraConfig
+
     # The folder must hold the plain LoRA update that the population computes.
     config = LoraConfig.from_pretrained(folder)
     rank, alpha = population.config.rank, population.config.alpha

@@ -27,6 +27,7 @@ from compevo_core.lm.attention import (
     PrefillAttention,
     PrefillCache,
     apply_softcap,
+    register_attention,
 )
 from compevo_core.lm.backbone import Backbone, find_adapter_targets, select_first_layers
 from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
@@ -73,6 +74,7 @@ class Population(nn.Module):
             backbone.model.activation_checkpointing_enable(
                 {"use_reentrant": False, "context_fn": self._router.checkpoint_contexts}
             )
+        register_attention()
         with warnings.catch_warnings():
             # The call reads a property that transformers itself deprecates.
             warnings.simplefilter("ignore", FutureWarning)

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import entr
 
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.data.arrays import FloatArray
@@ -154,6 +153,8 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
         raise DataError(
             f"weights must be >= 0 and sum to 1, got sum {total:.6f}: pass the softmax output"
         )
+
+    from scipy.special import entr
 
     # entr is -w log w with 0 at w = 0; a weight just above 1 by rounding gives a tiny negative sum.
     # scipy.stats.entropy would divide by the sum first and measure other weights than were used.

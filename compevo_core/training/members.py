@@ -64,8 +64,7 @@ class MemberModel:
         self.selection = FitnessSelection(agents, config.selection, entities).to(self.device)
         # Changes nothing until it is fitted, after training.
         local = len(self.shards.local_agents)
-        calibration = ErrorCalibration(agents, entities, local, inputs.horizon)
-        self.calibration = calibration.to(self.device)
+        self.calibration = ErrorCalibration(agents, entities, local, inputs.horizon).to(self.device)
         # What it has forecast of days that are over; begins with validation.
         self.experience = Experience.start(entities, agents, inputs.horizon)
 

@@ -213,6 +213,29 @@ class PriorSet:
         if self.memory is not None:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
+    def save_observed(self, folder: Path) -> None:
+        """Write into ``folder`` what observed days have changed, but for the days themselves."""
+        if self._has_levels:
+            self.levels.save(folder / _LEVELS_FILE)
+        if self.memory is not None:
+            for key, prior in self.fitted.items():
+                prior.save(folder / key.folder)
+
+    def load_observed(
+        self, folder: Path, observed: Sequence[Window], fitted_utc: str | None
+    ) -> None:
+        """Read what :meth:`save_observed` wrote after such days; the last fit was then."""
+        if self._has_levels:
+            self.levels.load(folder / _LEVELS_FILE)
+        if self.memory is not None and fitted_utc is not None:
+            self.fitted = {key: load_baseline(folder / key.folder) for key in self.fitted}
+            known = [*self.memory.windows, *release_windows(observed)]
+            self.memory = RefitMemory(
+                self.memory.days,
+                WindowSet(known, dataset=self.memory.windows.dataset),
+                datetime.fromisoformat(fitted_utc),
+            )
+
     @classmethod
     def load(
         cls,

@@ -142,6 +142,29 @@ class Known(StrEnum):
     ISSUE_TIME = "issue-time"
 
 
+def refit(
+    dataset: DailyDataset = "electricity-operational",
+    day: Annotated[
+        datetime | None,
+        typer.Option(
+            help="First day that is not learnt from (default: the newest possible day).",
+            formats=["%Y-%m-%d"],
+        ),
+    ] = None,
+) -> None:
+    """Learn all past days again after an upgrade, so that no night has to.
+
+    The nights go on meanwhile from what the version before has learnt.
+    """
+    from compevo_pipeline.config.settings import disable_progress_bars
+    from compevo_pipeline.work.next_day import renew_state
+
+    disable_progress_bars()
+    deployment = arguments.open_deployment()
+    count = renew_state(deployment, dataset, None if day is None else day.date(), log=log)
+    typer.echo(f"{count} windows of {dataset} since validation are learnt with this version")
+
+
 def forecast(
     dataset: DailyDataset = "electricity-operational",
     day: Annotated[

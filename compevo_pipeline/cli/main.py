@@ -14,9 +14,9 @@ from compevo_core import __version__
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
-from compevo_pipeline.cli.data import backfill, init, sources
+from compevo_pipeline.cli.data import accept, backfill, init, sources
 from compevo_pipeline.cli.demo import demo, refresh
-from compevo_pipeline.cli.forecast import explain, forecast, predict, verify
+from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
 from compevo_pipeline.cli.research import (
     audit_news,
     benchmark,
@@ -30,8 +30,8 @@ from compevo_pipeline.cli.results import clean, evaluate, export, report, table,
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
-    "Forecast": (fit, train, forecast, explain, verify, predict, evaluate),
-    "Data": (init, refresh, sources, backfill),
+    "Forecast": (fit, train, forecast, explain, verify, refit, predict, evaluate),
+    "Data": (init, refresh, sources, backfill, accept),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),
         *(audit_news, table, export, params),

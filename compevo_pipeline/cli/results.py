@@ -369,16 +369,18 @@ def clean(
         bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
 ) -> None:
-    """Delete old runs, checkpoints of finished runs and leftovers of killed processes."""
-    from compevo_pipeline.config.settings import Settings
+    """Delete old runs, unused fits, leftovers of killed processes, Dagster's old records."""
+    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.defs.assets.report import clean_dagster, shorten
     from compevo_pipeline.storage.runs import clean as clean_folders
 
+    ensure_dagster_home()
     settings = Settings.from_environment()
     layout = settings.layout(settings.mode)
-    removed = clean_folders(layout, datetime.now(UTC), keep=keep, dry=dry_run)
+    now = datetime.now(UTC)
+    removed = clean_folders(layout, now, keep=keep, dry=dry_run) + clean_dagster(now, dry=dry_run)
 
     for one in removed:
-        name = one.path.relative_to(layout.root)
-        typer.echo(f"{name}: {one.size / 2**20:.1f} MB, {one.reason}")
+        typer.echo(f"{shorten(one.path, layout.root)}: {one.size / 2**20:.1f} MB, {one.reason}")
     size = sum(one.size for one in removed) / 2**20
     typer.echo(f"{len(removed)} {'to remove' if dry_run else 'removed'}, {size:.1f} MB")

@@ -92,6 +92,11 @@ class Layout:
         """Embeddings of titles, one folder an encoder."""
         return self.root / "embeddings"
 
+    @property
+    def receipts(self) -> Path:
+        """What was made from what; may be deleted at any time."""
+        return self.root / "receipts"
+
     def news_pool(self, dataset: str) -> Path:
         """Return the folder of the articles that windows of a data set name, for its training."""
         return self.root / "news" / dataset

@@ -16,11 +16,12 @@ import dagster as dg
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import DataError
 from compevo_core.evaluation.issued_scores import LIMIT, PERSISTENCE, find_drift, measure_coverage
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
 from compevo_core.forecast.issued import PUBLISHED
+from compevo_core.runtime.files import hash_file
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.checks.days import find_days_without_news, find_jumps
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
@@ -28,7 +29,10 @@ from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_k
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
+from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.receipts import hash_parts
+from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
     KnownTo,
@@ -38,7 +42,13 @@ from compevo_pipeline.work.next_day import (
     StoredFrames,
     check_inputs,
 )
-from compevo_pipeline.work.preparation import find_unknowable, is_in_time
+from compevo_pipeline.work.preparation import (
+    find_unknowable,
+    hash_cut,
+    hash_news,
+    hash_stored,
+    is_in_time,
+)
 from compevo_pipeline.work.results import read_scored
 
 DATA_AGE = "data_age"
@@ -46,6 +56,7 @@ DATA_AGE = "data_age"
 
 TIME = "time"
 PROFILE = "daily_profile"
+KNOWN = "known_values"
 EVERY_DAY = "every_day"
 ONE_ROW = "one_row_an_article"
 DRIFT, COVERAGE, INPUTS = "drift", "coverage", "next_inputs"
@@ -60,6 +71,7 @@ SERIES_DESCRIPTIONS = {
     TIME: "No value is of a time later than two days from now.",
     PROFILE: "The days do not come an hour earlier or later than the weeks before.",
     DATA_AGE: "In live mode, no series is older than the source's rhythm allows.",
+    KNOWN: "No file asks to take away or change many known values, which stay until confirmed.",
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
@@ -88,11 +100,18 @@ FORECAST_DESCRIPTIONS = {
     INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
 }
 
-WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, EVERY_DAY, *FORECAST_DESCRIPTIONS})
+WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, KNOWN, EVERY_DAY, *FORECAST_DESCRIPTIONS})
 """Checks that warn and do not block: their cause may lie with the publisher."""
 
 MAX_NEWS_AGE = timedelta(days=2)
 
+_NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})
+"""Checks that judge more than what is stored; all others judge the same data alike."""
+_CHECKS_CODE = (
+    *("compevo_core/data", "compevo_core/evaluation/leakage.py", "compevo_pipeline/checks"),
+    *("compevo_pipeline/defs/asset_checks.py", "compevo_pipeline/sources"),
+    "compevo_pipeline/work/preparation.py",
+)
 _LIVE_PREFIX = "live:"
 _ENDED_AFTER = timedelta(days=30)
 _SHOWN_SERIES = 5
@@ -111,16 +130,24 @@ def build_asset_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
     daily = [dataset.spec for dataset in datasets if dataset.spec.starts_with_days]
     return [
         *(_build_series_checks(dataset) for dataset in datasets),
-        _build_checks(NEWS_ARTICLES, NEWS_DESCRIPTIONS, _judge_articles),
+        _build_checks(NEWS_ARTICLES, NEWS_DESCRIPTIONS, _judge_articles, hash_news),
         *(_build_windows_checks(dataset.name) for dataset in datasets),
         *(_build_forecast_checks(spec) for spec in daily),
     ]
 
 
 def _build_checks(
-    key: dg.AssetKey, descriptions: Mapping[str, str], judge: Judge, *, separator: str = "_"
+    key: dg.AssetKey,
+    descriptions: Mapping[str, str],
+    judge: Judge,
+    identify: Callable[[Deployment], str] | None = None,
+    *,
+    separator: str = "_",
 ) -> dg.AssetChecksDefinition:
-    """Return the checks of an asset as one step: the data is read once for all of them."""
+    """Return the checks of an asset as one step: the data is read once for all of them.
+
+    Where ``identify`` tells the judged data from others, what passed is not judged again.
+    """
 
     @dg.multi_asset_check(
         # Dagster allows no hyphen in the name of a step.
@@ -137,7 +164,18 @@ def _build_checks(
         clock: dg.ResourceParam[Clock],
     ) -> Iterator[dg.AssetCheckResult]:
         selected = {check.name for check in context.selected_asset_check_keys}
-        for outcome in judge(workspace, clock(), selected):
+        receipts, receipt = workspace.receipts(), f"checks {key.to_user_string()}"
+        parts = [code_version(*_CHECKS_CODE), identify(workspace)] if identify else []
+        before = receipts.find(receipt, hash_parts(parts)) or {} if parts else {}
+        known = [CheckOutcome(name, True, *before[name]) for name in selected & before.keys()]
+        left = selected - before.keys()
+        outcomes = [*known, *(judge(workspace, clock(), left) if left else ())]
+
+        passed = {one.name: [one.text, one.numbers] for one in outcomes if one.passed}
+        passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}
+        if parts and passed != before:
+            receipts.keep(receipt, hash_parts(parts), passed)
+        for outcome in outcomes:
             is_warning = outcome.name in WARNINGS
             yield dg.AssetCheckResult(
                 asset_key=key,
@@ -170,10 +208,16 @@ def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinitio
             yield CheckOutcome(
                 PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)}
             )
+        if KNOWN in names:
+            yield judge_known_values(workspace, declared.name)
         if DATA_AGE in names:
             yield judge_series_age(frame, declared.max_age, workspace, now)
 
-    return _build_checks(series_key(declared.name), SERIES_DESCRIPTIONS, judge)
+    def identify(workspace: Deployment) -> str:
+        rules = hash_file(declared.declaration) if declared.declaration else ""
+        return hash_stored(workspace, declared.name) + rules
+
+    return _build_checks(series_key(declared.name), SERIES_DESCRIPTIONS, judge, identify)
 
 
 def _judge_articles(
@@ -219,6 +263,15 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
     first = ", ".join(map(str, broken.row(0))) if broken.height else ""
     text = f"{broken.height} of {total} rows {first}".strip()
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
+
+
+def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
+    """Say what waits to change known values, and count the changes that were recorded."""
+    changes = workspace.series_store().read_changes(dataset)
+    counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
+    waiting = changes.filter(kind=ChangeKind.WAITING.value)
+    text = describe_waiting(waiting, dataset) if waiting.height else "nothing waits"
+    return CheckOutcome(KNOWN, waiting.is_empty(), text, counts)
 
 
 def judge_series_age(
@@ -300,7 +353,10 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
                 numbers = {"windows": len(windows), "violations": len(violations)}
                 yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
-    return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge)
+    def identify(workspace: Deployment) -> str:
+        return hash_cut(workspace, dataset, read_hash(workspace.layout.windows(dataset)))
+
+    return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
 
 
 def _find_shared_windows(windows: WindowSet) -> list[Violation]:

@@ -35,6 +35,8 @@ SWEEP_SECONDS = 15.0
 """How often a run looks for dead ones while it works or waits."""
 SLOT_GRACE_SECONDS = 60.0
 """How long after the end of a run its last steps may still give back what they claimed."""
+FEW_STEPS = 2
+"""Steps of a run that needs no process for each: an asset and its checks."""
 
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
@@ -170,10 +172,14 @@ def _free_slots_of_ended(instance: dg.DagsterInstance, now: float) -> None:
 
 
 class WatchfulExecutor(dg.Executor):
-    """Another executor, whose run shows that it lives and takes back what dead runs claimed."""
+    """Another executor, whose run shows that it lives and takes back what dead runs claimed.
 
-    def __init__(self, inner: dg.Executor) -> None:
+    A run of few steps works in its own process: a step's process imports everything again.
+    """
+
+    def __init__(self, inner: dg.Executor, in_process: dg.Executor) -> None:
         self._inner = inner
+        self._in_process = in_process
 
     @property
     def retries(self) -> "RetryMode":
@@ -191,17 +197,22 @@ class WatchfulExecutor(dg.Executor):
         """Run the steps; yield their events."""
         instance = plan_context.instance
         hold_run_lock(instance, plan_context.run_id)
+        is_small = len(execution_plan.step_keys_to_execute) <= FEW_STEPS
+        executor = self._in_process if is_small else self._inner
         with sweep_meanwhile(instance):
-            yield from self._inner.execute(plan_context, execution_plan)
+            yield from executor.execute(plan_context, execution_plan)
 
 
 def watch_dead_runs(inner: dg.ExecutorDefinition) -> dg.ExecutorDefinition:
     """Return an executor that does as ``inner`` does, and watches for dead runs."""
 
     def create(context: dg.InitExecutorContext) -> dg.Executor:
-        # Dagster types it as optional; its own executors all have one.
-        assert inner.executor_creation_fn is not None  # noqa: S101 - by construction
-        return WatchfulExecutor(inner.executor_creation_fn(context))
+        executors = []
+        for definition in (inner, dg.in_process_executor):
+            # Dagster types it as optional; its own executors all have one.
+            assert definition.executor_creation_fn is not None  # noqa: S101 - by construction
+            executors.append(definition.executor_creation_fn(context))
+        return WatchfulExecutor(*executors)
 
     return dg.ExecutorDefinition(
         name=inner.name,

@@ -172,7 +172,8 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
         description=f"New data, {', '.join(parts)} and the report; trains nothing.",
         # A partition is the day of the forecast. Everything else has none, and runs with it.
         tags={"compevo/job": "refresh"} | ({} if dataset == OPERATIONAL else {"dataset": dataset}),
-        executor_def=_TWO_STEPS_AT_ONCE,
+        # One process: seventeen steps of a second each would import everything seventeen times.
+        executor_def=watch_dead_runs(dg.in_process_executor),
     )
 
 

@@ -23,6 +23,10 @@ from compevo_core.errors import ConfigError
 _BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
 
 
+NO_SOURCE = {"use_attribute_docstrings": False}
+"""For a model that no class statement makes: pydantic would search all callers for its source."""
+
+
 class LaunchConfig(BaseModel):
     """What a launch may choose; what it leaves out has the default, or is not given at all."""
 

@@ -20,7 +20,6 @@ from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.issued import IssuedForecast
 from compevo_core.report.inputs import ForecastDay
-from compevo_core.report.tomorrow import MOST_SERIES, plot_day
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -224,6 +223,8 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
 
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
+    from compevo_core.report.tomorrow import MOST_SERIES, plot_day
+
     shown = min(MOST_SERIES, len(issued.entities))
     title = f"{issued.origin:%A %d %B %Y}, {shown} of {len(issued.entities)} series"
     return render_figure(plot_day(ForecastDay(issued=issued)), title)

@@ -65,6 +65,7 @@ class Feed:
         folds_titles: whether live news of it is left out where a near-identical headline is stored.
         with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
             them.
+        accepts_gaps: whether these are the parsers.
     """
 
     name: str
@@ -77,10 +78,11 @@ class Feed:
     is_optional: bool = False
     folds_titles: bool = False
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
+    accepts_gaps: bool = False
 
     def accept_gaps(self) -> "Feed":
         """Return the feed with the parsers that accept gaps."""
-        return replace(self, parsers={**self.parsers, **self.with_gaps})
+        return replace(self, parsers={**self.parsers, **self.with_gaps}, accepts_gaps=True)
 
     def exists_in(self, mode: Mode) -> bool:
         """Whether the feed can be read in a mode."""

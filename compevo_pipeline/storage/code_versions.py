@@ -6,11 +6,16 @@ asset (its module says so), the version that a run was trained by (``storage.run
 """
 
 import ast
+import contextlib
 import hashlib
+import json
 import subprocess
+import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from compevo_core.runtime.files import hash_text, write_json
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 
 TRAINING_CODE = (
@@ -24,6 +29,7 @@ UNKNOWN_COMMIT = "unknown"
 _VERSION_DIGITS = 12
 _COMMIT_DIGITS = 12
 _TIMEOUT_SECONDS = 20
+_MOST_KEPT = 2_000  # hashes of modules, of this version and earlier ones
 _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 
 
@@ -62,6 +68,7 @@ def _run_git(repository: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+@cache
 def code_version(*sources: str, data_release: str = "") -> str:
     """Return a version of the code that decides an asset's content.
 
@@ -76,18 +83,26 @@ def code_version(*sources: str, data_release: str = "") -> str:
         FileNotFoundError: a source does not exist.
     """
     digest = hashlib.sha256(data_release.encode())
-    for source in sources:
+    modules = {source: _modules(REPOSITORY / source) for source in sources}
+    hashes = _hash_statements(path for paths in modules.values() for path in paths)
+
+    for source, paths in modules.items():
         # The name counts: moving a module may change what imports it.
         digest.update(source.encode())
-        for path in _modules(REPOSITORY / source):
-            digest.update(_statements(path).encode())
+        for path in paths:
+            digest.update(hashes[path].encode())
 
     return digest.hexdigest()[:_VERSION_DIGITS]
 
 
 def fits_folder(layout: Layout) -> Path:
     """Return the folder of fitted baselines that assets share, one a version of their code."""
-    return layout.fits / code_version(*_FITTING_CODE)
+    return layout.fits / fitting_version()
+
+
+def fitting_version() -> str:
+    """Return the version of what fits baselines."""
+    return code_version(*_FITTING_CODE)
 
 
 def stages_folder(layout: Layout, label: str) -> Path:
@@ -105,10 +120,43 @@ def _modules(source: Path) -> list[Path]:
     return sorted(source.rglob("*.py")) if source.is_dir() else [source]
 
 
+def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
+    """Return a hash of each module's statements.
+
+    Parsing all modules takes two seconds of every process, so the hashes are kept beside Python's
+    own compiled modules, each with the hash of the file that it was made from.
+    """
+    store = REPOSITORY / "compevo_pipeline" / "__pycache__"
+    store /= f"statements.{sys.implementation.cache_tag}.json"
+    kept = _read_kept(store)
+    found, count = {}, len(kept)
+
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        key = hash_text(text)
+        if key not in kept:
+            kept[key] = hash_text(_dump_statements(text))
+        found[path] = kept[key]
+
+    if len(kept) > count:
+        # An installation that is read-only parses in each process.
+        with contextlib.suppress(OSError):
+            store.parent.mkdir(parents=True, exist_ok=True)
+            write_json(store, dict(list(kept.items())[-_MOST_KEPT:]))
+    return found
+
+
 @cache
-def _statements(path: Path) -> str:
+def _read_kept(store: Path) -> dict[str, str]:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        kept: dict[str, str] = json.loads(store.read_text(encoding="utf-8"))
+        return kept
+    return {}
+
+
+def _dump_statements(text: str) -> str:
     """Return the syntax tree of a module without its docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):

@@ -29,8 +29,13 @@ KEPT_RUNS = 3
 """Finished runs of one name that stay."""
 UNFINISHED_AGE = timedelta(days=30)
 """How long an unfinished run may rest before it is removed."""
+UNUSED_AGE = timedelta(days=30)
+"""How long a fitted baseline, or a state of daily use, stays without being used."""
 PART_AGE = timedelta(days=1)
 """How old a part file is when whoever wrote it is certainly gone."""
+
+KEPT_FOLDER = "daily"
+"""Folder of a run that holds states of its daily use."""
 
 POPULATION_LABEL = "compevo"
 """What the names of runs with a language model begin with, before the data set."""
@@ -150,7 +155,9 @@ def clean(
     needs, is removed. A finished run keeps its sealed model, records and scores, and no checkpoint:
     it does not resume. Of the finished runs of one name (the part before the hashes), the newest
     three stay, and every current one. An unfinished run goes when nothing was written to it for 30
-    days, a part file or part folder that a killed process left when it is a day old.
+    days, a part file or part folder that a killed process left when it is a day old. A fitted
+    baseline goes 30 days after it was last used, like states of daily use of an earlier version of
+    the code: both can be made again.
 
     Args:
         layout: folders of synthetic or of real data.
@@ -159,7 +166,12 @@ def clean(
         dry: only say what would be removed.
     """
     removed = []
-    for path, reason in (*_find_old_parts(layout, now), *_find_in_runs(layout, now, keep)):
+    found = (
+        *_find_old_parts(layout, now),
+        *_find_in_runs(layout, now, keep),
+        *_find_unused(layout, now),
+    )
+    for path, reason in found:
         with _held(layout, path) as is_free:
             # Gone where it lay in a folder that was removed just before.
             if not is_free or not path.exists():
@@ -175,6 +187,15 @@ def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]
         is_part = any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
         if is_part and now.timestamp() - status.st_mtime > PART_AGE.total_seconds():
             yield path, "left by a process that was killed"
+
+
+def _find_unused(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
+    """Yield fits, and states of daily use by version, that nobody has used for long."""
+    fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
+    states = layout.run("any").parent.glob(f"[!.]*/{KEPT_FOLDER}/*")
+    for path in sorted((*fits, *states)):
+        if now.timestamp() - _last_written(path) > UNUSED_AGE.total_seconds():
+            yield path, f"unused for {UNUSED_AGE.days} days, and can be made again"
 
 
 def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:

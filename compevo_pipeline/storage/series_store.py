@@ -35,8 +35,20 @@ from compevo_pipeline.sources.common.base import Counts, FrameKind
 from compevo_pipeline.sources.common.ledger import check_folder_name
 from compevo_pipeline.sources.common.nem import INCOMPLETE
 from compevo_pipeline.sources.common.tables import MISSING
+from compevo_pipeline.storage.series_changes import (
+    ACCEPTED_AT,
+    ChangeKind,
+    empty_changes,
+    find_far,
+    find_waiting,
+    join_changes,
+    list_changes,
+    list_removals,
+)
+from compevo_pipeline.storage.series_changes import (
+    KEY as SERIES_KEY,
+)
 
-SERIES_KEY = ("series_id", "variable", "start_utc")
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
@@ -55,6 +67,7 @@ Query = Callable[[pl.LazyFrame], pl.LazyFrame]
 """A selection of stored rows; files and columns that it does not need are not read."""
 
 _LOCK = ".lock"
+_CHANGES = "changes"
 _WHOLE = "all.parquet"
 _FILE = "_file"
 _REMEDY = "restore it, or remove the folder and materialize the series again"
@@ -62,7 +75,9 @@ _REMEDY = "restore it, or remove the folder and materialize the series again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport(Counts):
-    """Counts of an upsert; rows given = added + changed + unchanged + superseded + nulls_kept_out.
+    """Counts of an upsert.
+
+    Rows given = added + changed + unchanged + superseded + nulls_kept_out + waiting.
 
     Attributes:
         rows: rows given.
@@ -73,7 +88,8 @@ class WriteReport(Counts):
         nulls_kept_out: rows without a value where one is stored; the value stays.
         removed: stored rows that a later version of their own file no longer has.
         absent: stored rows that a later version of their own file lacks, and that stay, for the
-            file brings nothing else and may be cut.
+            file brings nothing else or takes away too many, and may be cut.
+        waiting: rows given of files that change most of what they repeat; what is stored stays.
         files_written: files that were replaced.
     """
 
@@ -85,6 +101,7 @@ class WriteReport(Counts):
     nulls_kept_out: int = 0
     removed: int = 0
     absent: int = 0
+    waiting: int = 0
     files_written: int = 0
 
 
@@ -139,7 +156,13 @@ class SeriesStore:
                 stored = _read_parquet(path) if path.exists() else None
                 if replace and stored is not None:
                     stored = stored.join(part, on=list(SERIES_KEY), how="semi")
-                merged, part_report = _upsert(stored, part, keep_values=not replace)
+                record = folder / _CHANGES / path.name
+                known = _read_parquet(record) if record.exists() else empty_changes()
+                merged, part_report, changes = _upsert(stored, part, known, keep_values=not replace)
+                # First: a killed process may record a change twice, and never loses what was.
+                if not replace and not changes.equals(known):
+                    record.parent.mkdir(exist_ok=True)
+                    write_atomically(record, changes.write_parquet)
                 if part_report.files_written or replace:
                     write_atomically(path, merged.write_parquet)
                 report += part_report
@@ -167,6 +190,29 @@ class SeriesStore:
             DataError: nothing of that name is stored.
         """
         return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
+
+    def read_changes(self, dataset: str) -> pl.DataFrame:
+        """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest fetch first."""
+        paths = sorted((self._series_folder(dataset) / _CHANGES).glob("*.parquet"))
+        rows = pl.concat([empty_changes(), *(_read_parquet(path) for path in paths)])
+        return rows.sort("fetched_at", *SERIES_KEY)
+
+    def read_waiting(self, dataset: str) -> pl.DataFrame:
+        """Read the changes that wait to be confirmed."""
+        return self.read_changes(dataset).filter(kind=ChangeKind.WAITING.value)
+
+    def accept_waiting(self, dataset: str) -> int:
+        """Let the next fetch confirm what waits, however soon it comes; return the count."""
+        folder = self._series_folder(dataset)
+        is_waiting = pl.col("kind") == ChangeKind.WAITING.value
+        count = 0
+        with file_lock(folder / _LOCK, exclusive=True):
+            for path in sorted((folder / _CHANGES).glob("*.parquet")):
+                known = _read_parquet(path)
+                at = pl.when(is_waiting).then(pl.lit(ACCEPTED_AT)).otherwise("fetched_at")
+                write_atomically(path, known.with_columns(at.alias("fetched_at")).write_parquet)
+                count += known.filter(is_waiting).height
+        return count
 
     def hash_files(self, dataset: str) -> list[str]:
         """Return the name and hash of each stored file, by name; equal rows leave them equal.
@@ -200,12 +246,22 @@ class SeriesStore:
 
 
 def _upsert(
-    stored: pl.DataFrame | None, given: pl.DataFrame, *, keep_values: bool
-) -> tuple[pl.DataFrame, WriteReport]:
-    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`."""
+    stored: pl.DataFrame | None, given: pl.DataFrame, known: pl.DataFrame, *, keep_values: bool
+) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
+    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
+
+    Args:
+        stored: rows of the series.
+        given: new ones.
+        known: record of earlier changes.
+        keep_values: whether the rules that protect what is known hold.
+
+    Returns:
+        The merged rows, counts, and the record.
+    """
     if stored is None:
         report = WriteReport(rows=given.height, added=given.height, files_written=1)
-        return given.sort(SERIES_KEY), report
+        return given.sort(SERIES_KEY), report, known
 
     # Each given row beside the stored row of its key, if there is one.
     stored = stored.select(given.columns)
@@ -225,39 +281,60 @@ def _upsert(
         .otherwise(pl.lit("changed"))
     )
     pairs = pairs.with_columns(outcome.alias("_outcome"))
+
+    # A file that changes most of what it repeats brings nothing, until it is confirmed.
+    earlier = known.filter(kind=ChangeKind.WAITING.value)
+    far = find_waiting(find_far(pairs), earlier) if keep_values else empty_changes()
+    is_waiting = pl.col("source").is_in(far["source"].unique().to_list())
+    is_new = pl.col("_outcome").is_in(["added", "changed"])
+    pairs = pairs.with_columns(
+        pl.when(is_waiting & is_new).then(pl.lit("waiting")).otherwise("_outcome").alias("_outcome")
+    )
     counts = dict(pairs["_outcome"].value_counts().rows())
 
-    new = pairs.filter(pl.col("_outcome").is_in(["added", "changed"])).select(given.columns)
-    dropped, absent = _find_dropped(stored, given, new)
-    gone = pl.concat([new.select(SERIES_KEY), dropped])
-    merged = pl.concat([stored.join(gone, on=list(SERIES_KEY), how="anti"), new])
+    new = pairs.filter(is_new)
+    lacking = _find_lacking(stored, given)
+    wanted = earlier.filter(pl.col("after").is_null())
+    corrected = {*new["source"], *wanted["source"]} - {*far["source"]}
+    removals = list_removals(
+        lacking.filter(pl.col("source").is_in(list(corrected))),
+        given.group_by("source").agg(pl.col("fetched_at").max()),
+    )
+    kept = find_waiting(removals, wanted) if keep_values else empty_changes()
+    dropped = lacking.filter(pl.col("source").is_in(list(corrected))).join(
+        kept, on=list(SERIES_KEY), how="anti"
+    )
+
+    gone = pl.concat([new.select(SERIES_KEY), dropped.select(SERIES_KEY)])
+    merged = pl.concat(
+        [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(given.columns)]
+    )
     report = WriteReport(
         rows=given.height,
         **counts,
         removed=dropped.height,
-        absent=absent,
+        absent=lacking.height - dropped.height,
         files_written=int(gone.height > 0),
     )
-    return merged.sort(SERIES_KEY), report
+    changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
+    removed = removals.join(kept, on=list(SERIES_KEY), how="anti")
+    changes = [changed, removed, far, kept]
+    record = join_changes(known, changes, given["source"].unique().to_list(), given)
+    return merged.sort(SERIES_KEY), report, record
 
 
-def _find_dropped(
-    stored: pl.DataFrame, given: pl.DataFrame, new: pl.DataFrame
-) -> tuple[pl.DataFrame, int]:
-    """Return the keys of stored rows that go with their file's new version; how many others lack.
+def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
+    """Return the stored rows that the new version of their file lacks.
 
-    Earlier rows than the file's first are history that it no longer reaches back to, and stay.
+    Earlier rows than the file's first are history that it no longer reaches back to.
     """
     files = given.group_by("source").agg(pl.col("start_utc").min().alias("_first"))
-    lacking = (
+    return (
         stored.join(files, on="source", how="inner")
         .filter(pl.col("start_utc") >= pl.col("_first"))
+        .drop("_first")
         .join(given, on=list(SERIES_KEY), how="anti")
     )
-
-    is_corrected = pl.col("source").is_in(new["source"].unique().to_list())
-    dropped = lacking.filter(is_corrected).select(SERIES_KEY)
-    return dropped, lacking.height - dropped.height
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:

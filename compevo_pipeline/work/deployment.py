@@ -21,6 +21,7 @@ from compevo_pipeline.sources.registry import Registry, load_registry
 from compevo_pipeline.storage.code_versions import fits_folder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
+from compevo_pipeline.storage.receipts import Receipts
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 
 
@@ -97,6 +98,10 @@ class Deployment:
     def shared_fits(self) -> SharedFits:
         """Open the fitted baselines, which are shared by all that ask for the same fits."""
         return SharedFits(fits_folder(self.layout))
+
+    def receipts(self) -> Receipts:
+        """Open what says which products need not be made again."""
+        return Receipts(self.layout.receipts)
 
     def raw_store(self) -> RawStore:
         """Open the bytes as the publishers sent them."""

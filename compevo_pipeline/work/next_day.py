@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,7 @@ from compevo_core.data.coverage import NewestKnown, find_newest_known
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
+from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -47,10 +48,19 @@ from compevo_core.forecast.issued import (
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
-from compevo_pipeline.storage.code_versions import read_commit
-from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.storage.code_versions import fitting_version, read_commit
+from compevo_pipeline.storage.runs import (
+    KEPT_FOLDER,
+    find_current_run,
+    has_current_run,
+    hash_model,
+)
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
+from compevo_pipeline.work.preparation import find_current_windows
+
+if TYPE_CHECKING:
+    from compevo_core.forecast.forecaster import CompEvoForecaster
 
 MOST_SPREADS = 4.0
 """Mean distance, in spreads of the newest week, at which a forecast is not sealed.
@@ -65,6 +75,11 @@ LEAST_SPREAD = 0.05
 """A spread is at least this part of the level: a steady series may move too."""
 UNBOUNDED = Variable(unit="", low=None, high=None)
 WEEK = timedelta(days=7)
+
+OLD_STATE = (
+    "goes on from what an earlier version of the code has learnt of past days; compevo refit "
+    "{dataset} learns it again with this version"
+)
 
 NEWS_LIMIT = timedelta(hours=72)
 """Age of the newest article that a forecast is made with unless a run says otherwise."""
@@ -177,12 +192,16 @@ class StoredFrames:
             information_until=origin.until,
         )
 
-    def build_later_windows(self) -> WindowSet:
+    def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
         """Cut the windows after train, whose errors a population may have to take note of.
 
-        From what is stored, not from the windows asset: that may be older than the series.
+        Args:
+            stored: the windows asset, where it is as new as the series: then none is cut again.
         """
         first = _find_first_later(self.spec)
+        if stored is not None:
+            later = [w for w in stored if first is None or w.view.origin_utc >= first]
+            return WindowSet(later, dataset=stored.dataset)
         return build_windows(self.spec, self.series, **self._beside_series, first_origin=first)
 
 
@@ -373,14 +392,10 @@ def _issue(
         )
 
     run = run or find_current_run(deployment.layout, spec.name)
-    later = frames.build_later_windows()
-    views = (*inputs.built.views, *later.views())
-    news = read_news(deployment, find_encoder(run), views, log=log)
-    forecaster = load_population(run, news, fit=deployment.shared_fits())
     # Errors that have become known since validation: the levels of the priors move on with them.
-    known = forecaster.select_unobserved(later, origin.until)
-    observed = forecaster.observe(known) if len(known) else 0
-    log.info(f"{spec.name}: errors of {observed} windows since validation are known")
+    forecaster, news, notes, _ = _load_daily(
+        deployment, run, _find_later(deployment, frames), origin.until, inputs.built.views, log
+    )
 
     forecast = issue_forecast(
         forecaster,
@@ -396,8 +411,74 @@ def _issue(
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(
-        forecast=read_issued(folder), folder=folder, is_new=True, notes=inputs.warnings
+        forecast=read_issued(folder), folder=folder, is_new=True, notes=(*inputs.warnings, *notes)
     )
+
+
+def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
+    dataset = frames.spec.name
+    # Windows of a published benchmark are in the asset, and no days that went by.
+    has_others = deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is not None
+    stored = None if has_others else find_current_windows(deployment, dataset)
+    return frames.build_later_windows(stored)
+
+
+def _load_daily(
+    deployment: Deployment,
+    run: Path,
+    later: WindowSet,
+    until: datetime,
+    views: Sequence[WindowView],
+    log: logging.Logger,
+    *,
+    is_fresh: bool = False,
+) -> tuple["CompEvoForecaster", NewsPool, tuple[str, ...], int]:
+    """Load a population that has observed all windows whose errors are known by an instant.
+
+    It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
+    version's; returned with the news of ``views``, what a reader should know, and the number of
+    windows.
+    """
+    # torch: only where something is forecast.
+    from compevo_core.forecast.daily_state import KeptStates
+
+    kept = KeptStates(run / KEPT_FOLDER, hash_model(run), fitting_version())
+    found = kept.find(later, until)
+    if found is not None and is_fresh and found[1].facts["made_by"] != kept.version:
+        found = None
+
+    # Only what is still to be forecast needs its news.
+    ahead = [w.view for w in found[0].list_forecast(found[1].step)] if found else later.views()
+    news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
+    forecaster = load_population(run, news, fit=deployment.shared_fits())
+    known, forecast = forecaster.catch_up(later, until, kept, found)
+    log.info(
+        f"{later.dataset}: errors of {known} windows since validation are known, {forecast} of "
+        "them forecast just now"
+    )
+    is_old = found is not None and found[1].facts["made_by"] != kept.version
+    notes = (OLD_STATE.format(dataset=later.dataset),) if is_old else ()
+    return forecaster, news, notes, known
+
+
+def renew_state(
+    deployment: Deployment, dataset: str, day: date | None, *, log: logging.Logger
+) -> int:
+    """Make the state of daily use anew with this version of the code.
+
+    Returns:
+        The number of windows that it knows.
+
+    Raises:
+        ConfigError: there is no such data set.
+        DataError: nothing is stored, or no run has finished.
+    """
+    spec = find_daily_spec(deployment, dataset)
+    origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
+    run = find_current_run(deployment.layout, dataset)
+    later = _find_later(deployment, StoredFrames.read(deployment, spec))
+    _, _, _, known = _load_daily(deployment, run, later, origin.until, (), log, is_fresh=True)
+    return known
 
 
 def refuse_implausible(

@@ -18,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA, UTC_US
-from compevo_core.data.window import WindowSet
+from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import (
     ConfigError,
     DataError,
@@ -30,12 +31,15 @@ from compevo_core.errors import (
     SourceError,
     SourceTransient,
 )
-from compevo_core.runtime.files import hash_text
+from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.sources.registry import Rules, Variable
+from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
+from compevo_pipeline.storage.receipts import hash_parts
+from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 
 LONGEST_REACH = timedelta(days=17)
@@ -225,6 +229,11 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
 
 _VERSION_DIGITS = 32
+CUTTING_CODE = ("compevo_core/data",)
+_INGEST_CODE = (
+    *("compevo_core/data", "compevo_pipeline/sources", "compevo_pipeline/storage"),
+    "compevo_pipeline/work/preparation.py",
+)
 
 MAX_BATCH_BYTES = 256 * 2**20
 """Bytes of fetched files that are parsed and stored together; a backfill goes on after the last."""
@@ -241,17 +250,19 @@ def ingest_feed(
     clock: Clock,
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
+    is_whole: bool = False,
 ) -> dict[str, int]:
     """Parse all files of a feed, then keep the raw bytes and store the frames.
+
+    Where the data set ``is_whole`` since it was last read, files on disk that were parsed then are
+    not parsed again.
 
     Returns:
         Files, bytes and stored rows by name.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
         files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
-        # All parsers run, and all rows are looked at, before anything is stored.
-        rows = _read_rows(deployment, feed, dataset, clock(), files)
-        counts = _store_rows(deployment, feed, dataset, files, rows)
+        counts = _ingest_files(deployment, feed, dataset, clock(), files, is_whole=is_whole)
     else:
         live = deployment.live_context(clock, since=span[0], until=span[1])
         arriving = feed.fetch_live(live)
@@ -277,6 +288,7 @@ def ingest_feed(
                         raise
                     rows = _read_rows(deployment, feed, dataset, live.now, files)
                 counts.update(_store_rows(deployment, feed, dataset, files, rows))
+                _ask_again(deployment, feed, dataset, live, files)
                 counts["rejected"] += len(batch) - len(files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
@@ -287,6 +299,57 @@ def ingest_feed(
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
     return dict(counts)
+
+
+def _ingest_files(
+    deployment: Deployment,
+    feed: Feed,
+    dataset: str,
+    now: datetime,
+    files: Sequence[RawFile],
+    *,
+    is_whole: bool,
+) -> dict[str, int]:
+    """Parse and store the files of a feed, unless these very files were and all is still there."""
+    receipts, name = deployment.receipts(), f"feed {dataset} {feed.name} {feed.accepts_gaps}"
+    declared = deployment.registry[dataset].declaration if dataset in deployment.registry else None
+    read_by = (declared, deployment.settings.news_queries)
+    made_of = hash_parts(
+        [
+            code_version(*_INGEST_CODE),
+            *(hash_file(path) for path in read_by if path is not None),
+            deployment.settings.pems_stations,
+            *(f"{raw_file.label} {raw_file.sha256}" for raw_file in files),
+        ]
+    )
+    if is_whole and receipts.find(name, made_of):
+        return {
+            "files": len(files),
+            "bytes": sum(len(raw.content) for raw in files),
+            "known files": len(files),
+        }
+
+    # All parsers run, and all rows are looked at, before anything is stored.
+    rows = _read_rows(deployment, feed, dataset, now, files)
+    counts = _store_rows(deployment, feed, dataset, files, rows)
+    # Changes that wait are confirmed by the same files, read again later.
+    is_dataset = dataset in deployment.registry
+    if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
+        receipts.keep(name, made_of)
+    return counts
+
+
+def hash_stored(deployment: Deployment, dataset: str) -> str:
+    """Return the version of what is stored of a data set, or of ``news``; empty before anything is.
+
+    Raises:
+        StoreBusy: a store was not free in time.
+    """
+    try:
+        is_dataset = dataset in deployment.registry
+        return hash_series(deployment, dataset) if is_dataset else hash_news(deployment)
+    except DataError:
+        return ""
 
 
 def ingest_feeds(
@@ -309,13 +372,16 @@ def ingest_feeds(
     Raises:
         SourceError: of a feed that is not left out, or where none brings series or articles.
     """
+    receipts, receipt = deployment.receipts(), f"stored {dataset}"
+    before = hash_stored(deployment, dataset)
+    is_whole = receipts.find(receipt, before) is not None
     counts: dict[str, dict[str, int]] = {}
     left_out: SourceError | None = None
     failures: list[SourceError] = []
     for feed in feeds:
         try:
             counts[feed.name] = ingest_feed(
-                deployment, feed, dataset, clock=clock, log=log, span=span
+                deployment, feed, dataset, clock=clock, log=log, span=span, is_whole=is_whole
             )
         except SourceError as error:
             is_absent = isinstance(error, SourceAbsent) and deployment.data_mode is Mode.ARCHIVE
@@ -328,6 +394,8 @@ def ingest_feeds(
             else:
                 raise
 
+    if (stored := hash_stored(deployment, dataset)) != before or not is_whole:
+        receipts.keep(receipt, stored)
     if failures:
         # A retry may cure a transient failure: it is the one that the run ends with.
         transient = [error for error in failures if isinstance(error, SourceTransient)]
@@ -380,6 +448,35 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         benchmark=tables.read(dataset, FrameKind.BENCHMARK),
         step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
+    )
+
+
+def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
+    """Return the stored windows if cutting them now would give the same; else None."""
+    folder = deployment.layout.windows(dataset)
+    made_of = hash_cut(deployment, dataset, "origin")
+    is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)
+    return WindowSet.read(folder) if is_current else None
+
+
+def name_cut(dataset: str) -> str:
+    """Return the name of the receipt that says what windows were cut from."""
+    return f"windows {dataset}"
+
+
+def hash_cut(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
+    """Return a hash of all that the windows of a data set are cut from, and by which code."""
+    declared = deployment.registry[dataset].declaration
+    news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
+    return hash_parts(
+        [
+            # Another release of the library may know other holidays: windows are cut again then.
+            code_version(*CUTTING_CODE, data_release=HOLIDAYS_VERSION),
+            news_cutoff,
+            hash_file(declared) if declared is not None else "",
+            hash_series(deployment, dataset),
+            news.hash_content(publisher) if news.path.exists() else "",
+        ]
     )
 
 
@@ -459,6 +556,20 @@ def _find_readable(
     # Several files together may fail where each alone does not.
     is_files_fault = len(readable) < len(batch)
     return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
+
+
+def _ask_again(
+    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, files: Sequence[RawFile]
+) -> None:
+    """Let the next run fetch the files again whose changes of known values wait for it."""
+    if FrameKind.SERIES not in feed.parsers:
+        return
+    waiting = deployment.series_store().read_waiting(dataset).partition_by("source", as_dict=True)
+    for raw_file in files:
+        if (raw_file.label,) in waiting:
+            note = describe_waiting(waiting[raw_file.label,], dataset)
+            live.ledger.reject(*name_entry(raw_file), note)
+            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
 
 
 def _read_rows(
@@ -556,6 +667,7 @@ def _store_frame(
             "nulls kept out": report.nulls_kept_out,
             "removed": report.removed,
             "absent": report.absent,
+            "waiting": report.waiting,
         }
 
     if kind is FrameKind.ARTICLES:

@@ -14,7 +14,6 @@ import polars as pl
 from compevo_core.data.build import grid_chosen
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, ScoredRows, score_issued
 from compevo_core.report.inputs import ReportInputs, read_days, read_inputs
-from compevo_core.report.page import write_report
 from compevo_core.runtime.files import write_atomically
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
@@ -68,6 +67,8 @@ def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInput
         DataError: a file is torn or of another version.
         CheckpointMismatch: an issued forecast was altered.
     """
+    from compevo_core.report.page import write_report
+
     layout = deployment.layout
     # Every data set that has a finished run, not only the one that was trained last.
     runs = [

@@ -28,6 +28,15 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_importing_the_package_loads_neither_torch_nor_polars():
-    code = "import sys, compevo_core; print([m for m in ('torch', 'polars') if m in sys.modules])"
+    assert find_imported("import compevo_core", ("torch", "polars")) == "[]"
+
+
+def test_the_forecaster_is_imported_without_what_only_a_language_model_or_trees_need():
+    heavy = ("transformers", "torch._dynamo", "sympy", "scipy", "lightgbm", "pandas", "peft")
+    assert find_imported("from compevo_core import CompEvoForecaster", heavy) == "[]"
+
+
+def find_imported(statement: str, names: tuple[str, ...]) -> str:
+    code = f"import sys; {statement}; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    return done.stdout.strip()

@@ -1,22 +1,25 @@
 """``report/site`` and ``report/cleaned``: the page, and what a run removes at its end.
 
-What belongs here: when the page is written, how the UI shows it, and what was removed. What does
-not: what the page holds (``work.results``), what may be removed (``storage.runs``).
+What belongs here: when the page is written, how the UI shows it, what was removed, and which of
+Dagster's own runs are. What does not: what the page holds (``work.results``), what of the
+deployment's folders may be removed (``storage.runs``).
 """
 
+import shutil
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
-from compevo_core.report.markdown import format_results
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import define_asset
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
-from compevo_pipeline.storage.runs import clean
+from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_site
 
@@ -49,6 +52,8 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
+        from compevo_core.report.markdown import format_results
+
         page, inputs = write_site(workspace, clock())
 
         context.log.info(f"report written to {page}")
@@ -69,6 +74,61 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
 
 
 _SHOWN = 50
+RUN_AGE = timedelta(days=90)
+"""How long Dagster's record of a run stays, with its events and its logs."""
+LEAST_FREE_GIB = 5.0
+"""Free space, where the deployment's folders are, below which the check warns."""
+FREE_SPACE = "free_space"
+
+
+def clean_dagster(now: datetime, *, dry: bool = False) -> list[Removed]:
+    """Do as :func:`remove_old_runs` for the instance of ``DAGSTER_HOME``."""
+    with dg.DagsterInstance.get() as instance:
+        return remove_old_runs(instance, now, dry=dry)
+
+
+def remove_old_runs(
+    instance: dg.DagsterInstance, now: datetime, *, dry: bool = False
+) -> list[Removed]:
+    """Remove Dagster's records of runs that ended long ago; return them.
+
+    A run that made the newest version of an asset stays, so that nothing looks as if it had never
+    been made. Of an asset by day, older days look so; what was made of them is not touched.
+
+    Args:
+        instance: where runs are recorded.
+        now: the present time.
+        dry: only say what would be removed.
+    """
+    keys = instance.all_asset_keys()
+    newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}
+    old = instance.get_run_records(
+        dg.RunsFilter(
+            statuses=[
+                dg.DagsterRunStatus.SUCCESS,
+                dg.DagsterRunStatus.FAILURE,
+                dg.DagsterRunStatus.CANCELED,
+            ],
+            created_before=now - RUN_AGE,
+        )
+    )
+
+    removed = []
+    for record in old:
+        run_id = record.dagster_run.run_id
+        if run_id in newest:
+            continue
+        # Local storage keeps a file of events for each run; others have tables.
+        events = getattr(instance.event_log_storage, "path_for_shard", None)
+        file = Path(events(run_id)) if events else Path(run_id)
+        size = file.stat().st_size if file.is_file() else 0
+        reason = f"{record.dagster_run.job_name} ended more than {RUN_AGE.days} days ago"
+        removed.append(Removed(path=file, size=size, reason=reason))
+        if not dry:
+            instance.delete_run(run_id)
+            instance.compute_log_manager.delete_logs(prefix=[run_id])
+            file.unlink(missing_ok=True)
+    return removed
 
 
 @define_asset(
@@ -76,24 +136,33 @@ _SHOWN = 50
     deps=[REPORT],
     description=(
         "What was removed: part files of killed processes, checkpoints of finished runs, runs that "
-        "newer ones have taken the place of."
+        "newer ones have taken the place of, unused fits, Dagster's records of old runs."
     ),
     kinds={"python"},
     version=code_version("compevo_pipeline/storage/runs.py"),
+    check_specs=[
+        dg.AssetCheckSpec(
+            FREE_SPACE,
+            asset=CLEANED,
+            description=f"At least {LEAST_FREE_GIB:g} GiB are free for the deployment's folders.",
+        )
+    ],
 )
 def cleaned(
     context: dg.AssetExecutionContext,
     workspace: dg.ResourceParam[Deployment],
     clock: dg.ResourceParam[Clock],
-) -> dg.MaterializeResult[Any]:
+) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Clean the folders of the run's mode."""
     root = workspace.layout.root
-    removed = clean(workspace.layout, clock())
+    now = clock()
+    removed = [*clean(workspace.layout, now), *remove_old_runs(context.instance, now)]
+    free = shutil.disk_usage(root).free / 2**30
 
     for one in removed:
-        context.log.info(f"removed {one.path.relative_to(root)}: {one.reason}")
+        context.log.info(f"removed {shorten(one.path, root)}: {one.reason}")
     table = pl.DataFrame(
-        [(str(one.path.relative_to(root)), one.size, one.reason) for one in removed],
+        [(shorten(one.path, root), one.size, one.reason) for one in removed],
         schema={"path": pl.String, "bytes": pl.Int64, "reason": pl.String},
         orient="row",
     )
@@ -102,5 +171,19 @@ def cleaned(
             "removed": metadata.render_table(table, rows=_SHOWN),
             "count": len(removed),
             "bytes": sum(one.size for one in removed),
-        }
+            "free_gib": round(free, 1),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=FREE_SPACE,
+                passed=free >= LEAST_FREE_GIB,
+                severity=dg.AssetCheckSeverity.WARN,
+                description=f"{free:.1f} GiB are free",
+            )
+        ],
     )
+
+
+def shorten(path: Path, root: Path) -> str:
+    """Return a path as it is below the deployment's folder, or whole."""
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)

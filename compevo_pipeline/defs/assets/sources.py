@@ -24,7 +24,7 @@ from compevo_pipeline.defs.definition import (
     define_asset,
     translate_errors,
 )
-from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed, FeedTable
@@ -92,6 +92,7 @@ def make_ingest_config(feeds: Sequence[Feed]) -> type[IngestConfig]:
         "IngestConfig",
         __base__=IngestConfig,
         __doc__=IngestConfig.__doc__,
+        __cls_kwargs__=NO_SOURCE,
         feeds=(kind | None, Field(default=None, min_length=1, description=note)),
     )
 
@@ -177,8 +178,10 @@ SERIES_CODE = (
     "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/series_store.py",
+    "compevo_pipeline/storage/series_changes.py",
 )
 
+_SHOWN_CHANGES = 20
 _DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year of days
 
 
@@ -219,6 +222,7 @@ def _describe_series(
         ]
     )
 
+    changes = workspace.series_store().read_changes(dataset).reverse()
     series_id = frame["series_id"][0] if frame.height else ""
     newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {
@@ -231,6 +235,7 @@ def _describe_series(
         "folder": metadata.link_path(workspace.layout.series / dataset),
         "feeds": metadata.render_table(feeds, rows=20),
         "coverage": metadata.render_table(coverage, rows=12),
+        "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
         "preview": metadata.render_table(frame),
     }
 

@@ -23,7 +23,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, define_by_dataset
-from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
 from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
 from compevo_pipeline.launchers.worker import prepare_job
@@ -58,6 +58,7 @@ def build_settings_model() -> type[LaunchConfig]:
     return create_model(
         "Settings",
         __base__=LaunchConfig,
+        __cls_kwargs__=NO_SOURCE,
         __doc__="Settings that differ from the preset's, by section.",
         **sections,
     )

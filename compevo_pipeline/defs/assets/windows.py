@@ -14,16 +14,14 @@ import polars as pl
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import NewsCutoff
 from compevo_core.data.coverage import find_missing_years
-from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes
+from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes, read_hash
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
 from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import cut_windows
-
-CODE = ("compevo_core/data",)
+from compevo_pipeline.work.preparation import CUTTING_CODE, cut_windows, hash_cut, name_cut
 
 _PREVIEW_WINDOWS = 5
 _MAX_CALENDAR_CHARACTERS = 80
@@ -46,7 +44,7 @@ class WindowConfig(LaunchConfig):
     ),
     kinds={"polars", "parquet"},
     # Another release of the library may know other holidays: windows are cut again then.
-    code=CODE,
+    code=CUTTING_CODE,
     data_release=HOLIDAYS_VERSION,
     freshness_policy=DAILY_REFRESH,
     config=WindowConfig,
@@ -56,10 +54,22 @@ def build_windows_asset(
 ) -> dg.MaterializeResult[Any]:
     """Cut the windows of a data set and write them."""
     config = WindowConfig.read(context)
-    windows = cut_windows(workspace, dataset, config.news_cutoff)
     folder = workspace.layout.windows(dataset)
+    receipts, receipt = workspace.receipts(), name_cut(dataset)
+    made_of = hash_cut(workspace, dataset, config.news_cutoff)
+    # What was cut from the same things, and what the UI showed of it then.
+    before = context.instance.get_latest_materialization_event(context.asset_key)
+    shown = before.asset_materialization if before else None
+    if shown and receipts.find(receipt, made_of) == read_hash(folder):
+        context.log.info(f"windows of {dataset}: nothing that they are cut from has changed")
+        return dg.MaterializeResult(
+            metadata=shown.metadata, data_version=dg.DataVersion(read_hash(folder)[:32])
+        )
+
+    windows = cut_windows(workspace, dataset, config.news_cutoff)
     changes = find_holiday_changes(folder, windows.views())
     windows.write(folder)
+    receipts.keep(receipt, made_of, windows.hash)
 
     if changes.height:
         context.log.warning(

@@ -157,7 +157,8 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
 def test_loading_the_definitions_imports_no_heavy_library():
     heavy = (
         *("torch", "transformers", "peft", "sentence_transformers"),
-        *("great_expectations", "matplotlib.pyplot", "dagster_k8s"),
+        *("great_expectations", "matplotlib", "plotly", "dagster_k8s"),
+        *("lightgbm", "sklearn", "scipy", "pandas"),
     )
     code = (
         f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"

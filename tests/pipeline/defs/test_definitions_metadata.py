@@ -77,8 +77,10 @@ def test_every_asset_has_a_code_version_and_equal_code_has_an_equal_one(graph):
     assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
     assert versions["series/traffic"] != versions["windows/traffic"]
     # Windows hold public holidays, which another release of their library may name otherwise.
-    assert versions["windows/traffic"] == code_version(*windows.CODE, data_release=HOLIDAYS_VERSION)
-    assert versions["windows/traffic"] != code_version(*windows.CODE, data_release="0.1")
+    assert versions["windows/traffic"] == code_version(
+        *windows.CUTTING_CODE, data_release=HOLIDAYS_VERSION
+    )
+    assert versions["windows/traffic"] != code_version(*windows.CUTTING_CODE, data_release="0.1")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +97,22 @@ def test_a_code_version_follows_statements_and_not_their_comments(
     tmp_path, monkeypatch, text, is_equal
 ):
     monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
+    code_versions.code_version.cache_clear()
     (tmp_path / "a.py").write_text('"""A text."""\n\n\ndef f():\n    return 1\n')
     before = code_version("a.py")
     (tmp_path / "a.py").write_text(text)
-    code_versions._statements.cache_clear()
+    code_versions.code_version.cache_clear()
     assert (code_version("a.py") == before) is is_equal
+
+
+def test_a_module_is_parsed_once_however_many_processes_ask_for_its_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
+    (tmp_path / "once.py").write_text("x = 1\n")
+    before = code_version("once.py")
+    for cached in (code_versions.code_version, code_versions._read_kept):
+        cached.cache_clear()
+    monkeypatch.setattr(code_versions, "_dump_statements", lambda text: pytest.fail("parsed again"))
+    assert code_version("once.py") == before
 
 
 def test_a_code_version_of_a_module_that_was_moved_is_refused():

@@ -117,6 +117,23 @@ def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
     assert not checkpoint.exists()
 
 
+def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout: Layout) -> None:
+    run = make_run(layout, "compevo-traffic-c-d", days=1)
+    for folder, days in (
+        (layout.fits / "v1" / "gbm-seed0-a", 31),
+        (layout.fits / "v2" / "gbm-seed0-b", 29),
+        (run.path / "daily" / "v1", 31),
+        (run.path / "daily" / "v2", 1),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "x.txt").write_text("trees")
+        age(folder, days)
+
+    gone = {one.path for one in clean(layout, NOW) if one.path.name != "checkpoints"}
+    assert {layout.fits / "v1" / "gbm-seed0-a", run.path / "daily" / "v1"} <= gone
+    assert (layout.fits / "v2" / "gbm-seed0-b").is_dir() and (run.path / "daily" / "v2").is_dir()
+
+
 @pytest.mark.parametrize("content", ['{"run": "on', "{}", "[1]"])
 def test_a_torn_pointer_is_named_and_nothing_is_cleaned(layout: Layout, content: str) -> None:
     run = make_run(layout, "a-00000000-00000000", 40)

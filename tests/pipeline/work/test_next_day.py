@@ -34,6 +34,12 @@ from compevo_pipeline.work.next_day import (
     forecast_day,
     refuse_implausible,
 )
+from compevo_pipeline.work.preparation import (
+    cut_windows,
+    find_current_windows,
+    hash_cut,
+    name_cut,
+)
 from tests.support import operational
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
@@ -130,6 +136,27 @@ def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: P
         assert "no longer stored" in issue(layout).notes[0]
     finally:
         (tmp_path / "away").rename(folder)
+
+
+def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(
+    layout: Layout,
+) -> None:
+    workspace = operational.open_workspace(layout)
+    cut = read_frames(layout).build_later_windows()
+    windows = cut_windows(workspace, DATASET)
+    windows.write(layout.windows(DATASET))
+    receipts, made_of = workspace.receipts(), hash_cut(workspace, DATASET, "origin")
+    try:
+        receipts.keep(name_cut(DATASET), made_of, windows.hash)
+        stored = find_current_windows(workspace, DATASET)
+        assert stored is not None
+        assert read_frames(layout).build_later_windows(stored).hash == cut.hash
+        # Of windows that were cut from something else nothing is said.
+        receipts.keep(name_cut(DATASET), "of other series", windows.hash)
+        assert find_current_windows(workspace, DATASET) is None
+    finally:
+        shutil.rmtree(layout.receipts)
+        shutil.rmtree(layout.windows(DATASET))
 
 
 def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(

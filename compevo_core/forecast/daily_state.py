@@ -1,0 +1,351 @@
+"""What a population knows of the days that are over, and how it is kept from night to night.
+
+What belongs here: this state, the steps by which days went by, and the folder of kept states. What
+does not: forecasting (``forecast.forecaster``), when a night forecasts (the pipeline).
+
+A night goes on from the newest kept state whose days are a beginning of the days that are known
+now: the same windows with the same values, by a hash of all of them. Where a value was revised, it
+goes on from before that day. Forecasts are equal to the last bit, with kept states and without.
+
+A state is kept before the newest truth is observed: tomorrow's list of days has a forecast that was
+made before that truth was known. What was forecast by then and not yet observed is kept with it.
+
+Shapes: A agents, N windows, H horizon.
+"""
+
+import copy
+import dataclasses
+import hashlib
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import PopulationWeights
+from compevo_core.baselines.known_errors import count_minutes
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import Window, replay_days
+from compevo_core.data.window import WindowSet, serialize_for_hash
+from compevo_core.lm.packaged_models import fill_folder_atomically
+from compevo_core.runtime.files import read_json, write_json
+from compevo_core.training.prior import PriorSet
+
+KEPT_NIGHTS = 3
+"""Newest states that stay: values of the last days are revised most often."""
+MOST_PARTS = 32
+"""Files that an experience is read from before it is written as one."""
+
+_FORMAT = 1
+_FACTS_FILE = "state.json"
+_ARRAYS_FILE = "state.safetensors"
+_EXPERIENCE = "experience"
+_HASH_DIGITS = 16
+_WEEK_S = 7 * 86_400
+_REMEDY = "remove its folder: the state is made again"
+
+
+class DayForecasts(NamedTuple):
+    """Scaled forecasts of one window: each agent without and with its level, the population."""
+
+    blended_AH: FloatArray
+    agents_AH: FloatArray
+    mixture_H: FloatArray
+
+
+Pending = dict[str, DayForecasts]
+"""What was forecast and has not ended, by window."""
+
+
+@dataclasses.dataclass
+class DailyState:
+    """What a population knows of days that are over."""
+
+    calibration: ErrorCalibration  # levels of the agents' known errors
+    priors: PriorSet  # with their levels, and their fits where these go on
+    weighting: PopulationWeights
+    experience: Experience  # forecasts of days whose truth is known
+    known_until: datetime | None = None  # end of the newest observed target
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window whose truth is known, in minutes since 1970."""
+        return max(int(self.calibration.minute), self.priors.levels.minute, self.experience.minute)
+
+    def observe(
+        self,
+        windows: Sequence[Window],
+        blended_NAH: FloatArray,
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> None:
+        """Take note of windows in the order of time.
+
+        All forecasts are scaled: each agent without and with its level, then the population. The
+        windows hold their truth in the series' unit, ``truth_NH`` scaled, NaN where missing.
+        """
+        views = [window.view for window in windows]
+        if self.calibration.level_rule.form != "none":
+            error_ANH = (truth_NH[:, None] - blended_NAH).swapaxes(0, 1)
+            entities = [view.entity for view in views]
+            self.calibration.observe(count_minutes(views), entities, error_ANH)
+
+        self.priors.observe(windows)
+        self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
+        self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
+        self.known_until = max(view.end_utc for view in views)
+
+    def copy(self) -> Self:
+        """Return a state that moves on by itself."""
+        return dataclasses.replace(
+            self,
+            calibration=copy.deepcopy(self.calibration),
+            priors=self.priors.copy(),
+            weighting=copy.deepcopy(self.weighting),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """Days that went by since a model was sealed, step by step.
+
+    Attributes:
+        windows: those whose truth is known, in part at least.
+        steps: positions of the windows that have ended by an instant, and of those that are then
+            forecast; the last step forecasts none.
+        model_hash: of the sealed model.
+    """
+
+    windows: WindowSet
+    steps: Sequence[tuple[list[int], list[int]]]
+    model_hash: str
+
+    @classmethod
+    def of(cls, windows: WindowSet, model_hash: str = "") -> Self:
+        """Put the windows in the order in which they went by."""
+        return cls(windows, list(replay_days(windows.views())), model_hash)
+
+    @cached_property
+    def hashes(self) -> list[str]:
+        """Of the model and of all windows that are forecast before each step."""
+        hashes = [self.model_hash]
+        for _, today in self.steps:
+            digest = hashlib.sha256(hashes[-1].encode())
+            for i in today:
+                digest.update(serialize_for_hash(self.windows[i]))
+            hashes.append(digest.hexdigest())
+        return hashes
+
+    def list_observed(self, step: int) -> list[Window]:
+        """Return the windows that were observed before a step."""
+        return [self.windows[i] for ended, _ in self.steps[:step] for i in ended]
+
+    def list_forecast(self, step: int) -> list[Window]:
+        """Return the windows that are forecast in a step or later."""
+        return [self.windows[i] for _, today in self.steps[step:] for i in today]
+
+
+def select_known(windows: WindowSet, after: int, until: datetime) -> WindowSet:
+    """Return the windows whose errors are known by an instant, that begin after a minute."""
+    known = [
+        window
+        for window, minute in zip(windows, count_minutes(windows.views()), strict=True)
+        if minute > after and window.view.end_utc <= until and np.isfinite(window.y).any()
+    ]
+    return WindowSet(known, dataset=windows.dataset)
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptState:
+    """A state on disk.
+
+    Attributes:
+        path: its folder.
+        facts: what made it.
+        step: of a replay that goes on from it.
+    """
+
+    path: Path
+    facts: Mapping[str, Any]
+    step: int
+
+
+class KeptStates:
+    """States of one model below a folder, one folder for each version of the code that fits."""
+
+    def __init__(self, folder: Path, model_hash: str, version: str) -> None:
+        """Take the folder, the hash of the sealed model and the present version of the code."""
+        self._folder = folder
+        self._model_hash = model_hash
+        self.version = version
+
+    def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, KeptState] | None:
+        """Return the last state that known windows go on from; this version's before others.
+
+        Args:
+            windows: all windows since the model was sealed, or earlier.
+            until: instant by which their errors must be known.
+        """
+        replays: dict[int, Replay] = {}
+        found: dict[tuple[bool, int], tuple[Replay, KeptState]] = {}
+        for facts_file in self._folder.glob(f"*/[!.]*/{_FACTS_FILE}"):
+            facts = read_json(facts_file, _REMEDY)
+            if (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
+                continue
+
+            after = int(facts["after_minute"])
+            if after not in replays:
+                replays[after] = Replay.of(select_known(windows, after, until), self._model_hash)
+            replay = replays[after]
+            if facts["hash"] in replay.hashes:
+                step = replay.hashes.index(facts["hash"])
+                is_own = facts["made_by"] == self.version
+                found[is_own, step] = replay, KeptState(facts_file.parent, facts, step)
+        return found[max(found)] if found else None
+
+    def load(self, kept: KeptState, replay: Replay, state: DailyState) -> Pending:
+        """Move the sealed state of a model on to a kept one; return what has not ended by then."""
+        arrays = load_file(kept.path / _ARRAYS_FILE)
+        tensors = {name: torch.from_numpy(value) for name, value in _take(arrays, "calibration")}
+        state.calibration.load_state_dict(tensors)
+        state.weighting.set_arrays(dict(_take(arrays, "weighting")))
+
+        for name in kept.facts[_EXPERIENCE]:
+            part = self._part(kept.path.parent, name)
+            state.experience = state.experience.join(
+                Experience.load(state.experience.entities, part)
+            )
+        observed = replay.list_observed(kept.step)
+        state.priors.load_observed(kept.path, observed, kept.facts["fitted_utc"])
+        if observed:
+            state.known_until = max(window.view.end_utc for window in observed)
+        return {
+            name: DayForecasts(*(arrays[f"{field}/{name}"] for field in DayForecasts._fields))
+            for name in kept.facts["pending"]
+        }
+
+    def save(
+        self,
+        state: DailyState,
+        pending: Pending,
+        replay: Replay,
+        step: int,
+        *,
+        after_minute: int,
+        sealed: int,
+        before: KeptState | None,
+    ) -> None:
+        """Keep a state as it is before a step, and remove those that are no longer needed.
+
+        Args:
+            state: what is known.
+            pending: what was forecast and has not ended.
+            replay: the days that went by.
+            step: number of the next step.
+            after_minute: origin of the last window that the sealed model knew.
+            sealed: windows of the sealed model's experience.
+            before: the state that this one went on from, if any.
+        """
+        made_by = str(before.facts["made_by"]) if before else self.version
+        folder = self._folder / made_by
+        name = replay.hashes[step][:_HASH_DIGITS]
+        if (folder / name).exists():
+            return
+
+        parts = list(before.facts[_EXPERIENCE]) if before else []
+        first = sealed + sum(int(part.rpartition("-")[2]) for part in parts)
+        if len(parts) >= MOST_PARTS:
+            parts, first = [], sealed
+        added = state.experience.select_from(first)
+        if len(added):
+            parts.append(f"{name}-{len(added)}")
+            part = self._part(folder, parts[-1])
+            part.parent.mkdir(parents=True, exist_ok=True)
+            added.save(part)
+
+        arrays = {
+            **_prefix("calibration", {k: v.numpy() for k, v in _buffers(state).items()}),
+            **_prefix("weighting", state.weighting.to_arrays()),
+        }
+        for window, forecasts in pending.items():
+            arrays |= {f"{k}/{window}": v for k, v in forecasts._asdict().items()}
+        newest = max(window.view.origin_utc for window in replay.windows)
+        memory = state.priors.memory
+        facts = {
+            "format": _FORMAT,
+            "model": self._model_hash,
+            "made_by": made_by,
+            "hash": replay.hashes[step],
+            "after_minute": after_minute,
+            "newest_origin": newest.isoformat(),
+            "pending": sorted(pending),
+            _EXPERIENCE: parts,
+            "fitted_utc": memory.fitted_utc.isoformat() if memory else None,
+        }
+
+        def fill(part: Path) -> None:
+            # In the order of C, as the format wants it; numbers stay numbers.
+            ready = {key: np.array(value, order="C") for key, value in arrays.items()}
+            save_file(ready, part / _ARRAYS_FILE)
+            state.priors.save_observed(part)
+            write_json(part / _FACTS_FILE, facts)
+
+        fill_folder_atomically(folder / name, fill)
+        self._thin(folder)
+
+    def _thin(self, folder: Path) -> None:
+        """Keep the last nights, and the farther back, the fewer: one in each doubling of weeks.
+
+        So a revision goes back at most twice as far as it reaches, and two years hold ten states.
+        """
+        states = {
+            file.parent: read_json(file, _REMEDY) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")
+        }
+        newest_of = {
+            path: datetime.fromisoformat(facts["newest_origin"]) for path, facts in states.items()
+        }
+        # Of two states of one night the one that was written last holds the revised values.
+        newest_first = sorted(
+            states, key=lambda path: (newest_of[path], path.stat().st_mtime_ns), reverse=True
+        )
+        newest = newest_of[newest_first[0]]
+
+        kept = set(newest_first[:KEPT_NIGHTS])
+        oldest_of: dict[int, Path] = {}
+        for path in newest_first:
+            weeks = (newest - newest_of[path]).total_seconds() / _WEEK_S
+            oldest_of[math.floor(math.log2(weeks)) if weeks >= 1 else -1] = path
+        kept |= set(oldest_of.values())
+
+        for path in states.keys() - kept:
+            shutil.rmtree(path, ignore_errors=True)
+        needed = {name for path in kept for name in states[path][_EXPERIENCE]}
+        for part in (folder / _EXPERIENCE).glob("*.safetensors"):
+            if part.stem not in needed:
+                part.unlink(missing_ok=True)
+
+    @staticmethod
+    def _part(folder: Path, name: str) -> Path:
+        return folder / _EXPERIENCE / f"{name}.safetensors"
+
+
+def _buffers(state: DailyState) -> Mapping[str, torch.Tensor]:
+    return {name: value.cpu() for name, value in state.calibration.state_dict().items()}
+
+
+def _prefix(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}/{key}": value for key, value in arrays.items()}
+
+
+def _take(arrays: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    start = f"{name}/"
+    return [(key[len(start) :], value) for key, value in arrays.items() if key.startswith(start)]

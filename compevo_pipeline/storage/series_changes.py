@@ -1,0 +1,162 @@
+"""Changes of known values: which are applied, which wait for a second fetch, and their record.
+
+What belongs here: the limits, the record of each change, and telling a revision from a file that
+is cut or wrong. What does not: merging rows and files (``storage.series_store``).
+
+A publisher revises a few values, and some days whole months. A file that is cut, doubled or of
+another unit looks the same. So a file that takes away more than a few known rows, or changes most
+of the values that it repeats, waits: what is known stays until a fetch half a day later wants the
+same, or a person accepts it. What was before is recorded with every change.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import polars as pl
+
+from compevo_core.data.schemas import UTC_US
+
+FEW = 3
+"""Known rows of a series that one file may take away or change without a second fetch."""
+
+MOST_CHANGED = 0.5
+"""Share of the known values in one file above which more than :data:`FEW` changes wait."""
+
+FAR = 0.02
+"""Relative difference from which on a change counts towards :data:`MOST_CHANGED`."""
+
+CONFIRMED_AFTER = timedelta(hours=12)
+"""How much later a fetch must want the same: a file that is wrong is so for an evening."""
+
+KEY = ("series_id", "variable", "start_utc")
+CHANGE_SCHEMA: dict[str, pl.DataType] = {
+    "series_id": pl.String(),
+    "variable": pl.String(),
+    "start_utc": UTC_US,
+    "before": pl.Float64(),
+    "after": pl.Float64(),  # null: the row is gone
+    "source": pl.String(),
+    "fetched_at": UTC_US,  # of what waits: when it was wanted first
+    "kind": pl.String(),
+}
+
+ACCEPTED_AT = datetime(1970, 1, 1, tzinfo=UTC)
+"""``fetched_at`` of what a person accepted: the next fetch confirms it, however soon."""
+
+
+class ChangeKind(StrEnum):
+    """What became of a change."""
+
+    CHANGED = "changed"
+    REMOVED = "removed"
+    WAITING = "waiting"
+    """It is not applied: what is known stays."""
+
+
+def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
+    """Return the record of given rows beside the stored rows of their keys.
+
+    Args:
+        pairs: rows with ``value`` and ``value_stored``; a row without a stored value changes none.
+        kind: what becomes of them.
+    """
+    rows = pairs.filter(pl.col("value_stored").is_not_null())
+    record = {"before": "value_stored", "after": "value"}
+    return rows.with_columns(
+        **{name: pl.col(column) for name, column in record.items()}, kind=pl.lit(kind.value)
+    ).select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
+
+
+def list_removals(stored: pl.DataFrame, fetched: pl.DataFrame) -> pl.DataFrame:
+    """Return the record of stored rows that a new version of their file lacks.
+
+    Args:
+        stored: these rows.
+        fetched: ``source`` and ``fetched_at`` of the new versions.
+    """
+    gone = stored.drop("fetched_at").join(fetched, on="source", how="inner")
+    gone = gone.rename({"value": "value_stored"}).with_columns(
+        pl.lit(None, pl.Float64).alias("value")
+    )
+    return list_changes(gone, ChangeKind.REMOVED)
+
+
+def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return the record of changes of files that change most of the values that they repeat.
+
+    Args:
+        pairs: given rows beside the stored ones, with ``_outcome``.
+    """
+    known = pairs.filter(pl.col("value").is_not_null() & pl.col("value_stored").is_not_null())
+    size = pl.max_horizontal(pl.col("value").abs(), pl.col("value_stored").abs())
+    difference = (pl.col("value") - pl.col("value_stored")).abs()
+    known = known.with_columns(
+        is_far=(pl.col("_outcome") == "changed") & (difference > FAR * size),
+    )
+    most = pl.col("is_far").sum().over("source") > MOST_CHANGED * pl.len().over("source")
+    return list_changes(known.filter(most & pl.col("is_far")), ChangeKind.WAITING)
+
+
+def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
+    """Return the changes of files that want too many which nobody has confirmed.
+
+    Args:
+        wanted: record of what files want.
+        waiting: what earlier fetches wanted.
+
+    Returns:
+        The changes that wait, each with the time at which it was wanted first.
+    """
+    first = waiting.select(*KEY, "after", pl.col("fetched_at").alias("_first"))
+    # A null stands for a row that is gone, and equals a null.
+    pairs = wanted.join(
+        first.unique([*KEY, "after"]), on=[*KEY, "after"], how="left", nulls_equal=True
+    )
+    is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
+    unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over("source")
+    return (
+        pairs.filter(unconfirmed > FEW)
+        .with_columns(
+            pl.col("_first").fill_null(pl.col("fetched_at")).alias("fetched_at"),
+            pl.lit(ChangeKind.WAITING.value).alias("kind"),
+        )
+        .select(list(CHANGE_SCHEMA))
+    )
+
+
+def describe_waiting(waiting: pl.DataFrame, dataset: str) -> str:
+    """Return one sentence about what waits, with the first change of it."""
+    first = waiting.sort(*KEY).row(0, named=True)
+    removals = waiting["after"].null_count()
+    after = "nothing" if first["after"] is None else f"{first['after']:g}"
+    return (
+        f"{waiting.height} known value(s) would change ({waiting.height - removals}) or go "
+        f"({removals}), the first {first['series_id']} at {first['start_utc']:%Y-%m-%d %H:%M} from "
+        f"{first['before']:g} to {after}; "
+        "they stay until a fetch half a day later says the same, or you do with "
+        f"`compevo accept {dataset}`"
+    )
+
+
+def empty_changes() -> pl.DataFrame:
+    """Return a record without a change."""
+    return pl.DataFrame(schema=CHANGE_SCHEMA)
+
+
+def join_changes(
+    known: pl.DataFrame, changes: Sequence[pl.DataFrame], sources: Sequence[str], keys: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the record with new changes; what waited of the same files or rows is replaced.
+
+    Args:
+        known: the record.
+        changes: new changes.
+        sources: files that were given.
+        keys: rows that were given.
+    """
+    is_waiting = pl.col("kind") == ChangeKind.WAITING.value
+    settled = known.filter(~is_waiting)
+    others = known.filter(is_waiting & ~pl.col("source").is_in(sources))
+    others = others.join(keys, on=list(KEY), how="anti")
+    return pl.concat([settled, others, *changes]).unique(maintain_order=True)

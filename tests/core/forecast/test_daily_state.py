@@ -1,0 +1,174 @@
+"""States of daily use on disk: a night goes on from the last one, and forecasts the same bits."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compevo_core.baselines.known_errors import LevelRule
+from compevo_core.data.window import WindowSet
+from compevo_core.forecast.daily_state import KEPT_NIGHTS, KeptStates
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.prediction import Prediction
+from tests.core.forecast.test_daily_use import DAILY
+from tests.core.forecast.test_forecaster import seal_population
+from tests.support.population import news_pool, windows
+
+FIRST = 70
+N_NIGHTS = 200
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("daily")
+    seal_population(folder, **DAILY)
+    return folder
+
+
+def make_days(count: int) -> WindowSet:
+    """Return days that each have a view of midnight and one of seven hours before."""
+    days = windows("test", count, first_day=FIRST)
+    evening = [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in days]
+    return WindowSet([*days, *evening], dataset=days.dataset)
+
+
+DAYS = make_days(45)
+ORIGINS = sorted({view.origin_utc for view in DAYS.views()})
+
+
+def revise(days: WindowSet, day: int, factor: float) -> WindowSet:
+    """Return the days with the first value of one of them revised."""
+    truth_NH = days.truth()
+    truth_NH[[view.origin_utc == ORIGINS[day] for view in days.views()], 0] *= factor
+    return days.with_truth(truth_NH)
+
+
+class Nights:
+    """Nights one after the other, each in a process of its own."""
+
+    def __init__(
+        self, run: Path, folder: Path, version: str = "a", origins: list[datetime] = ORIGINS
+    ) -> None:
+        self.run = run
+        self.origins = origins
+        self.kept = KeptStates(
+            folder, CompEvoForecaster.load(run, news_pool()).artifact_hash, version
+        )
+        self.fits = 0
+        self.counts: list[tuple[int, int]] = []
+
+    def fit(self, *arguments: object, **options: object) -> object:
+        from compevo_core.baselines import fit_baseline
+
+        self.fits += 1
+        return fit_baseline(*arguments, **options)  # type: ignore[arg-type]
+
+    def forecast(self, days: WindowSet, number: int, *, resumes: bool = True) -> Prediction:
+        """Forecast a day at 17:00 of the day before; later days are not known."""
+        until = self.origins[number] - timedelta(hours=7)
+        known = WindowSet(
+            [w for w in days if w.view.origin_utc < self.origins[number]], dataset=days.dataset
+        )
+        forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)  # type: ignore[arg-type]
+        if resumes:
+            found = self.kept.find(known, until)
+            self.counts.append(forecaster.catch_up(known, until, self.kept, found))
+        else:
+            forecaster.observe(forecaster.select_unobserved(known, until))
+        asked = [
+            view
+            for view in days.views()
+            if view.origin_utc == self.origins[number] and view.unknown_steps
+        ]
+        return forecaster.predict_by_agent(asked)
+
+
+def assert_equal(one: Prediction, other: Prediction) -> None:
+    for name in ("aggregate", "agents", "bases", "levels", "step_weights", "quantiles"):
+        assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
+
+
+@pytest.mark.parametrize("rule", ["boa", "paper", "ml-poly"])
+def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(
+    rule: str, sealed: Path, tmp_path: Path
+) -> None:
+    if rule != "boa":
+        # Levels of the agents in place of those of the priors, and priors that stay.
+        sealed, scope = tmp_path / rule, "series" if rule == "paper" else "all"
+        changes = {"selection__online": True, "selection__rule": rule, "selection__scope": scope}
+        seal_population(sealed, LevelRule("mean", 2.0), **changes)
+    nights = Nights(sealed, tmp_path / "kept")
+    for number in range(3, 9):
+        made = nights.forecast(DAYS, number)
+    assert_equal(made, nights.forecast(DAYS, 8, resumes=False))
+    # Two series and two views of the one day that has ended since the night before.
+    assert {forecast for _, forecast in nights.counts[1:]} == {4}
+    assert nights.counts[-1][0] == 4 * 7
+
+
+def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed: Path, tmp_path: Path) -> None:
+    nights = Nights(sealed, tmp_path)
+    for number in range(2, 16):
+        nights.forecast(DAYS, number)
+    revised = revise(DAYS, 12, 1.5)
+    made = nights.forecast(revised, 16)
+    # Day 12 itself is forecast again, and the days after it; none before.
+    n_known, n_forecast = nights.counts[-1]
+    assert n_known == 4 * 15
+    assert 4 * 3 <= n_forecast <= 4 * 4
+    assert_equal(made, nights.forecast(revised, 16, resumes=False))
+
+
+def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(
+    sealed: Path, tmp_path: Path
+) -> None:
+    for number in (8, 9):
+        Nights(sealed, tmp_path).forecast(DAYS, number)
+    upgraded = Nights(sealed, tmp_path, version="b")
+    before = upgraded.fits
+    upgraded.forecast(DAYS, 10)
+    assert upgraded.counts == [(4 * 9, 4)]
+    assert upgraded.fits - before <= 1
+
+    # In a run of its own, from the sealed model on; from then on it is the one that is found.
+    until = ORIGINS[10] - timedelta(hours=7)
+    known = WindowSet([w for w in DAYS if w.view.origin_utc < ORIGINS[10]], dataset=DAYS.dataset)
+    CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.kept, None)
+    found = upgraded.kept.find(known, until)
+    assert found is not None
+    assert found[1].facts["made_by"] == "b"
+
+
+def test_a_state_of_another_model_is_not_found(sealed: Path, tmp_path: Path) -> None:
+    nights = Nights(sealed, tmp_path)
+    nights.forecast(DAYS, 5)
+    other = KeptStates(tmp_path, "another", "a")
+    assert nights.kept.find(DAYS, ORIGINS[6]) is not None
+    assert other.find(DAYS, ORIGINS[6]) is None
+
+
+@pytest.mark.slow
+def test_a_night_costs_the_same_however_many_came_before(sealed: Path, tmp_path: Path) -> None:
+    days = make_days(N_NIGHTS + 3)
+    origins = sorted({view.origin_utc for view in days.views()})
+    nights = Nights(sealed, tmp_path, origins=origins)
+    sizes, fits = [], []
+    for number in range(2, N_NIGHTS):
+        if number % 10 == 0:
+            # A value of three days ago is revised every tenth night.
+            days = revise(days, number - 4, 1.01)
+        before = nights.fits
+        nights.forecast(days, number)
+        fits.append(nights.fits - before)
+        sizes.append(sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()))
+
+    # Counts of work, and not seconds: the last nights do what the first ones did.
+    per_night = [forecast for _, forecast in nights.counts]
+    assert max(per_night[-30:]) <= max(per_night[:30]) <= 4 * 7
+    assert max(fits) <= 3
+    # Bytes grow by the experience of a day, and states are thinned.
+    middle = len(sizes) // 2
+    assert sizes[-1] - sizes[middle] <= 1.2 * (sizes[middle] - sizes[middle // 8])
+    assert len(list(tmp_path.glob("a/*/state.json"))) <= KEPT_NIGHTS + 8
+    assert_equal(nights.forecast(days, N_NIGHTS), nights.forecast(days, N_NIGHTS, resumes=False))

@@ -1,0 +1,107 @@
+"""What has not changed is not made again, and what was lost is."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.defs import asset_checks
+from compevo_pipeline.defs.assets import windows as windows_asset
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.preparation import ingest_feeds
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+LOG = logging.getLogger("test")
+DATASET = "bitcoin"
+
+
+def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of every file, but for locks."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Deployment:
+    return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+
+
+def count_parses(feeds: Sequence[Feed], parsed: list[str]) -> list[Feed]:
+    """Return feeds whose parsers say that they were called."""
+
+    def watch(feed: Feed) -> Feed:
+        def parse(files):
+            parsed.append(feed.name)
+            return feed.parsers[FrameKind.SERIES](files)
+
+        return replace(feed, parsers={**feed.parsers, FrameKind.SERIES: parse})
+
+    return [watch(feed) for feed in feeds]
+
+
+def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(
+    workspace: Deployment, tmp_path: Path
+) -> None:
+    parsed: list[str] = []
+    feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
+
+    def ingest(chosen: Sequence[Feed] = feeds) -> dict[str, dict[str, int]]:
+        watched = count_parses(chosen, parsed)
+        return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
+
+    ingest()
+    before, stored = list_tree(tmp_path), workspace.series_store().read(DATASET)
+    counts = ingest()
+    assert len(parsed) == len(feeds)
+    assert counts[feeds[0].name]["known files"] == counts[feeds[0].name]["files"] > 0
+    assert list_tree(tmp_path) == before
+
+    # What is lost from the store comes back from the files.
+    next((workspace.layout.series / DATASET).glob("*.parquet")).unlink()
+    ingest()
+    assert len(parsed) == 2 * len(feeds)
+    assert workspace.series_store().read(DATASET).equals(stored)
+    # A run that accepts gaps is asked for with other parsers.
+    ingest([feed.accept_gaps() for feed in feeds])
+    assert len(parsed) == 3 * len(feeds)
+
+
+def test_a_second_run_cuts_no_window_and_judges_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defs = build_defs(Settings(home=tmp_path / "home", mode=Mode.SAMPLE), clock=lambda: NOW)
+    selection = dg.AssetSelection.assets(
+        *([layer, DATASET] for layer in ("series", "windows")), ["news", "articles"]
+    )
+    job = dg.define_asset_job("some", selection, executor_def=dg.in_process_executor)
+    resolved = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("some")
+
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        first = resolved.execute_in_process(instance=instance)
+        before = list_tree(tmp_path / "home")
+        for module, name in (
+            (windows_asset, "cut_windows"),
+            (asset_checks, "run_suites"),
+            (asset_checks, "WindowSet"),
+        ):
+            monkeypatch.setattr(module, name, None)
+        second = resolved.execute_in_process(instance=instance)
+
+    assert first.success and second.success
+    assert list_tree(tmp_path / "home") == before
+    one, other = (
+        run.asset_materializations_for_node("windows__bitcoin") for run in (first, second)
+    )
+    assert one[0].tags["dagster/data_version"] == other[0].tags["dagster/data_version"]
+    assert one[0].metadata.keys() == other[0].metadata.keys()
+    judged = [len(run.get_asset_check_evaluations()) for run in (first, second)]
+    assert judged[0] == judged[1] > 0
