@@ -25,6 +25,7 @@ from compevo_core.data.view import (
     find_horizon,
     find_season,
     keep_bounds,
+    require_views,
     stack_rows,
 )
 from compevo_core.data.window import WindowSet
@@ -205,6 +206,7 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H); DataError if a view lacks what train has."""
+        require_views(views)
         output_NH = np.zeros((len(views), find_horizon(views)))
         route_N = np.array([self._space.find_route(view) for view in views])
         for route in self._space.routes:

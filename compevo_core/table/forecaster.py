@@ -325,7 +325,7 @@ class Forecaster:
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         fit = twin._fit_rows(before, form)._fitted
 
-        later = build_windows(fit.plan.spec, put_on_series(rows, form), first_origin=fit.end)
+        later = build_windows(fit.plan.later_spec, put_on_series(rows, form), first_origin=fit.end)
         origins = {fit.end + number * apart for number in range(windows)}
         chosen = [window for window in later if window.view.origin_utc in origins]
         if not chosen:
@@ -401,7 +401,7 @@ class Forecaster:
         population = self._load(fit)
         frame = put_on_series(fit.rows, fit.form)
         spec = fit.plan.spec
-        later = build_windows(spec, frame).split("test")
+        later = build_windows(fit.plan.later_spec, frame)
         known = population.select_unobserved(later, fit.end)
         if len(known):
             population.observe(known)

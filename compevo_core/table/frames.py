@@ -319,6 +319,12 @@ class WindowPlan:
         return timedelta(seconds=self.step_seconds)
 
     @property
+    def later_spec(self) -> DatasetSpec:
+        """The same for the windows after the fit alone, of which no split keeps a distance."""
+        spec = self.spec
+        return dataclasses.replace(spec, spans=spec.spans[-1:])
+
+    @property
     def spec(self) -> DatasetSpec:
         """The same as the declaration of a data set."""
         begin, later = map(date.fromisoformat, (self.validation_from, self.later_from))

@@ -110,6 +110,11 @@ def check_inputs(
         DataError: a split that is needed is empty.
         ConfigError: another encoder of the news, too many agents, or a member's unknown series.
     """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"the configuration is a {type(config).__name__}: give a RunConfig, for example "
+            "RunConfig.preset('default').with_overrides({'run.rounds': 2})"
+        )
     for windows, split in ((train_windows, "train"), (val_windows, "val")):
         if others := {view.split for view in windows.views()} - {split}:
             raise LeakageError(
