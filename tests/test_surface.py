@@ -178,9 +178,7 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
     from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
-    from compevo_core.report.export import TARGETS, export_rows
     from compevo_core.report.inputs import CHECK_COLUMNS
-    from compevo_core.report.rows import read_rows
 
     schemas = {
         "results": RESULT_SCHEMA,
@@ -204,17 +202,6 @@ def list_result_files() -> Iterator[str]:
 
     for path in RESULTS.rglob("*.csv"):
         yield f"file {path.relative_to(REPOSITORY)}"
-    headers = set()
-    rows = read_rows(RESULTS)
-    for dataset in rows.get_column("dataset").unique():
-        for target in TARGETS:
-            with tempfile.TemporaryDirectory() as folder:
-                for path in export_rows(rows, target, dataset, Path(folder)):
-                    header, *lines = path.read_text().splitlines()
-                    headers.add(f"export {target} header {header}")
-                    name = path.relative_to(folder)
-                    yield f"export {target} {dataset} {name}: {len(lines)} rows"
-    yield from headers
 
 
 def list_documents() -> Iterator[str]:

@@ -24,7 +24,10 @@ _REMEDIES = {
     errno.ESTALE: "the network file system lost the file: mount it again",
 }
 _PARQUET = "parquet:"
-_TORN = "the file is torn: restore it, or remove it and make it again"
+_TORN = (
+    "the file is torn: restore it from a backup, or remove it and make it again (series and news "
+    "with `compevo rebuild`)"
+)
 _ELSE = "correct the cause"
 _ABSENT = "there is no such file or folder: name one that is there, or make it first"
 _AGAIN = "then run it again: what is stored is whole, and it goes on from there"
@@ -64,9 +67,10 @@ def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
         # Nothing is stored there that could go on.
         return StorageError(f"{prefix}{where}{error}; {_ABSENT}")
 
-    otherwise = _TORN if _is_of_a_torn_file(error) else _ELSE
-    remedy = _REMEDIES.get(_find_number(error), otherwise)
-    return StorageError(f"{prefix}{where}{error}; {remedy}, {_AGAIN}")
+    remedy = _REMEDIES.get(_find_number(error), "")
+    if not remedy and _is_of_a_torn_file(error):
+        return StorageError(f"{prefix}{where}{error}; {_TORN}")
+    return StorageError(f"{prefix}{where}{error}; {remedy or _ELSE}, {_AGAIN}")
 
 
 def is_known_of_disk(error: Exception) -> bool:

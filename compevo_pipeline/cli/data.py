@@ -1,7 +1,6 @@
-"""Commands about data: ``compevo init``, ``sources``, ``backfill`` and ``accept``.
+"""Commands about data: ``compevo init``, ``compevo sources``, ``compevo backfill``.
 
-What belongs here: declaring a table as a data set, listing what is stored, fetching a past span,
-accepting changes of what is known.
+What belongs here: declaring a table as a data set, listing what is stored, fetching a past span.
 What does not: reading a table (``sources.own``), counting (``work.source_coverage``).
 """
 
@@ -205,25 +204,3 @@ def backfill(
     )
     for name, found in counts.items():
         typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in found.items()))
-
-
-def accept(
-    dataset: Annotated[str, typer.Argument(help="Data set.")],
-) -> None:
-    """Accept the changes of known values that wait: the next run of the source applies them.
-
-    They wait where a file takes away or changes many known values. Look at them first, on the page
-    of the data set's series in the UI; unasked, a fetch half a day later confirms them.
-    """
-    from compevo_pipeline.storage.series_changes import describe_waiting
-
-    deployment = arguments.open_deployment()
-    name = deployment.registry[dataset].name
-    store = deployment.series_store()
-    waiting = store.read_waiting(name)
-    if waiting.is_empty():
-        typer.echo(f"nothing of {name} waits to be accepted")
-        return
-
-    typer.echo(describe_waiting(waiting, name))
-    typer.echo(f"accepted {store.accept_waiting(name):,}: the next run of the source applies them")

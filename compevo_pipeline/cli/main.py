@@ -14,9 +14,10 @@ from compevo_core import __version__
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
-from compevo_pipeline.cli.data import accept, backfill, init, sources
+from compevo_pipeline.cli.data import backfill, init, sources
 from compevo_pipeline.cli.demo import demo, refresh
 from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
+from compevo_pipeline.cli.keeping import accept, backup, rebuild, restore
 from compevo_pipeline.cli.research import (
     audit_news,
     benchmark,
@@ -26,17 +27,17 @@ from compevo_pipeline.cli.research import (
     pair,
     params,
 )
-from compevo_pipeline.cli.results import clean, evaluate, export, report, table, trace
+from compevo_pipeline.cli.results import clean, evaluate, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
     "Forecast": (fit, train, forecast, explain, verify, refit, predict, evaluate),
-    "Data": (init, refresh, sources, backfill, accept),
+    "Data": (init, refresh, sources, backfill, accept, rebuild),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),
-        *(audit_news, table, export, params),
+        *(audit_news, table, params),
     ),
-    "Housekeeping": (report, clean, demo),
+    "Housekeeping": (report, clean, backup, restore, demo),
 }
 """The commands, in the groups that ``compevo --help`` shows."""
 

@@ -1,4 +1,4 @@
-"""Commands about runs and their rows: ``evaluate table report export trace clean``.
+"""Commands about runs and their rows: ``evaluate table report trace clean``.
 
 What belongs here: which runs a name or folders mean, and what is written and printed. What does
 not: scoring (``compevo_core.evaluation``), the page and the tables (``compevo_core.report``).
@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -303,32 +302,6 @@ def _advise(run: Path, dataset: str) -> str:
     if choice is None:
         return f"Which method to use: compevo fit {dataset} --method auto asks validation"
     return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
-
-
-class Target(StrEnum):
-    """Whose files are written."""
-
-    FEV = "fev"
-    GIFT_EVAL = "gift-eval"
-
-
-def export(
-    dataset: Annotated[str, typer.Argument(help="Name of a data set with result rows.")],
-    to: Annotated[Target, typer.Option(help="fev or gift-eval.")],
-    results: arguments.Results = Path("results"),
-    out: Annotated[Path, typer.Option(help="Folder that gets the files.")] = Path("export"),
-) -> None:
-    """Write result rows as files that the tools of a public benchmark read.
-
-    fev: summaries of every method and series, for `fev.leaderboard`. gift-eval: one folder a method
-    with its all_results.csv. Forecasts of the same windows are compared, not the benchmarks' own
-    data sets.
-    """
-    from compevo_core.report.export import export_rows
-    from compevo_core.report.rows import read_rows
-
-    for path in export_rows(read_rows(arguments.require_folder(results)), to.value, dataset, out):
-        typer.echo(path)
 
 
 def trace(

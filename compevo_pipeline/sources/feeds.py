@@ -63,6 +63,8 @@ class Feed:
         is_optional: whether windows can do without it: where it fails, the others are stored all
             the same.
         folds_titles: whether live news of it is left out where a near-identical headline is stored.
+        labels: starts of the labels of its raw files, by mode and product.
+        unpack: returns what a kept file holds; the file itself unless given.
         with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
             them.
         accepts_gaps: whether these are the parsers.
@@ -77,6 +79,8 @@ class Feed:
     is_whole: bool = False
     is_optional: bool = False
     folds_titles: bool = False
+    labels: tuple[str, ...] = ()
+    unpack: Callable[[RawFile], Sequence[RawFile]] = lambda raw: [raw]
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
     accepts_gaps: bool = False
 
@@ -117,6 +121,7 @@ def default_feeds(
                 read_files=exchange.read_files,
                 parsers=exchange_parsers,
                 fetch_live=exchange.fetch_ecb,
+                labels=("live:ecb_", "archive:ecb_", "archive:n2f_exchange/", "archive:rba_"),
                 is_whole=True,
             ),
             # A second opinion on the same rates; its host refuses many addresses.
@@ -125,6 +130,7 @@ def default_feeds(
                 parsers=exchange_parsers,
                 modes=frozenset(),
                 fetch_live=exchange.fetch_rba,
+                labels=("live:rba_",),
                 is_whole=True,
                 is_optional=True,
             ),
@@ -135,6 +141,7 @@ def default_feeds(
                 read_files=bitinfocharts.read_files,
                 parsers={FrameKind.SERIES: _parse_each(bitinfocharts.parse)},
                 fetch_live=bitinfocharts.fetch_live,
+                labels=_label(bitinfocharts.SOURCE),
                 is_whole=True,
             ),
         ),
@@ -144,6 +151,9 @@ def default_feeds(
                 read_files=pems.read_files,
                 parsers={FrameKind.SERIES: _parse_each(parse_traffic, pems.promises)},
                 fetch_live=pems_live.fetch_live,
+                labels=_label(pems.SOURCE),
+                # Tables of stations are kept, and are no series.
+                unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),
         "news": (
@@ -152,6 +162,7 @@ def default_feeds(
                 read_files=gdelt.read_files,
                 parsers=news_parsers,
                 fetch_live=gdelt_live.fetch_live,
+                labels=("live:gdelt_bulk/", "archive:gdelt_"),
                 folds_titles=True,
             ),
             Feed(
@@ -159,6 +170,7 @@ def default_feeds(
                 parsers=news_parsers,
                 modes=frozenset(),
                 fetch_live=gdelt_live.fetch_topics,
+                labels=("live:gdelt_doc/",),
                 is_optional=True,
                 folds_titles=True,
             ),
@@ -166,6 +178,7 @@ def default_feeds(
                 name="news2forecast",
                 read_files=n2f_parsers.read_files,
                 parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+                labels=(f"archive:{n2f_parsers.SOURCE}/", f"archive:{n2f_parsers.NEWS}/"),
             ),
         ),
     }
@@ -266,7 +279,13 @@ def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
         parsers={FrameKind.ARTICLES: parse},
         modes=frozenset(),
         fetch_live=fetch_live,
+        labels=(f"live:{publisher}/",),
     )
+
+
+def _label(source: str) -> tuple[str, ...]:
+    """Return the starts of the labels of a product, fetched live or read from an archive."""
+    return (f"{Mode.LIVE}:{source}/", f"{Mode.ARCHIVE}:{source}/")
 
 
 def _parse_each(
@@ -302,18 +321,23 @@ _ELECTRICITY = (
         read_files=aemo.read_files,
         parsers={FrameKind.SERIES: aemo.parse_all, FrameKind.PUBLISHED: aemo.parse_published},
         fetch_live=aemo_live.fetch_price_and_demand,
+        # Live mode keeps operational demand for the data set of this measure alone.
+        labels=(f"live:{aemo.PRICE}/", "archive:aemo_"),
         with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
     ),
     Feed(
         name="weather",
         read_files=weather.read_files,
         parsers={FrameKind.COVARIATES: _parse_each(weather.parse)},
+        labels=(f"archive:{weather.SOURCE}/",),
     ),
     # The benchmark is a feed of its own: a deployment may run without its files.
     Feed(
         name="news2forecast-benchmark",
         read_files=_read_benchmark_files,
         parsers={FrameKind.BENCHMARK: _parse_each(n2f_parsers.parse_benchmark)},
+        labels=(f"archive:{n2f_parsers.SOURCE}/",),
+        unpack=lambda raw: [raw] if n2f_parsers.is_test_file(raw) else [],
     ),
 )
 _OPERATIONAL = (
@@ -328,6 +352,8 @@ _OPERATIONAL = (
             ),
         },
         fetch_live=aemo_live.fetch_operational,
+        labels=(f"live:{aemo.OPERATIONAL}/", f"archive:{aemo.OPERATIONAL}/"),
+        unpack=aemo_live.unpack,
     ),
     Feed(
         name="weather-forecast",
@@ -335,6 +361,7 @@ _OPERATIONAL = (
         parsers={FrameKind.STEP_COVARIATES: _parse_each(weather_forecast.parse)},
         modes=frozenset({Mode.ARCHIVE}),  # the sample's world has no forecast weather
         fetch_live=weather_forecast.fetch_live,
+        labels=_label(weather_forecast.SOURCE),
         is_optional=True,
     ),
 )

@@ -131,7 +131,7 @@ class DuckDBFile:
                 if "lock" not in str(error).lower():
                     raise DataError(
                         f"{self.path} cannot be opened ({error}); "
-                        "restore it from a copy or remove it"
+                        "restore it from a backup, or remove it and run `compevo rebuild news`"
                     ) from error
                 if time.monotonic() >= deadline:
                     raise StoreBusy(

@@ -70,7 +70,7 @@ _LOCK = ".lock"
 _CHANGES = "changes"
 _WHOLE = "all.parquet"
 _FILE = "_file"
-_REMEDY = "restore it, or remove the folder and materialize the series again"
+_REMEDY = "restore it, or remove the folder and run `compevo rebuild`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +190,17 @@ class SeriesStore:
             DataError: nothing of that name is stored.
         """
         return pl.scan_parquet(self._find_files(dataset), glob=False).select(list(SERIES_SCHEMA))
+
+    def count_rows(self, dataset: str) -> dict[str, int]:
+        """Return the number of rows of each stored file, by its name; torn files have none."""
+        counts = {}
+        for path in sorted(self._series_folder(dataset).glob("*__*.parquet")):
+            try:
+                rows = pl.scan_parquet(path, glob=False).select(pl.len())
+                counts[path.name] = int(rows.collect().item())
+            except pl.exceptions.ComputeError:
+                counts[path.name] = 0
+        return counts
 
     def read_changes(self, dataset: str) -> pl.DataFrame:
         """Read the record of changes of known values, ``CHANGE_SCHEMA``, oldest fetch first."""
@@ -328,11 +339,16 @@ def _find_lacking(stored: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
 
     Earlier rows than the file's first are history that it no longer reaches back to.
     """
-    files = given.group_by("source").agg(pl.col("start_utc").min().alias("_first"))
+    files = given.group_by("source").agg(
+        pl.col("start_utc").min().alias("_first"), pl.col("fetched_at").max().alias("_fetched_at")
+    )
     return (
         stored.join(files, on="source", how="inner")
-        .filter(pl.col("start_utc") >= pl.col("_first"))
-        .drop("_first")
+        # A row that came later is not missed by an earlier version that is read again.
+        .filter(
+            pl.col("start_utc") >= pl.col("_first"), pl.col("fetched_at") <= pl.col("_fetched_at")
+        )
+        .drop("_first", "_fetched_at")
         .join(given, on=list(SERIES_KEY), how="anti")
     )
 

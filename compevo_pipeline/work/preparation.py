@@ -41,6 +41,7 @@ from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.kept_files import ask_for_gone, find_lost, list_batches, note_rows
 
 LONGEST_REACH = timedelta(days=17)
 """How far ahead anybody publishes a forecast, of the weather; a later stamp is a wrong one."""
@@ -229,6 +230,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 """Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
 
 _VERSION_DIGITS = 32
+_SHOWN_LOST = 5
 CUTTING_CODE = ("compevo_core/data",)
 _INGEST_CODE = (
     *("compevo_core/data", "compevo_pipeline/sources", "compevo_pipeline/storage"),
@@ -264,6 +266,7 @@ def ingest_feed(
         files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
         counts = _ingest_files(deployment, feed, dataset, clock(), files, is_whole=is_whole)
     else:
+        mend_store(deployment, dataset, clock=clock, log=log)
         live = deployment.live_context(clock, since=span[0], until=span[1])
         arriving = feed.fetch_live(live)
         counts = Counter(files=0)
@@ -293,6 +296,7 @@ def ingest_feed(
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
 
+        note_rows(deployment, dataset, deployment.feeds()[dataset])
         if failure is not None:
             raise failure
 
@@ -406,6 +410,78 @@ def ingest_feeds(
     if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
         raise left_out
     return counts
+
+
+def mend_store(
+    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+) -> dict[str, dict[str, int]]:
+    """Make again what a store has lost since the last run, from the files that are kept.
+
+    Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
+
+    Returns:
+        Counts by feed; nothing where nothing is lost.
+    """
+    feeds = deployment.feeds()[dataset]
+    lost = find_lost(deployment, dataset, feeds)
+    if not lost:
+        return {}
+    shown = ", ".join(f"{count:,} of {name}" for name, count in sorted(lost.items())[:_SHOWN_LOST])
+    log.warning(f"{dataset} lacks rows that were stored ({shown}): its raw files are read again")
+    counts = rebuild(deployment, dataset, clock=clock, log=log)
+    gone = ask_for_gone(deployment, feeds)
+    if gone:
+        log.warning(
+            f"{dataset}: the bytes of {gone} stored files are gone too; they are asked for again, "
+            "those that a refresh does not reach with `compevo backfill`"
+        )
+    return counts
+
+
+def rebuild(
+    deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
+) -> dict[str, dict[str, int]]:
+    """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
+
+    Rows that are stored and newer stay. A file that was refused is refused again.
+
+    Returns:
+        Counts by feed.
+
+    Raises:
+        SourceError: a user's own file cannot be read.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for feed in deployment.feeds()[dataset]:
+        if feed.replaces:
+            counts[feed.name] = ingest_feed(deployment, feed, dataset, clock=clock, log=log)
+            continue
+        of_feed: Counter[str] = Counter()
+        for batch in list_batches(deployment, feed):
+            files: list[RawFile] = []
+            for raw_file in batch:
+                with _left_out(raw_file, of_feed):
+                    files.extend(feed.unpack(raw_file))
+            readable, _ = _part_readable(deployment, feed, dataset, clock(), files)
+            of_feed["rejected"] += len(files) - len(readable)
+            if readable:
+                rows = _read_rows(deployment, feed, dataset, clock(), readable)
+                of_feed.update(_store_rows(deployment, feed, dataset, readable, rows))
+        if of_feed:
+            counts[feed.name] = dict(of_feed)
+            log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))
+    note_rows(deployment, dataset, deployment.feeds()[dataset])
+    return counts
+
+
+@contextlib.contextmanager
+def _left_out(raw_file: RawFile, counts: Counter[str]) -> Iterator[None]:
+    """Count and log a file that cannot be unpacked."""
+    try:
+        yield
+    except SourceError as error:
+        counts["rejected"] += 1
+        log.warning("%s is left out: %s", raw_file.label, error)
 
 
 def ingest_dataset(
@@ -537,25 +613,36 @@ def _find_readable(
 
     A file that cannot be read is rejected, and is fetched anew by the next run.
     """
+    readable, errors = _part_readable(deployment, feed, dataset, live.now, batch)
+    for raw_file, error in errors:
+        live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
+        log.warning("%s is left out: %s", feed.name, error)
+
+    # Several files together may fail where each alone does not.
+    is_files_fault = len(readable) < len(batch)
+    return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
+
+
+def _part_readable(
+    deployment: Deployment, feed: Feed, dataset: str, now: datetime, batch: Sequence[RawFile]
+) -> tuple[list[RawFile], list[tuple[RawFile, SourceError]]]:
+    """Return the files of a batch that can be read, and the others with their errors."""
     readable = list(batch)
+    errors: list[tuple[RawFile, SourceError]] = []
     others: dict[FrameKind, pl.DataFrame] = {}
     # Each alone, and then beside what the others measured.
     for _ in range(2):
         rows: list[_Rows] = []
         for raw_file in tuple(readable):
             try:
-                rows.append(_read_rows(deployment, feed, dataset, live.now, [raw_file], others))
+                rows.append(_read_rows(deployment, feed, dataset, now, [raw_file], others))
             except SourceError as error:
                 readable.remove(raw_file)
-                live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
-                log.warning("%s is left out: %s", feed.name, error)
+                errors.append((raw_file, error))
         others = {
             kind: pl.concat([one.frames[kind] for one in rows]) for kind in feed.parsers if rows
         }
-
-    # Several files together may fail where each alone does not.
-    is_files_fault = len(readable) < len(batch)
-    return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
+    return readable, errors
 
 
 def _ask_again(

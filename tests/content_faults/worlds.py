@@ -4,15 +4,18 @@ What belongs here: files without a fault, and delivering one as a refresh does. 
 faults (``cases``), what must come of them (``test_content_faults``), HTTP (``tests/fuzz``).
 """
 
+import gzip
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.gdelt.source import BULK_SOURCE
 from compevo_pipeline.work.preparation import ingest_feed
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
@@ -117,4 +120,35 @@ REPORTS = World(
         "forecast": nemweb.forecast(DAY.replace(hour=18)),
         "rooftop": nemweb.rooftop(DAY.replace(hour=18)),
     },
+)
+
+QUARTER = datetime(2026, 7, 20, 6, tzinfo=UTC)
+TITLE = "Power prices surge in New South Wales as storm {} hits Sydney grid"
+
+
+def gal_file(at: datetime = QUARTER, *, published: datetime | None = None, count: int = 12) -> File:
+    """Return a GAL file of articles that concern electricity, each about another storm."""
+    lines = [
+        {
+            "date": f"{published or at:%Y-%m-%dT%H:%M:%SZ}",
+            "url": f"https://example.com.au/{at:%d%H%M}/{number}",
+            "domain": "example.com.au",
+            "title": TITLE.format(f"{at:%d%H%M}{number}"),
+            "desc": "",
+            "lang": "en",
+        }
+        for number in range(count)
+    ]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    return f"{at:%Y%m%d%H%M%S}.gal.json.gz", gzip.compress(text.encode(), mtime=0)
+
+
+NEWS = World(
+    name="news",
+    dataset="news",
+    feed="gdelt",
+    source=BULK_SOURCE,
+    now=NOW,
+    known=[gal_file(), gal_file(QUARTER + timedelta(minutes=15))],
+    files={"GAL": gal_file(QUARTER + timedelta(minutes=30))},
 )

@@ -205,12 +205,14 @@ def _fetch_files(
                 yield from _unpack(live, raw)
 
 
-def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip; each report of a weekly zip counts as fetched.
+def unpack(raw: RawFile) -> list[RawFile]:
+    """Return the reports in a zip, or a file that is none as it is.
 
     Raises:
         SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
     """
+    if not raw.name.lower().endswith(".zip"):
+        return [raw]
     members = [
         replace(
             raw,
@@ -223,6 +225,12 @@ def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
     ]
     if not members:
         raise SchemaDrift(f"{raw.name}: a zip without a file; look at what AEMO publishes there")
+    return members
+
+
+def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
+    """Return the reports in a zip; each report of a weekly zip counts as fetched."""
+    members = unpack(raw)
     if len(members) > 1:
         live.ledger.record_members(
             raw.source, [f"{PurePosixPath(member.name).stem}.zip" for member in members], raw

@@ -14,7 +14,7 @@ import os
 import re
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from datetime import datetime, timedelta
@@ -40,6 +40,11 @@ CREATE TABLE IF NOT EXISTS entries (
     asked_at TEXT NOT NULL, fetched_at TEXT, sha256 TEXT, etag TEXT, last_modified TEXT,
     tries INTEGER NOT NULL, due_at TEXT, note TEXT NOT NULL,
     PRIMARY KEY (source, name)
+)
+"""
+_ROWS_SCHEMA = """
+CREATE TABLE IF NOT EXISTS stored_rows (
+    dataset TEXT NOT NULL, name TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (dataset, name)
 )
 """
 _SELECT_ONE = "SELECT * FROM entries WHERE source = ? AND name = ?"
@@ -212,6 +217,24 @@ class Ledger:
             changes = "state = ?, sha256 = NULL, tries = tries + 1, note = ?"
             self._update(changes, [EntryState.FAILED.value, note], keys)
 
+    def forget(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Note that the rows and the bytes of files are lost: they are asked for again."""
+        changes = "state = ?, sha256 = NULL, note = ?"
+        self._update(changes, [EntryState.FAILED.value, "lost, with the rows of it"], keys)
+
+    def note_rows(self, dataset: str, rows: Mapping[str, int]) -> None:
+        """Note how many rows each store of a data set has, in place of what was noted before."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM stored_rows WHERE dataset = ?", (dataset,))
+            values = [(dataset, name, count) for name, count in rows.items()]
+            connection.executemany("INSERT INTO stored_rows VALUES (?, ?, ?)", values)
+
+    def read_rows(self, dataset: str) -> dict[str, int]:
+        """Return what :meth:`note_rows` noted of a data set."""
+        with self._transaction() as connection:
+            query = "SELECT name, rows FROM stored_rows WHERE dataset = ?"
+            return dict(connection.execute(query, (dataset,)).fetchall())
+
     def _update(self, changes: str, values: Sequence[str], keys: Iterable[tuple[str, str]]) -> None:
         update = f"UPDATE entries SET {changes} WHERE source = ? AND name = ?"  # noqa: S608 - ours
         with self._transaction() as connection:
@@ -247,6 +270,7 @@ class Ledger:
             opened = sqlite3.connect(self.path, timeout=_WAIT_FOR_OTHERS_S)
             with closing(opened) as connection, connection:
                 connection.execute(_SCHEMA)
+                connection.execute(_ROWS_SCHEMA)
                 yield connection
         except sqlite3.DatabaseError as error:
             raise _translate(error, self.path) from error
@@ -273,6 +297,43 @@ def _read_entry(row: Sequence[Any]) -> Entry:
         if cells[name] is not None:
             cells[name] = datetime.fromisoformat(cells[name])
     return Entry(**(cells | {"state": EntryState(cells["state"])}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFile:
+    """A raw file on disk, or an earlier version of one, that is not read yet.
+
+    Attributes:
+        path: the file.
+        name: the name that it was published under.
+        sidecar: address, hash, time and mode.
+    """
+
+    path: Path
+    name: str
+    sidecar: Mapping[str, Any]
+
+    @property
+    def fetched_at(self) -> datetime:
+        """When its bytes came."""
+        return datetime.fromisoformat(self.sidecar["fetched_at"])
+
+    @property
+    def label(self) -> str:
+        """Value of its rows' ``source`` column."""
+        return f"{self.sidecar['mode']}:{self.path.parent.name}/{self.name}"
+
+    def load(self) -> RawFile | None:
+        """Return the file, or None where it holds other bytes than came."""
+        raw = RawFile(
+            source=self.path.parent.name,
+            name=self.name,
+            content=self.path.read_bytes(),
+            url=self.sidecar["url"],
+            fetched_at=self.fetched_at,
+            mode=Mode(self.sidecar["mode"]),
+        )
+        return raw if raw.sha256 == self.sidecar["sha256"] else None
 
 
 @dataclass(frozen=True)
@@ -365,6 +426,19 @@ class RawStore:
             mode=Mode.LIVE,
         )
         return raw if raw.sha256 == entry.sha256 else None
+
+    def list_kept(self) -> list[KeptFile]:
+        """Return every file and earlier version that is whole with its sidecar, oldest first."""
+        kept = []
+        for sidecar in self.root.glob("*/*.json"):
+            path = sidecar.with_name(sidecar.name.removesuffix(".json"))
+            provenance = _read_sidecar(path) if path.is_file() else {}
+            if provenance.keys() < {"url", "sha256", "fetched_at", "mode"}:
+                continue
+            version = f".{provenance['sha256'][:_HASH_DIGITS]}"
+            name = path.name.removesuffix(version)
+            kept.append(KeptFile(path=path, name=name, sidecar=provenance))
+        return sorted(kept, key=lambda file: (file.fetched_at, file.label))
 
     def _path(self, source: str, name: str) -> Path:
         check_member_path(name, source)

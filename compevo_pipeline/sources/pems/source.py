@@ -168,6 +168,11 @@ def is_station_file(name: str) -> bool:
     return HOUR_FILE in name or FIVE_MINUTE_FILE in name
 
 
+def has_values(name: str) -> bool:
+    """Return whether a file of this name holds values, of stations or of the benchmark."""
+    return is_station_file(name) or name.startswith(BENCHMARK_FILE)
+
+
 def read_file_text(raw: RawFile) -> str:
     """Return the text of a file; only the archive mode unpacks what is gzipped.
 

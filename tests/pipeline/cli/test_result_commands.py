@@ -1,4 +1,4 @@
-"""``compevo table``, ``export`` and ``audit-news``: what a user types and reads."""
+"""``compevo table`` and ``audit-news``: what a user types and reads."""
 
 from pathlib import Path
 
@@ -75,13 +75,6 @@ def test_a_run_that_is_not_there_is_said_to_be_none(
 def test_a_count_of_nothing_is_an_error_of_usage() -> None:
     for option in ("--rank", "--agents"):
         assert RUNNER.invoke(app, ["params", option, "0"]).exit_code == 2
-
-
-def test_export_names_the_files_it_wrote(results: Path, tmp_path: Path) -> None:
-    out = tmp_path / "export"
-    printed = invoke("export", "electricity", "--to", "fev", "--results", results, "--out", out)
-    assert printed.strip() == str(out / "fev-electricity.csv")
-    assert pl.read_csv(out / "fev-electricity.csv").height == 2 * 5 * 4 - 2 * 5 + 2 * 5
 
 
 def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path: Path) -> None:

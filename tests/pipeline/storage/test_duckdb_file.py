@@ -66,5 +66,8 @@ def test_a_log_that_cannot_be_replayed_says_what_to_do(tmp_path, monkeypatch):
         raise duckdb.TransactionException("Failure while replaying WAL file")
 
     monkeypatch.setattr(duckdb, "connect", refuse)
-    with pytest.raises(DataError, match="restore it from a copy or remove it"), database.reader():
+    with (
+        pytest.raises(DataError, match="restore it from a backup, or remove it"),
+        database.reader(),
+    ):
         pass

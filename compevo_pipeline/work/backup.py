@@ -1,0 +1,154 @@
+"""A copy of a deployment while it runs, and bringing it back.
+
+What belongs here: what is copied, how each kind of file is copied whole, and checking a copy. What
+does not: making series again from raw files (``work.preparation``), databases of other servers
+(Dagster's storage in Postgres has ``pg_dump``).
+
+The ledger is copied first: what is stored after it is asked for again, and stored once. Databases
+are copied by SQLite itself, folders under the lock of their writers. A copy gets its name when it
+is whole, and its list of hashes is checked before anything is brought back.
+"""
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from compevo_core import __version__
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import file_lock, hash_file, read_json, write_json
+
+LIST_FILE = "backup.json"
+"""Version, time and the hash of every file of a copy."""
+
+LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
+"""Folders that hold locks, or what is made again when it is missing."""
+
+_PARTS = ("home", "dagster")
+_SQLITE = b"SQLite format 3\x00"
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+_UNLOCKED = "raw"  # its files never change, and are too many to keep their writers waiting
+_LEDGER = "ledger.sqlite"
+
+
+def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
+    """Copy a deployment's home and Dagster's storage into a new folder.
+
+    Args:
+        home: ``COMPEVO_HOME``.
+        dagster_home: ``DAGSTER_HOME``; its settings are not copied.
+        folder: the copy; it must not exist.
+        now: noted in the copy.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        ConfigError: the folder exists, or lies in what is copied.
+        StoreBusy: a store was written for too long.
+    """
+    roots = dict(zip(_PARTS, (home.resolve(), dagster_home.resolve()), strict=True))
+    folder = folder.resolve()
+    if folder.exists():
+        raise ConfigError(f"{folder} exists; name a new folder, so that no copy mixes two states")
+    if any(folder.is_relative_to(root) for root in roots.values()):
+        raise ConfigError(f"{folder} lies in what is copied; name a folder on another disk")
+
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for name, root in roots.items():
+        (part / name).mkdir(parents=True)
+        if root.is_dir():
+            # A ledger that is older than the rows asks again for them; a newer one never would.
+            for ledger in root.glob(f"*/raw/{_LEDGER}"):
+                _copy_file(ledger, part / name / ledger.relative_to(root))
+            _copy_folder(root, part / name)
+
+    files = {
+        path.relative_to(part).as_posix(): hash_file(path)
+        for path in sorted(part.rglob("*"))
+        if path.is_file()
+    }
+    write_json(
+        part / LIST_FILE, {"version": __version__, "made_at": now.isoformat(), "files": files}
+    )
+    part.replace(folder)
+    return len(files)
+
+
+def restore(folder: Path, home: Path, dagster_home: Path) -> int:
+    """Bring a copy back to where nothing of it is.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        ConfigError: no copy, or a file of it exists already.
+        DataError: a file of the copy is missing or is not what was copied.
+    """
+    if not (folder / LIST_FILE).exists():
+        raise ConfigError(f"{folder} has no {LIST_FILE}: name a folder of `compevo backup`")
+    files = read_json(folder / LIST_FILE, "take another copy")["files"]
+    roots = dict(zip(_PARTS, (home, dagster_home), strict=True))
+
+    # Everything is checked before the first file is written.
+    targets: dict[Path, Path] = {}
+    for name, digest in files.items():
+        path = folder / name
+        if not path.is_file() or hash_file(path) != digest:
+            raise DataError(f"{path} is missing or altered; take another copy")
+        part, _, inner = name.partition("/")
+        targets[path] = roots[part] / inner
+    there = next((target for target in targets.values() if target.exists()), None)
+    if there is not None:
+        raise ConfigError(f"{there} exists; move {home} and Dagster's storage away, then restore")
+
+    for path, target in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+    return len(targets)
+
+
+def _copy_folder(folder: Path, target: Path) -> None:
+    """Copy what a folder holds, under the lock of its writers where it has one."""
+    lock = folder / ".lock"
+    is_locked = lock.exists() and _UNLOCKED not in folder.parts
+    with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and not path.is_symlink() and path.name not in LEFT_OUT:
+                (target / path.name).mkdir(exist_ok=True)
+                _copy_folder(path, target / path.name)
+            elif path.is_file() and _is_kept(path) and not (target / path.name).exists():
+                _copy_file(path, target / path.name)
+
+
+def _is_kept(path: Path) -> bool:
+    # Dagster's settings come with the code. A file that goes meanwhile was a temporary one.
+    is_temporary = path.suffix in (".lock", ".part") or path.name == ".lock"
+    return not is_temporary and not path.name.endswith(_SIDE_FILES) and path.suffix != ".yaml"
+
+
+def _copy_file(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError), _locked(path):
+        with path.open("rb") as stream:
+            is_database = stream.read(len(_SQLITE)) == _SQLITE
+        if not is_database:
+            shutil.copy2(path, target)
+            return
+        with (
+            closing(sqlite3.connect(path, timeout=60)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside a file, such as the news database, where there is one."""
+    lock = path.with_name(f"{path.name}.lock")
+    with file_lock(lock, exclusive=False) if lock.exists() else contextlib.nullcontext():
+        yield

@@ -1,0 +1,120 @@
+"""A home is destroyed and brought back from its copy, and everything is equal."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import StoreBusy, file_lock
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.work import backup
+from tests.content_faults.worlds import NEWS, REPORTS
+
+NOW = datetime(2026, 7, 21, tzinfo=UTC)
+
+
+def read(home, dagster):
+    tables = home.workspace.frame_store()
+    with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
+        runs = database.execute("SELECT * FROM runs").fetchall()
+    files = {
+        path.relative_to(home.home).as_posix(): path.read_bytes()
+        for path in sorted(home.home.rglob("*"))
+        if path.is_file()
+        and path.suffix not in (".lock", ".duckdb", ".sqlite")
+        and path.name != ".lock"
+        and "locks" not in path.parts
+    }
+    return {
+        "entries": home.ledger.list_entries(),
+        "rows": home.ledger.read_rows(REPORTS.dataset),
+        "series": home.series(REPORTS.dataset).to_dicts(),
+        "published": tables.read(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
+        "articles": home.articles().to_dicts(),
+        "runs": runs,
+        "files": files,
+    }
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = REPORTS.open(tmp_path / "home")
+    REPORTS.deliver(home, REPORTS.known[-8:])
+    NEWS.deliver(home, NEWS.known)
+    for name in ("runs/one/model.json", "forecasts/issued/x/2026-07-20/facts.json", "fits/a"):
+        path = home.workspace.layout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(name))
+    return home
+
+
+@pytest.fixture
+def dagster(tmp_path):
+    folder = tmp_path / "dagster"
+    (folder / "storage").mkdir(parents=True)
+    (folder / "dagster.yaml").write_text("telemetry: {}")
+    with closing(sqlite3.connect(folder / "storage" / "runs.db")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE runs (id TEXT)")
+        database.execute("INSERT INTO runs VALUES ('a')")
+        database.commit()
+    return folder
+
+
+def test_a_destroyed_home_is_brought_back_and_everything_is_equal(home, dagster, tmp_path):
+    shutil.rmtree(home.workspace.layout.fits)  # made again when it is missing
+    before = read(home, dagster)
+    # A run that goes on has its ledger open, with an entry that is not in the file's own pages.
+    writer = sqlite3.connect(dagster / "storage" / "runs.db")
+    with closing(writer):
+        writer.execute("INSERT INTO runs VALUES ('b')")
+        writer.commit()
+        count = backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    shutil.rmtree(home.home)
+    shutil.rmtree(dagster / "storage")
+
+    assert backup.restore(tmp_path / "copy", home.home, dagster) == count
+    after = read(home, dagster)
+    assert after == before | {"runs": [("a",), ("b",)]}
+    # And a refresh finds nothing to do.
+    assert REPORTS.deliver(home, [])["files"] == 0
+
+
+def test_what_is_made_again_and_locks_are_not_copied(home, dagster, tmp_path):
+    backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    names = [path.name for path in (tmp_path / "copy").rglob("*")]
+    assert not {"fits", "locks", ".lock", "dagster.yaml"} & set(names)
+
+
+def test_a_copy_waits_for_the_writer_of_a_store(home, dagster, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        backup, "file_lock", lambda path, **_: file_lock(path, exclusive=False, wait_seconds=0.1)
+    )
+    lock = home.workspace.layout.series / REPORTS.dataset / ".lock"
+    with file_lock(lock, exclusive=True), pytest.raises(StoreBusy):
+        backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_written(
+    home, dagster, tmp_path
+):
+    copy = tmp_path / "copy"
+    backup.back_up(home.home, dagster, copy, NOW)
+    with pytest.raises(ConfigError, match=r"exists; name a new folder"):
+        backup.back_up(home.home, dagster, copy, NOW)
+    with pytest.raises(ConfigError, match="lies in what is copied"):
+        backup.back_up(home.home, dagster, home.home / "copy", NOW)
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(copy, home.home, dagster)
+    with pytest.raises(ConfigError, match=r"has no backup.json"):
+        backup.restore(tmp_path, home.home, dagster)
+
+    next(copy.rglob("*.parquet")).write_bytes(b"torn")
+    with pytest.raises(DataError, match="missing or altered"):
+        backup.restore(copy, tmp_path / "other", tmp_path / "empty")
+    assert not (tmp_path / "other").exists()
