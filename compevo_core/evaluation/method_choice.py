@@ -10,6 +10,7 @@ Shapes: N windows of validation, A members, H horizon.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ _SLOW = {"theta": 250}
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 _MOST_TREE_STEPS = 60_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
+_FEWEST_TREE_DAYS = 182
+"""Of fewer days trees would not know a season: they are no candidate then."""
 
 OnStep = Callable[[str], None]
 
@@ -114,7 +117,7 @@ def configure_method(
     Args:
         name: one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``.
         members: names of the mixture's members.
-        train: the windows to fit on; of many, trees take the nearest days.
+        train: the windows to choose on; of many, trees take the nearest days.
         seed: of what a fit draws.
 
     Raises:
@@ -193,6 +196,9 @@ def choose_method(
     left_out: dict[str, str] = {}
     fitted = []
     for name in names or _list_applicable(train, known, left_out):
+        if _is_too_slow(name, train):
+            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
+            continue
         on_step(f"fitting {name} on {len(train):,} windows")
         try:
             # As the prior will be asked for, so that it is found again.
@@ -258,6 +264,14 @@ def _limit_days(name: str, train: WindowSet | None) -> int:
         return 0
     days = _MOST_TREE_STEPS // (train.horizon * len(train.entities))
     return 0 if len(train) <= days * len(train.entities) else max(days, 1)
+
+
+def _is_too_slow(name: str, train: WindowSet) -> bool:
+    """Whether the nearest days that a method would be fitted on are too few to be worth it."""
+    days = _limit_days(name, train)
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
+    return days > 0 and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
 
 
 def _place(name: str) -> int:

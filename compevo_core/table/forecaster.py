@@ -85,8 +85,8 @@ class Forecaster:
     """Forecasts a table of one or many series.
 
     Args:
-        method: ``auto`` takes the simplest within one standard error of the best on validation;
-            else a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``.
+        method: ``auto`` takes the simplest within one standard error of the best on validation; or
+            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given.
         lookback: last steps that a forecast reads; a week more than the horizon, eight weeks of
@@ -184,15 +184,7 @@ class Forecaster:
         if self.method not in (AUTO, MIXTURE):
             configure_method(self.method)  # refuses an unknown name before anything is read
 
-        plan = WindowPlan.make(
-            rows,
-            find_step(rows, self.freq),
-            horizon=self.horizon,
-            lookback=self.lookback,
-            zone=form.zone,
-            country=self.country,
-            bounds=self._bounds,
-        )
+        plan = self._plan(rows, form)
         windows = build_windows(plan.spec, put_on_series(rows, form))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         fits = SharedFits()
@@ -205,12 +197,23 @@ class Forecaster:
                 facts["method"], choice.members, train=train_windows, seed=self.seed
             )
         else:
-            config = configure_method(self.method, train=train_windows, seed=self.seed)
+            config = configure_method(self.method, seed=self.seed)
 
         folder = _make_folder(self)
         train(config, train_windows, val_windows, NewsPool.empty(), folder, fit=fits, facts=facts)
         self._fit = _Fit(folder=folder, rows=rows, form=form, plan=plan, facts=facts)
         return self
+
+    def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
+        return WindowPlan.make(
+            rows,
+            find_step(rows, self.freq),
+            horizon=self.horizon,
+            lookback=self.lookback,
+            zone=form.zone,
+            country=self.country,
+            bounds=self._bounds,
+        )
 
     @property
     def _bounds(self) -> tuple[float | None, float | None]:
@@ -264,12 +267,8 @@ class Forecaster:
             )
         fit = self._extend(df)
         views, prediction = self._forecast(fit)
-        columns = {"mean": prediction.aggregate[:, :steps].ravel()}
-        for row, level in enumerate(LEVELS):
-            quantile = pl.Series(prediction.quantiles[:, row, :steps].ravel())
-            columns[f"q{level:g}"] = quantile.fill_nan(None)
         names, starts = _list_steps(views, steps)
-        return fit.form.write(names, starts, **columns)
+        return fit.form.write(names, starts, **_tabulate(prediction, steps))
 
     def explain(self, df: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
         """Return what each member of the method adds to the forecast.
@@ -307,16 +306,8 @@ class Forecaster:
             if df is None
             else read_table(df, series=self.series, time=self.time, value=self.value)
         )
-        step = find_step(rows, self.freq)
-        plan = WindowPlan.make(
-            rows,
-            step,
-            horizon=self.horizon,
-            lookback=self.lookback,
-            zone=form.zone,
-            country=self.country,
-            bounds=self._bounds,
-        )
+        plan = self._plan(rows, form)
+        step = plan.step
         # Windows follow each other without sharing a step, and begin at one time of day.
         horizon = plan.horizon * step
         apart = -(-horizon // timedelta(days=1)) * timedelta(days=1) if step < DAY else horizon
@@ -334,10 +325,8 @@ class Forecaster:
         prediction = twin._load(fit).follow(scored)
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
-        columns = {form.value: pl.Series(scored.truth().ravel()).fill_nan(None)}
-        columns["mean"] = pl.Series(prediction.aggregate.ravel())
-        for row, level in enumerate(LEVELS):
-            columns[f"q{level:g}"] = pl.Series(prediction.quantiles[:, row].ravel()).fill_nan(None)
+        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
+        columns = {form.value: truth, **_tabulate(prediction, plan.horizon)}
         return form.write(names, starts, cutoff=form.read_clock(cutoffs), **columns)
 
     def plot(self, series: str | None = None, df: Any = None) -> "Figure":  # noqa: ANN401 - pandas or polars
@@ -529,6 +518,15 @@ def _make_folder(owner: Forecaster) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="compevo-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _tabulate(prediction: "Prediction", steps: int) -> dict[str, pl.Series]:
+    """Return the columns of a forecast, window by window; null where there is no quantile."""
+    columns = {"mean": pl.Series(prediction.aggregate[:, :steps].ravel())}
+    for row, level in enumerate(LEVELS):
+        quantile = pl.Series(prediction.quantiles[:, row, :steps].ravel())
+        columns[f"q{level:g}"] = quantile.fill_nan(None)
+    return columns
 
 
 def _list_steps(

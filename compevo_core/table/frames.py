@@ -48,11 +48,8 @@ class TableForm:
         stamps = pl.Series(self.time, list(starts), dtype=UTC_US)
         if self.is_date:
             return stamps.dt.date()
-        return (
-            stamps.dt.convert_time_zone(self.zone)
-            if self.zone
-            else stamps.dt.replace_time_zone(None)
-        )
+        local = stamps.dt.convert_time_zone(self.zone or "UTC")
+        return local if self.zone else local.dt.replace_time_zone(None)
 
     def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
         """Return rows as a table of the user's kind: series, stamps on its clock, columns."""

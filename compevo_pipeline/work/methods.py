@@ -57,7 +57,7 @@ def name_method(dataset: str, method: str | None, preset: str | None) -> str:
         return POPULATION if preset or dataset in DATASETS else AUTO
     if preset and method != POPULATION:
         raise ConfigError(
-            f"preset {preset!r} is of the method {POPULATION}, not of {method!r}: leave one out"
+            f"preset {preset!r} is for the method {POPULATION}, not for {method!r}: leave one out"
         )
     return method
 
@@ -88,7 +88,7 @@ def plan_method(
         DataError: validation has no window to choose on.
     """
     if method not in (AUTO, MIXTURE):
-        config = configure_method(method, train=windows.split("train")).with_overrides(changes)
+        config = configure_method(method).with_overrides(changes)
         return MethodPlan(
             name=method,
             label=_label(method, dataset),
