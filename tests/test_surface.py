@@ -237,7 +237,7 @@ class ReportPage(HTMLParser):
             self.images += 1
         elif "data-figure" in names:
             self.entries.append(f"#{self.section} chart {names['data-figure']}")
-        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
             self.tag, self.text = names.get("scope", "") if tag == "th" else tag, ""
 
     def handle_data(self, data):
@@ -259,17 +259,17 @@ class ReportPage(HTMLParser):
             self.entries.append(f"#{self.section} table [{header}]: {count} rows, numbers {digest}")
         elif tag == "figure":
             self.entries.append(f"#{self.section} figure of {self.images} images")
-        elif tag in ("caption", "figcaption", "summary", "dt", "h2", "h3", "h4"):
+        elif tag in ("caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
             self.titles.append(f"#{self.section} {tag}: {text}")
 
 
 @cache
 def parse_reports() -> dict[str, ReportPage]:
-    """Parse the report of the committed rows, and one of an invented run and an issued day."""
+    """Parse the pages of the committed rows, and those of an invented run and an issued day."""
     from matplotlib.figure import Figure
 
     from compevo_core.report.inputs import ForecastDay, read_inputs
-    from compevo_core.report.page import render_page
+    from compevo_core.report.page import render_forecasts, render_research
     from compevo_core.report.rows import empty_rows
     from tests.support.issued_samples import ORIGIN, make_issued
     from tests.support.report_samples import make_inputs, make_run
@@ -305,8 +305,9 @@ def parse_reports() -> dict[str, ReportPage]:
         # Images are counted and not looked at, and making them is most of the time of a page.
         patch.setattr(Figure, "savefig", lambda *_, **__: None)
         return {
-            "committed": ReportPage(render_page(committed)),
-            "sample": ReportPage(render_page(sample)),
+            "committed": ReportPage(render_research(committed)),
+            "forecasts": ReportPage(render_forecasts(sample)),
+            "sample": ReportPage(render_research(sample)),
         }
 
 

@@ -21,9 +21,7 @@ from compevo_core.data.splits import FITTABLE_SPLITS
 from compevo_core.data.view import (
     Window,
     WindowView,
-    cover_horizon,
     find_horizon,
-    find_season,
     keep_bounds,
     require_views,
     stack_rows,
@@ -227,15 +225,8 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:
-    """Return the last season of the input, repeated over the horizon (H,).
-
-    The season is a day. On daily and coarser grids it is one value, or the grid's own season where
-    the inputs hold more of them than cover the horizon.
-    """
-    season = view.season_steps
-    if season == 1 and view.lookback > cover_horizon(view):
-        season = find_season(view.step)
-    return np.resize(view.x[-season:], view.horizon)
+    """Return the last season of the input, repeated over the horizon (H,)."""
+    return np.resize(view.x[-view.reference_steps :], view.horizon)
 
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:

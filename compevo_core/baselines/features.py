@@ -12,10 +12,10 @@ Shapes: N windows, H horizon, C covariates, F features.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,15 +24,17 @@ from compevo_core.baselines.base import (
     repeat_last_season,
     stack_published,
 )
+from compevo_core.baselines.step_responses import StepResponse, fit_responses
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, PUBLISHED
+from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, OWN, PUBLISHED
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     Window,
     WindowView,
     cover_horizon,
+    find_horizon,
     find_season,
     stack_by_step,
     stack_rows,
@@ -72,17 +74,48 @@ class FeatureSpace(TrainSpace):
     """
 
     covariates: tuple[str, ...]  # the keys that at least half of the train windows have
+    # The user's own covariates by step that at least half of them know at each step
+    steps: tuple[StepResponse, ...] = ()
 
     @classmethod
     def fit(cls, train: Sequence[Window]) -> Self:
-        """Fix names and scales on train windows."""
+        """Fix names, scales and the responses to own covariates by step on train windows."""
         counts = Counter(name for window in train for name in window.view.covariates)
         fewest = MIN_COVERAGE * len(train)
-        return cls(
+        space = cls(
             scaler=Scaler.fit(train),
             entities=tuple(sorted({window.view.entity for window in train})),
             covariates=tuple(sorted(name for name, count in counts.items() if count >= fewest)),
         )
+        views = [window.view for window in train]
+        names = sorted({name for view in views for name in view.step_covariates})
+        own = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
+        usual = [name for name in own if _is_usual(views, name)]
+        if not usual:
+            return space
+        return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; a space without own covariates by step has no key for them."""
+        values = asdict(self)
+        if not self.steps:
+            del values["steps"]
+        return values
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_dict` wrote."""
+        return cls(
+            scaler=Scaler(**raw["scaler"]),
+            entities=tuple(raw["entities"]),
+            covariates=tuple(raw["covariates"]),
+            steps=tuple(StepResponse.from_dict(one) for one in raw.get("steps", ())),
+        )
+
+    def respond(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return what own covariates by step change since the season before (N, H), scaled."""
+        changes = [response.apply(views) for response in self.steps]
+        return np.sum(changes, axis=0) if changes else np.zeros((len(views), find_horizon(views)))
 
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the covariates (N, C), NaN where a view lacks one."""
@@ -104,8 +137,14 @@ class FeatureSpace(TrainSpace):
         return self.has_weather(view)
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the last season of each input, repeated over the horizon, (N, H)."""
-        return stack_rows([repeat_last_season(view) for view in views])
+        """Return the last season of each input, repeated over the horizon, (N, H).
+
+        Own covariates by step move it by what they change.
+        """
+        last_NH = stack_rows([repeat_last_season(view) for view in views])
+        if not self.steps:
+            return last_NH
+        return last_NH + self.scaler.stack_spreads(views) * self.respond(views)
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
         """Return kelvins above and below the two thresholds, (N, 2 x temperatures).

@@ -27,7 +27,7 @@ from compevo_core.baselines.features import (
     name_columns,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import Window, WindowView, find_horizon
+from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
 from compevo_core.runtime.files import write_text
 
 if TYPE_CHECKING:
@@ -171,6 +171,12 @@ class BoostedTrees(_Trees[FeatureSpace]):
             **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
         }
+        for response in space.steps:
+            now_NH = stack_by_step(views, response.name)
+            columns[response.name] = now_NH
+            columns[f"{response.name}_change"] = now_NH - stack_by_step(
+                views, f"{response.name}_lag1"
+            )
         if route:
             weather_NC = space.extract_weather(views)
             changes = [f"{stem}_change" for stem in space.change_names]

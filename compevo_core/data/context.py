@@ -7,7 +7,8 @@ cutting series (``data.cutting``), candidate news (``data.candidates``), feature
 
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
-the same steps of the season before; not at all where both are unknown at every step.
+the same steps of the season before; not at all where both are unknown at every step. The season of
+covariates that a user's own table gives (``OWN``) is the one that changes are counted from.
 
 Shapes: H horizon, V values of one entity and name.
 """
@@ -36,6 +37,8 @@ from compevo_core.data.view import (
     WindowView,
     count_season_steps,
     find_known_before,
+    find_reference,
+    find_season,
 )
 from compevo_core.errors import DataError
 
@@ -45,6 +48,8 @@ ERROR_LAGS = (1, 2)
 ERROR_MEANS = (7, 28)
 """Seasons over which known errors are averaged."""
 PUBLISHED = "published"
+OWN = "own_"
+"""What the names of covariates by step begin with that a user's own table gives."""
 
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
 """How many seasons before its origin the oldest values of a view lie."""
@@ -149,7 +154,7 @@ class StepValues:
 
 def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
     """Return the first interval whose published or covariate values a view of an origin holds."""
-    return origin_utc - SEASONS_BACK * count_season_steps(step) * step
+    return origin_utc - max(SEASONS_BACK * count_season_steps(step), find_season(step)) * step
 
 
 def _observe(
@@ -283,11 +288,14 @@ class ContextBuilder:
         """Return covariates by step, with the published forecast's other quantiles and errors."""
         by_step: dict[str, FloatArray] = {}
         origin_utc = inputs.origin_utc
-        season = count_season_steps(self._spec.step) * self._spec.step
+        step = self._spec.step
+        season = count_season_steps(step) * step
+        reference = find_reference(step, self._spec.lookback_steps, self._spec.horizon_steps) * step
 
         for name in self._step_covariates.names(entity):
+            before_steps = reference if name.startswith(OWN) else season
             today = self._step_covariates.find(entity, name, origin_utc, before)
-            yesterday = self._step_covariates.find(entity, name, origin_utc - season, before)
+            yesterday = self._step_covariates.find(entity, name, origin_utc - before_steps, before)
             # What begins to be stored one day, as forecast weather does, leaves the windows from
             # before it as they were, and with them every model that was trained on them.
             if np.isfinite([today, yesterday]).any():

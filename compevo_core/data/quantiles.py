@@ -168,6 +168,48 @@ def estimate_quantiles(
     return keep_bounds(views, quantiles_NQH)
 
 
+def estimate_day_quantiles(
+    past: PastErrors, views: Sequence[WindowView], forecast_NH: FloatArray
+) -> dict[str, FloatArray]:
+    """Return quantiles at ``LEVELS`` of the mean over each window's steps, and of its highest step.
+
+    The errors of a past window, step by step, are added to the forecast: neighbouring steps err
+    alike, so neither quantity has the band that the bounds of its steps would give. The errors are
+    those that :func:`estimate_quantiles` may use, of windows without a gap.
+
+    Returns:
+        ``mean`` and ``peak``, each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
+        windows of the series, or of all series together, had ended.
+    """
+    day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
+    until_N, scale_NH, spread_N = count_until(views), find_scale(views), measure_spread(views)
+    is_whole_P = np.isfinite(past.error_NH).all(axis=1)
+    past_series = np.array(past.entities, dtype=str)
+
+    for row, view in enumerate(views):
+        is_scaled = bool(np.isfinite(scale_NH[row]).all())
+        is_alike_P = is_whole_P & (past.unknown_N == view.unknown_steps)
+        is_alike_P &= past.end_N <= until_N[row]
+        is_own_P = is_alike_P & (past_series == view.entity)
+        if is_scaled:
+            is_own_P &= np.isfinite(past.scale_NH).all(axis=1)
+
+        own = np.flatnonzero(is_own_P)
+        own = own[np.argsort(past.end_N[own], kind="stable")][-MEMORY:]
+        error_WH = past.error_NH[own] * (scale_NH[row] / past.scale_NH[own] if is_scaled else 1.0)
+        if len(own) < FEWEST:
+            ends = np.unique(past.end_N[is_alike_P])[-MEMORY:]
+            pooled = np.flatnonzero(is_alike_P & np.isin(past.end_N, ends))
+            error_WH = past.error_NH[pooled] / past.spread_N[pooled, None] * spread_N[row]
+        if len(error_WH) < FEWEST:
+            continue
+        path_WH = forecast_NH[row] + error_WH
+        for name, value_W in (("mean", path_WH.mean(axis=1)), ("peak", path_WH.max(axis=1))):
+            # Of n past values and the next one each is as likely to have any rank: (n + 1) p.
+            day_NQ[name][row] = np.quantile(value_W, LEVELS, method="weibull")
+    return day_NQ
+
+
 def stack_published_quantiles(views: Sequence[WindowView]) -> FloatArray:
     """Return what a publisher gave (N, Q, H) at ``LEVELS``: median and band; NaN where nothing."""
     levels = [stack_by_step(views, f"{PUBLISHED_QUANTILE}{level}") for level in LEVELS]

@@ -135,6 +135,11 @@ class WindowView:
         return find_known_before(self.origin_utc, self.information_until)
 
     @property
+    def reference_steps(self) -> int:
+        """Steps of the last season of the input, which changes are counted from."""
+        return find_reference(self.step, self.lookback, self.horizon)
+
+    @property
     def season_steps(self) -> int:
         """Steps of one season: a day below daily grids, else one step."""
         return count_season_steps(self.step)
@@ -179,13 +184,28 @@ def find_season(step: timedelta) -> int:
     return 7 if step == day else max(1, round(_YEAR / step))
 
 
-def cover_horizon(view: WindowView) -> int:
-    """Return the last inputs that stand for the target steps one by one, oldest first.
+def find_reference(step: timedelta, lookback: int, horizon: int) -> int:
+    """Return the steps of the season that changes are counted from: a day below daily grids.
+
+    On daily and coarser grids it is one step, or the grid's own season where the inputs hold more
+    of them than cover the horizon.
+    """
+    is_long = lookback > count_covering(step, lookback, horizon)
+    return find_season(step) if is_long else count_season_steps(step)
+
+
+def count_covering(step: timedelta, lookback: int, horizon: int) -> int:
+    """Return how many of the last inputs stand for the target steps one by one.
 
     Whole seasons that cover the horizon, or all inputs where they reach no further.
     """
-    season = find_season(view.step)
-    return min(-(-view.horizon // season) * season, view.lookback)
+    season = find_season(step)
+    return min(-(-horizon // season) * season, lookback)
+
+
+def cover_horizon(view: WindowView) -> int:
+    """Return :func:`count_covering` of a view."""
+    return count_covering(view.step, view.lookback, view.horizon)
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:

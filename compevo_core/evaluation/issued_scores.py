@@ -72,6 +72,8 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "rmse": pl.Float64(),
     "pinball_10_50_90": pl.Float64(),  # null where a method has no such quantiles
     "coverage_80": pl.Float64(),
+    "mean_inside_80": pl.Boolean(),  # whether the day's mean lay in its own band; null without one
+    "peak_inside_80": pl.Boolean(),  # and the day's highest step; of the issued forecast alone
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
     "truth_hash": pl.String(),  # of the day, and of what persistence repeats
@@ -81,7 +83,10 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "issued_at": UTC_US,
     "scored_at": UTC_US,
 }
-SCORES = ("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80")
+SCORES = (
+    *("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80"),
+    *("mean_inside_80", "peak_inside_80"),
+)
 
 SPANS_DAYS = (7, 28, 365)
 REFERENCES = (PERSISTENCE, PUBLISHED, f"{METHOD}-equal")
@@ -157,7 +162,7 @@ def score_issued(
     entity is no truth of it. Rows that are new or differ from ``before`` get the time
     ``scored_at``. CheckpointMismatch if a forecast was altered since it was issued.
     """
-    stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else before
+    stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else complete_rows(before)
     hash_columns = stored.select(*KEY[:4], "truth_hash", "forecast_hash")
     known_hashes = {row[:4]: row[4:] for row in hash_columns.iter_rows()}
     rows: list[dict[str, Any]] = []
@@ -184,6 +189,16 @@ def score_issued(
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
+
+
+def complete_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the columns that came in after they were written, which are null."""
+    missing = [
+        pl.lit(None, kind).alias(name)
+        for name, kind in SCORED_SCHEMA.items()
+        if name not in rows.columns
+    ]
+    return rows.with_columns(missing).select(list(SCORED_SCHEMA))
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:
@@ -248,11 +263,12 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
         "issued_at": issued_at,
-        "is_on_time": issued_at - forecast.origin <= _find_grace(forecast),
+        "is_on_time": issued_at - forecast.origin <= find_grace(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
     points = {**forecast.select_points(entity), **truth.repeated}
     y_1H = truth.truth_H[None]
+    inside = _check_day(forecast, entity, truth.truth_H)
 
     for method, values_H in points.items():
         # A prior that one agent corrects is no forecast that anybody would use by itself.
@@ -272,18 +288,33 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
             "rmse": errors.rmse,
             "pinball_10_50_90": bands["pinball_10_50_90"],
             "coverage_80": bands["coverage_80"],
+            **(inside if method == METHOD else dict.fromkeys(inside)),
             "first_mae": errors.mae,
         }
 
 
-def _find_grace(forecast: IssuedForecast) -> timedelta:
+def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> dict[str, Any]:
+    """Return whether mean and peak of a day lay in their bands; None where either is unknown."""
+    facts = next(one for one in forecast.facts["series"] if str(one["entity"]) == entity)
+    quantiles = facts.get("day_quantiles", {})
+    inside: dict[str, Any] = {}
+    for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
+        low, high = (
+            (quantiles[name][LEVELS.index(q)] if name in quantiles else np.nan) for q in (0.1, 0.9)
+        )
+        is_known = bool(np.isfinite([low, high, value]).all())
+        inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
+    return inside
+
+
+def find_grace(forecast: IssuedForecast) -> timedelta:
     """Return how long after the day began a forecast is on time: what knows to midnight needs it.
 
     One that knew to an earlier instant has to be said before the day begins.
     """
     if name_known_to(forecast.facts) != MIDNIGHT:
         return timedelta(0)
-    return max(MIDNIGHT_GRACE, forecast.starts[1] - forecast.starts[0])
+    return max(MIDNIGHT_GRACE, forecast.step)
 
 
 def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from compevo_core.data.context import MEDIAN
+from compevo_core.data.context import MEDIAN, OWN
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
@@ -125,7 +125,8 @@ def find_unavailable_step_covariates(
     for view in views:
         for key, values in view.step_covariates.items():
             # What is derived from published forecasts is no row of this frame.
-            name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), view.season_steps)
+            season = view.reference_steps if key.startswith(OWN) else view.season_steps
+            name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), season)
             if name not in names:
                 continue
 

@@ -1,8 +1,8 @@
 """What an issued forecast says of each series: a summary of the day, and the parts it adds up from.
 
-What belongs here: these numbers, read from the sealed record: mean, band, peak, change and what was
-published; weights, priors, corrections and levels. What does not: making the record
-(``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
+What belongs here: these numbers, read from the sealed record: energy or mean, peak, their bands,
+changes and what was published; weights, priors, corrections and levels. What does not: making the
+record (``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
 
 No model is run. A forecast is the sum over agents of weight * (prior + correction + level): the
 prior is the numeric forecast that the agent starts from, the correction is what it adds after
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.forecast.issued import AGENT, BASE, METHOD, PUBLISHED, IssuedForecast
 
@@ -141,45 +143,90 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     )
 
 
+POWERS = {"W": ("kWh", 1e-3), "kW": ("MWh", 1e-3), "MW": ("GWh", 1e-3), "GW": ("GWh", 1.0)}
+"""By unit of power: the unit of energy, and how much of it one hour at one unit of power is."""
+
+Band = tuple[float, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySummary:
-    """The forecast of one series on one day, in its unit; means over the day."""
+    """The forecast of one series over all its steps; None where the record has no such thing.
+
+    A band of 80 % belongs to the quantity itself; it is no mean over the bounds of the steps.
+    """
 
     entity: str
-    mean: float
-    low: float | None  # of the 80 % band; None where the record has no quantiles
-    high: float | None
+    level: float  # the energy of a power, else the mean, as :func:`describe_level` says
+    level_band: Band | None
     peak: float
+    peak_band: Band | None
     peak_at: datetime  # start of its step, on the market's clock
     change_pct: float | None  # against yesterday's measured steps; None without any, or of zero
-    published: float | None  # the forecast that somebody else published
+    week_change_pct: float | None  # against the same steps of last week
+    published: float | None  # the level that somebody else published
+    temperature: Band | None  # lowest and highest that was forecast, degrees Celsius
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What the level of a forecast is called, its unit, and its size where the mean is one."""
+
+    name: str
+    unit: str
+    factor: float
+
+
+def describe_level(issued: IssuedForecast) -> Level:
+    """Return energy for a series of power, and the mean for all others."""
+    if issued.unit not in POWERS:
+        return Level(name="mean", unit=issued.unit, factor=1.0)
+    unit, size = POWERS[issued.unit]
+    hours = issued.length / timedelta(hours=1)
+    return Level(name="energy", unit=unit, factor=size * hours)
 
 
 def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     """Return the summary of every series, in the order of the record."""
-    starts = issued.starts
-    inputs = {str(one["entity"]): one.get("inputs", []) for one in issued.facts["series"]}
-
+    factor = describe_level(issued).factor
     summaries = []
-    for entity in issued.entities:
+    for facts in issued.facts["series"]:
+        entity = str(facts["entity"])
         points = issued.select_points(entity)
-        values = points[METHOD]
-        band = select_band(issued, entity, BAND_80)
-        published = points.get(PUBLISHED)
+        values, published = points[METHOD], points.get(PUBLISHED)
+        level_band = _read_band(facts, "mean")
         highest = int(values.argmax())
+        temperature, inputs = facts.get("temperature"), facts.get("inputs") or ()
         summaries.append(
             DaySummary(
                 entity=entity,
-                mean=float(values.mean()),
-                low=None if band is None else float(band[0].mean()),
-                high=None if band is None else float(band[1].mean()),
+                level=factor * float(values.mean()),
+                level_band=level_band and (factor * level_band[0], factor * level_band[1]),
                 peak=float(values[highest]),
-                peak_at=starts[highest].astimezone(issued.zone),
-                change_pct=_compare(values, inputs[entity]),
-                published=None if published is None else float(published.mean()),
+                peak_band=_read_band(facts, "peak"),
+                peak_at=issued.starts[highest].astimezone(issued.zone),
+                change_pct=_compare(values, inputs, _count_shift(issued, len(inputs))),
+                week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
+                published=None if published is None else factor * float(published.mean()),
+                temperature=(min(temperature), max(temperature)) if temperature else None,
             )
         )
     return summaries
+
+
+def _count_shift(issued: IssuedForecast, n_inputs: int) -> int:
+    """Return how many steps before each one the inputs are compared: whole seasons."""
+    season = count_season_steps(issued.step)
+    return -(-min(len(issued.starts), n_inputs) // season) * season
+
+
+def _read_band(facts: Mapping[str, Any], name: str) -> Band | None:
+    """Return the 80 % band of a quantity of the whole forecast; None where it was not sealed."""
+    values = facts.get("day_quantiles", {}).get(name)
+    if not values:
+        return None
+    low, high = (float(values[LEVELS.index(level)]) for level in BAND_80)
+    return low, high
 
 
 def select_band(
@@ -192,10 +239,14 @@ def select_band(
 
 
 def format_start(issued: IssuedForecast, moment: datetime) -> str:
-    """Return when a step of a forecast starts: the time of the day, or the date of longer steps."""
-    first, second = issued.starts[:2]
+    """Return when a step starts: the time of the day, with the date where there are several.
+
+    Of steps of a day or more the date alone.
+    """
     local = moment.astimezone(issued.zone)
-    return f"{local:%d %b}" if second - first >= timedelta(days=1) else f"{local:%H:%M}"
+    if issued.step >= timedelta(days=1):
+        return f"{local:%d %b}"
+    return f"{local:%H:%M}" if issued.is_day else f"{local:%d %b %H:%M}"
 
 
 def choose_decimals(values: Sequence[float]) -> int:
@@ -204,12 +255,19 @@ def choose_decimals(values: Sequence[float]) -> int:
     return 0 if largest == 0 else max(0, _DIGITS - 1 - floor(log10(largest)))
 
 
-def _compare(values: FloatArray, inputs: Sequence[float | None]) -> float | None:
-    """Return the change in percent over the steps of yesterday that had been measured."""
-    known = [step for step, value in enumerate(inputs) if value is not None]
+def _compare(values: FloatArray, earlier: Sequence[float | None], shift: int) -> float | None:
+    """Return the change in percent against the values ``shift`` steps before, where measured.
+
+    The earlier values end where the forecast begins.
+    """
+    first = len(earlier) - shift
+    pairs = [
+        (value, earlier[first + h]) for h, value in enumerate(values[:shift]) if first + h >= 0
+    ]
+    known = [(float(value), before) for value, before in pairs if before is not None]
     if not known:
         return None
 
     # The same steps of both days: an afternoon is no match for a whole day.
-    before = float(np.mean([inputs[step] for step in known]))
-    return None if before == 0 else 100 * (float(values[known].mean()) - before) / abs(before)
+    value, before = (float(np.mean(side)) for side in zip(*known, strict=True))
+    return None if before == 0 else 100 * (value - before) / abs(before)

@@ -31,7 +31,7 @@ from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.quantiles import LEVELS, estimate_quantiles
+from compevo_core.data.quantiles import LEVELS, estimate_day_quantiles, estimate_quantiles
 from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
@@ -391,6 +391,13 @@ class CompEvoForecaster:
         past = self._state.experience.errors(self._model.scaler)
         quantiles_NQH = estimate_quantiles(past, views, prediction.aggregate)
         return dataclasses.replace(prediction, quantiles=quantiles_NQH)
+
+    def estimate_day(
+        self, views: Sequence[WindowView], forecast_NH: FloatArray
+    ) -> dict[str, FloatArray]:
+        """Return quantiles (N, Q) of the mean and of the peak of its forecasts (N, H) of views."""
+        past = self._state.experience.errors(self._model.scaler)
+        return estimate_day_quantiles(past, views, forecast_NH)
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

@@ -16,7 +16,7 @@ and whoever noted the head, the hash of the last line, sees that.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -117,6 +117,25 @@ class IssuedForecast:
         """Start of each step, UTC."""
         return self.rows["start_utc"].unique().sort().to_list()
 
+    @property
+    def length(self) -> timedelta:
+        """How long its steps take together: the next forecast begins there."""
+        return self.starts[-1] - self.starts[0] + self.step
+
+    @property
+    def is_day(self) -> bool:
+        """Whether all steps start on one day of the market's clock."""
+        first, last = (self.starts[i].astimezone(self.zone).date() for i in (0, -1))
+        return first == last
+
+    @property
+    def step(self) -> timedelta:
+        """Length of a step; a record of one step names it."""
+        first, *later = self.starts
+        if later:
+            return later[0] - first
+        return timedelta(minutes=int(self.facts["step_minutes"]))
+
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
         rows = self.rows.filter(pl.col("entity") == entity, pl.col("quantile").eq_missing(quantile))
@@ -133,6 +152,7 @@ def issue_forecast(
     issued_at: datetime,
     commit: str,
     newest: Mapping[str, Any] | None = None,
+    last_week: Mapping[str, FloatArray] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
@@ -145,6 +165,8 @@ def issue_forecast(
         commit: commit of the code.
         newest: instants of the newest things that the views know, ready for JSON
             (``data.coverage``); kept among the facts.
+        last_week: of each series the same steps (H,) of last week as they were known, to compare
+            with; NaN where unknown.
 
     Raises:
         DataError: there is no view, or they have several origins.
@@ -168,6 +190,7 @@ def issue_forecast(
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
+    day_quantiles = forecaster.estimate_day(views, prediction.aggregate)
     read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
     dates = [news.get_date(name) for view in read for name in view.candidate_ids]
     facts = {
@@ -196,6 +219,12 @@ def issue_forecast(
                 # None where nobody had measured them.
                 "inputs": view.x[: view.lookback - view.unknown_steps].tolist()
                 + [None] * view.unknown_steps,
+                "last_week": _list_known((last_week or {}).get(view.entity, ())),
+                "day_quantiles": {
+                    name: _list_known(values_NQ[row])
+                    for name, values_NQ in day_quantiles.items()
+                    if np.isfinite(values_NQ[row]).all()
+                },
                 "filled_inputs": view.n_filled,
                 "unknown_inputs": view.unknown_steps,
             }
@@ -205,10 +234,17 @@ def issue_forecast(
     if first.horizon != DEFAULT_STEPS:
         # Otherwise left out: records of before have the same form.
         facts["horizon"] = first.horizon
+    if first.horizon == 1:
+        facts["step_minutes"] = first.step // timedelta(minutes=1)
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def _list_known(values: Iterable[float]) -> list[float | None]:
+    """Return values ready for JSON, which has no NaN."""
+    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def hash_views(views: Sequence[WindowView]) -> str:
@@ -216,6 +252,23 @@ def hash_views(views: Sequence[WindowView]) -> str:
     unknown_H = np.full(find_horizon(views), np.nan)
     windows = [Window(view=view, y=unknown_H) for view in views]
     return WindowSet(windows, dataset=views[0].dataset).hash
+
+
+def widen(issued: IssuedForecast) -> pl.DataFrame:
+    """Return a row for each series and step, with a column for each method and quantile.
+
+    ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment;
+    ``compevo`` is the forecast, ``compevo-q0.1`` its quantile at 0.1.
+    """
+    level = (
+        pl.when(pl.col("quantile").is_null())
+        .then(pl.lit(""))
+        .otherwise(pl.format("-q{}", pl.col("quantile")))
+    )
+    named = issued.rows.with_columns(column=pl.col("method") + level)
+    wide = named.pivot("column", index=["entity", "start_utc", "unit"], values="value")
+    starts = [start.astimezone(issued.zone).isoformat() for start in wide["start_utc"]]
+    return wide.insert_column(1, pl.Series("start", starts, pl.String))
 
 
 def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:

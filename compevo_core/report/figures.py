@@ -28,10 +28,6 @@ HISTORY = "#8a94a3"
 OTHER_BARS = "#b9c3cf"
 RED, GREEN, PURPLE, GOLD = "#c8501e", "#1a7f5a", "#9a4bb0", "#b8860b"
 
-# The narrower band lies on the wider one, so that it is the darker.
-BAND_FILL_80 = "rgba(11,92,173,0.20)"
-BAND_FILL_95 = "rgba(11,92,173,0.10)"
-
 METHOD_COLOURS = {
     "compevo": ACCENT,
     "persistence": GOLD,
@@ -61,8 +57,6 @@ DARK_COLOURS = {
     GRID: "#343d49",
     HISTORY: "#8a94a3",
     ACCENT: "#6cb2f5",
-    BAND_FILL_80: "rgba(108,178,245,0.26)",
-    BAND_FILL_95: "rgba(108,178,245,0.13)",
     RED: "#f08a5a",
     GREEN: "#5cc79b",
     PURPLE: "#d08be4",

@@ -7,7 +7,7 @@ any of those files (``training.run_folder``, ``evaluation``, ``compevo_core.fore
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, name_known_to
+from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, complete_rows, name_known_to
+from compevo_core.evaluation.operator_scores import OPERATOR_SCHEMA
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast.issued import (
@@ -53,33 +54,33 @@ class ForecastDay:
     # Rows of all days that are over, of forecasts that knew as much
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
     earlier: Sequence[IssuedForecast] = ()  # the issues that the newest one supersedes
+    # Rows of ``evaluation.operator_scores``, where they were made
+    by_step: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPERATOR_SCHEMA))
     head: str = ""  # of the chain of all issued forecasts of the data set
 
     def find_truth(self, issued: IssuedForecast, entity: str) -> FloatArray | None:
         """Return what was measured (H,) on a forecast's day; None where nothing was."""
         return self.truth.get((entity, issued.origin))
 
-    def find_yesterday(self, entity: str) -> FloatArray:
-        """Return the values (H,) of the day before, NaN where unknown.
+    def list_measured(self, entity: str) -> tuple[list[datetime], FloatArray]:
+        """Return starts and values of what was measured before the forecast and since.
 
-        What was measured since counts, or else what was known when the forecast was issued.
+        Of the day before, what was measured since counts, or else what was known at the issue; NaN
+        where nothing is known.
         """
-        eve = self.issued.origin - measure_day(self.issued)
-        if (entity, eve) in self.truth:
-            return self.truth[entity, eve]
-
-        series = {str(facts["entity"]): facts for facts in self.issued.facts["series"]}
-        inputs = series[entity].get("inputs") or []
-        # As many as the forecast has steps: the last ones, where a look-back is longer.
-        steps = len(self.issued.starts)
-        values = [None] * steps + inputs
-        return np.array([np.nan if value is None else value for value in values[-steps:]])
-
-
-def measure_day(issued: IssuedForecast) -> timedelta:
-    """Return the length of what a forecast covers: the next one begins there."""
-    starts = issued.starts
-    return starts[-1] - starts[0] + (starts[1] - starts[0])
+        issued = self.issued
+        starts, eve = issued.starts, issued.origin - issued.length
+        step = issued.step
+        series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
+        known = self.truth.get((entity, eve))
+        if known is None:
+            inputs = (series[entity].get("inputs") or [])[-len(starts) :]
+            known = np.array([np.nan if value is None else value for value in inputs])
+        before = [starts[0] - step * back for back in range(known.size, 0, -1)]
+        since = self.find_truth(issued, entity)
+        if since is None:
+            return before, known
+        return [*before, *starts], np.concatenate([known, since])
 
 
 def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
@@ -103,7 +104,7 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         chain = read_chain(root)
         newest = read_issued(folder, chain)
         older = [read_issued(issue, chain) for issue in list_earlier(folder)]
-        earliest = newest.origin - 2 * measure_day(newest)
+        earliest = newest.origin - 2 * newest.length
         measured = windows / root.name
         views = [(it.view, it.y) for it in WindowSet.read(measured)] if measured.exists() else []
         truth = {
@@ -111,12 +112,12 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         }
         # Of the day before and of all days only forecasts that knew as much as this one.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
-        origin = newest.origin - measure_day(newest)
+        origin = newest.origin - newest.length
         folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         before = read_issued(folder, chain) if is_issued(folder) else None
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         no_rows = pl.DataFrame(schema=SCORED_SCHEMA)
-        rows = pl.read_parquet(path) if path and path.exists() else no_rows
+        rows = complete_rows(pl.read_parquet(path)) if path and path.exists() else no_rows
         scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
         day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
         days.append(replace(day, earlier=older, head=chain.head))

@@ -1,8 +1,8 @@
-"""The report: one page with its style, images and charts inside, so that nothing is fetched.
+"""The report: two pages with style, images and charts inside, so that nothing is fetched.
 
-What belongs here: which sections the page has, the note on the kind of data, rendering and writing
-the file. What does not: the contents of tables and plots, the sections of one run
-(``report.run_sections``), markup and introductions (``templates``).
+What belongs here: the page of forecasts and the page of experiments, which sections they have, the
+note on the kind of data, rendering and writing the files. What does not: the contents of tables and
+plots, the sections of one run (``report.run_sections``), markup and introductions (``templates``).
 
 Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
 are untrusted text. A value that a template names and the view lacks is an error, not empty text.
@@ -18,7 +18,9 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compevo_core.report import findings
 from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
+from compevo_core.report.charts import Chart
 from compevo_core.report.control_tables import (
     control_table,
     judge_control,
@@ -39,7 +41,13 @@ from compevo_core.report.paper.tables import (
     build_paper_tables,
     show_curves,
 )
-from compevo_core.report.plots import show_ablation, show_methods, show_panel, show_reliability
+from compevo_core.report.plots import (
+    show_ablation,
+    show_methods,
+    show_panel,
+    show_reliability,
+    show_verdicts,
+)
 from compevo_core.report.result_tables import (
     agent_table,
     check_table,
@@ -61,10 +69,8 @@ from compevo_core.runtime.files import write_text
 
 # A reader must learn before any number whether the data is real.
 BANNERS = {
-    "sample": "Sample data. Demand, traffic, bitcoin and news are synthetic, made in the "
-    "publishers' formats so that everything runs without a network; exchange rates are real ECB "
-    "reference rates. Errors on this page show that the system works, not how well it forecasts "
-    "the world.",
+    "sample": "Sample data: synthetic, in the publishers' formats; exchange rates alone are real. "
+    "Errors on this page show that the system works, not how well it forecasts the world.",
     "archive": "Archive data: real files as their publishers or the published benchmarks ship "
     "them.",
     "live": "Live data: fetched from the publishers.",
@@ -84,34 +90,63 @@ SCRIPTS_MARK = "<!-- scripts -->"
 Scope = tuple[str, str]
 
 
-def write_report(inputs: ReportInputs, path: Path) -> Path:
-    """Write the page in one step, so that a reader never sees half of it."""
-    return write_text(path, render_page(inputs))
+FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"
 
 
-def render_page(inputs: ReportInputs) -> str:
-    """Return the page as HTML; equal inputs give equal text."""
+def write_report(inputs: ReportInputs, folder: Path) -> Path:
+    """Write both pages, each in one step, so that a reader never sees half of one.
+
+    Returns:
+        The page of forecasts.
+    """
+    write_text(folder / RESEARCH_PAGE, render_research(inputs))
+    return write_text(folder / FORECAST_PAGE, render_forecasts(inputs))
+
+
+def render_forecasts(inputs: ReportInputs, *, is_published: bool = False) -> str:
+    """Return the page of the newest forecasts as HTML, without any script.
+
+    A published one stands beside the sealed records, and says how to check them.
+    """
+    newest_first = sorted(inputs.days, key=lambda day: day.issued.origin, reverse=True)
+    days = [view_day(day) for day in newest_first]
+    return render(FORECAST_PAGE, days=days, is_published=is_published, **_frame(inputs))
+
+
+def render_research(inputs: ReportInputs) -> str:
+    """Return the page of the experiments as HTML; equal inputs give equal text."""
+    scripts = () if inputs.logics.is_empty() else read_scripts()
+    page = render(
+        RESEARCH_PAGE,
+        has_scripts=bool(scripts),
+        sections=build_sections(inputs),
+        **(_frame(inputs) | {"title": "research", "script_policy": _allow_scripts(scripts)}),
+    )
+    # After the rendering, which would escape them. No text of the data can hold this mark: there
+    # its first character is escaped.
+    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
+
+
+def render_chart(chart: Chart) -> str:
+    """Return a chart alone as an SVG, in the colours of a light page."""
+    return str(template_environment().get_template("chart.html").module.show_chart(chart))  # type: ignore[attr-defined]
+
+
+def _frame(inputs: ReportInputs) -> dict[str, object]:
+    """Return what both pages have: the note on the kind of data, and the moment."""
     # The samples of real exchange rates are among synthetic series, so sample mode always warns.
     has_synthetic = inputs.is_synthetic or inputs.mode == "sample"
     banner = BANNERS.get(inputs.mode, f"Data mode: {inputs.mode}.")
     if inputs.is_synthetic and inputs.mode != "sample":
         banner += MIXED
-
-    has_charts = bool(inputs.days) or not inputs.logics.is_empty()
-    scripts = read_scripts() if has_charts else ()
-    page = render(
-        "page.html",
-        has_charts=has_charts,
-        script_policy=_allow_scripts(scripts),
-        dark_colours=DARK_COLOURS,
-        banner=banner,
-        banner_class="synthetic" if has_synthetic else "real",
-        made=format_moment(inputs.generated_at),
-        sections=build_sections(inputs),
-    )
-    # After the rendering, which would escape them. No text of the data can hold this mark: there
-    # its first character is escaped.
-    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
+    return {
+        "title": "forecast",
+        "banner": banner,
+        "banner_class": "synthetic" if has_synthetic else "real",
+        "made": format_moment(inputs.generated_at),
+        "dark_colours": DARK_COLOURS,
+        "script_policy": "",
+    }
 
 
 @functools.cache
@@ -159,17 +194,19 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     later = [scope for scope in scopes if scope not in tests]
     has_rows = not inputs.rows.is_empty()
 
-    def show(anchor: str, title: str, **view: Any) -> list[Section]:  # noqa: ANN401 - any view
-        template = "tomorrow.html" if anchor == "tomorrow" else "sections.html"
+    def show(anchor: str, title: str, finding: str, **view: Any) -> list[Section]:  # noqa: ANN401
         macro = anchor.replace("-", "_")
-        return [Section(anchor=anchor, title=title, template=template, macro=macro, view=view)]
+        name = {"template": "sections.html", "macro": macro}
+        return [Section(anchor=anchor, title=title, finding=finding, view=view, **name)]
 
-    # The first two are always there: the absence of forecasts or scores is also shown.
-    sections = show("tomorrow", "Tomorrow", days=[view_day(day) for day in inputs.days])
-    sections += show("summary", "Summary", summaries=summarize_results(inputs))
+    # The first is always there: the absence of scores is also shown.
+    summaries = summarize_results(inputs)
+    verdicts = show_verdicts(summaries)
+    found = findings.count_verdicts(summaries)
+    sections = show("summary", "Summary", found, summaries=summaries, verdicts=verdicts)
     paired = [test for test in inputs.paired if not is_of_variant(test)]
     if tests or paired:
-        results = [
+        results: list[dict[str, Any]] = [
             {
                 "table": headline_table(inputs.rows, *scope),
                 "bars": show_methods(inputs.rows, *scope),
@@ -178,27 +215,33 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
             for scope in tests
         ]
         table = paired_table(paired) if paired else None
-        sections += show("results", "Results", scopes=results, paired=table)
+        found = findings.name_leaders([result["table"] for result in results])
+        sections += show("results", "Results", found, scopes=results, paired=table)
     if shown := [
         {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
         for scope in tests
         if (table := quantile_table(inputs.rows, *scope)) is not None
     ]:
-        sections += show("how-sure", "Uncertainty", scopes=shown)
+        found = findings.describe_bands(inputs.rows, tests)
+        sections += show("how-sure", "Uncertainty", found, scopes=shown)
     if regions := _list_regions(inputs.rows, tests):
-        sections += show("regions", "Results by region", tables=regions)
+        found = findings.count_best(regions)
+        sections += show("regions", "Results by region", found, tables=regions)
     if inputs.panels:
         panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
-        sections += show("forecasts", "Forecasts and actual values", panels=panels)
+        found = findings.count_near(inputs.panels)
+        sections += show("forecasts", "Forecasts and actual values", found, panels=panels)
     sections += build_run_sections(inputs.runs, inputs.audit)
     if groups := list_groups(inputs):
-        sections += show("mechanism", "Mechanism", groups=groups)
+        found = findings.describe_mechanism(inputs)
+        sections += show("mechanism", "Mechanism", found, groups=groups)
     ablated = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
     if variants := [
         {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
         for name in ablated
     ]:
-        sections += show("ablation", "Ablation and controls", datasets=variants)
+        found = findings.count_changes([test for test in inputs.paired if is_of_variant(test)])
+        sections += show("ablation", "Ablation and controls", found, datasets=variants)
     if has_rows:
         papers = [
             {"title": title, "tables": build_paper_tables(name, inputs)}
@@ -206,11 +249,12 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         ]
         title = "Comparison with the paper"
         curves = show_curves(inputs)
-        sections += show("paper", title, groups=papers, curves=curves, reading=READING)
+        found = findings.count_tables(papers)
+        sections += show("paper", title, found, groups=papers, curves=curves, reading=READING)
     controls, searches = list_controls(inputs.control), list_searches(inputs.control)
     texts = list_texts(inputs.text)
     if controls or searches or texts:
-        views = [
+        views: list[dict[str, Any]] = [
             {
                 "verdict": judge_control(rows),
                 "table": control_table(rows),
@@ -220,26 +264,38 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
         ]
         title = "Does competition find evidence?"
         tables = [search_table(rows) for rows in searches]
-        read = [{"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts]
-        sections += show("evidence", title, controls=views, searches=tables, texts=read)
+        read: list[dict[str, Any]] = [
+            {"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts
+        ]
+        found = findings.join_verdicts([one["verdict"] for one in (*views, *read)])
+        sections += show("evidence", title, found, controls=views, searches=tables, texts=read)
     if audits := list_audits(inputs.audit):
-        views = [{"verdict": judge_news(rows), "table": audit_table(rows)} for rows in audits]
-        sections += show("news", "Does news help?", audits=views)
+        answers = [judge_news(rows) for rows in audits]
+        views = [
+            {"verdict": answer, "table": audit_table(rows)}
+            for answer, rows in zip(answers, audits, strict=True)
+        ]
+        found = findings.join_verdicts(answers)
+        sections += show("news", "Does news help?", found, audits=views)
     if later or inputs.checks:
         headlines = [headline_table(inputs.rows, *scope) for scope in later]
+        passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
+        found = f"{passed} of {total} checks passed." if total else findings.name_leaders(headlines)
         sections += show(
             "leakage",
             "Leakage check",
+            found,
             tables=headlines + _list_regions(inputs.rows, later),
             checks=check_table(inputs.checks) if inputs.checks else None,
-            passed=sum(check.passed for check in inputs.checks),
-            total=len(inputs.checks),
+            passed=passed,
+            total=total,
         )
     if has_rows:
         table = identity_table(inputs.rows)
         title = "Where the numbers come from"
-        sections += show("identity", title, table=table, unread=inputs.unread)
-    return sections + show("terms", "Glossary")
+        found = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
+        sections += show("identity", title, found, table=table, unread=inputs.unread)
+    return sections + show("terms", "Glossary", "What the words of this page mean.")
 
 
 def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:

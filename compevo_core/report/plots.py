@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta, timezone
 from typing import Any
 
+import matplotlib as mpl
 import polars as pl
 from matplotlib.figure import Figure
 
@@ -32,6 +33,7 @@ from compevo_core.report.figures import (
     OTHER_BARS,
     PURPLE,
     RED,
+    THEME,
     THIRD,
     Line,
     Picture,
@@ -59,6 +61,7 @@ from compevo_core.report.rows import (
     select_pooled,
     select_scope,
 )
+from compevo_core.report.summaries import ResultSummary
 from compevo_core.report.tables import common_unit
 from compevo_core.report.wording import (
     RECALIBRATED,
@@ -83,6 +86,40 @@ def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | Non
         return None
     name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
     return _show_bars(chosen, name, "method")
+
+
+def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
+    """Return the differences to each rival with their intervals, a plot a test set."""
+    plots = [_plot_verdicts(summary) for summary in summaries if summary.rivals]
+    return Picture(plots, columns=2)
+
+
+_VERDICT_COLOURS = {"better": GREEN, "worse": RED}
+
+
+def _plot_verdicts(summary: ResultSummary) -> Plot:
+    rivals = summary.rivals
+    axis = make_axis(5.2, 1.0 + 0.2 * len(rivals))
+    for place, rival in enumerate(rivals):
+        colour = _VERDICT_COLOURS.get(rival.outcome, MUTED)
+        # Without a comparison by window the mark is hollow: the mean alone says nothing of chance.
+        fill = "white" if rival.test is None else colour
+        axis.plot(100 * rival.difference, place, "o", color=colour, markerfacecolor=fill, zorder=3)
+        if rival.bounds is not None:
+            axis.plot([100 * end for end in rival.bounds], [place, place], color=colour)
+    axis.axvline(0.0, color=INK, linewidth=0.8)
+    axis.set_yticks(range(len(rivals)), [method_name(rival.row["method"]) for rival in rivals])
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("error of CompEvo against it, %")
+    with mpl.rc_context(THEME):
+        axis.set_title(summary.scope)
+    outcomes = Counter(rival.outcome for rival in rivals)
+    counts = join_items([f"{name} than or to {n}" for name, n in outcomes.items()])
+    alt = (
+        f"Difference of CompEvo's error to each method's in percent for {summary.scope}: {counts}."
+    )
+    return Plot(get_figure(axis), alt)
 
 
 def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:

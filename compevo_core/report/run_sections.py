@@ -14,6 +14,7 @@ from typing import Any
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.report.audit_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.report.figures import HALF, Picture
+from compevo_core.report.findings import find_of_run
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.mechanism import run_plateau_table
 from compevo_core.report.plots import (
@@ -53,10 +54,14 @@ SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One section of the page: its id, its heading, and what a macro of a template shows."""
+    """One section of the page: its id, its heading, and what a macro of a template shows.
+
+    ``finding`` is the sentence behind which it is folded.
+    """
 
     anchor: str
     title: str
+    finding: str
     template: str
     macro: str
     view: Mapping[str, Any] = field(default_factory=dict)
@@ -71,25 +76,28 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
     sections = []
     for index, run in enumerate(runs):
         show_logics = partial(view_logics, audit=find_audit(run, audit))
-        parts = (
-            ("logics", "What the agents learnt to read", show_logics, True),
-            ("training", "Training", view_training, True),
-            ("health", "Health of the population", view_health, run.has_values("effective_agents")),
-            ("theory", "Theory diagnostics", view_theory, True),
-            # LUD is measured after training, on demand.
-            ("lud", "Logic update degree", view_lud, bool(run.lud)),
-        )
-        sections += [
-            Section(
-                anchor=f"{macro}-{index}",
-                title=f"{title}: {run.name}" if len(runs) > 1 else title,
-                template="run.html",
-                macro=macro,
-                view=view(run),
+        # LUD is measured after training, on demand.
+        views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
+            "logics": ("What the agents learnt to read", show_logics, True),
+            "training": ("Training", view_training, True),
+            "health": ("Health of the population", view_health, run.has_values("effective_agents")),
+            "theory": ("Theory diagnostics", view_theory, True),
+            "lud": ("Logic update degree", view_lud, bool(run.lud)),
+        }
+        for macro, (title, show, is_shown) in views.items():
+            if not run.rounds or not is_shown:
+                continue
+            view = show(run)
+            sections.append(
+                Section(
+                    anchor=f"{macro}-{index}",
+                    title=f"{title}: {run.name}" if len(runs) > 1 else title,
+                    finding=find_of_run(macro, run, view),
+                    template="run.html",
+                    macro=macro,
+                    view=view,
+                )
             )
-            for macro, title, view, is_shown in parts
-            if run.rounds and is_shown
-        ]
     return sections
 
 

@@ -23,7 +23,6 @@ from compevo_core.report.tables import Row
 from compevo_core.report.wording import (
     find_side,
     format_with_unit,
-    method_name,
     scope_name,
     shorten_hash,
 )
@@ -40,14 +39,6 @@ RIVALS = (
 )
 #: Scored from the same run as the population: another configuration's are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
-_NAMES = {
-    "prior": "its own prior",
-    "compevo-prior": "its own prior",
-    "compevo-equal": "the equally weighted mean of its own agents",
-    "published": "AEMO's published day-ahead forecast (POE50)",
-    "sa": "a single agent (SA)",
-    **{system: method_name(system) for system in ("mael", "mae-gpt", "mad-rl")},
-}
 
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
 #: A lower error alone does not say whether other days would have given it.
@@ -70,16 +61,6 @@ TOO_FEW_DAYS = (
     "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
     "test."
 )
-
-#: What is said of a rival, by how CompEvo did against it; lower or higher where there is no test.
-SENTENCES = {
-    "equal": "Equals {name}: {errors}.",
-    "unclear": "Not significantly different from {name}: {errors}; {bound}.",
-    "lower": "By means alone, its error is {percent} lower than the error of {name}: {errors}.",
-    "higher": "By means alone, its error is {percent} higher than the error of {name}: {errors}.",
-    "better": "Beats {name} by {percent}: {errors}.",
-    "worse": "Does not beat {name}; it is {percent} worse: {errors}.",
-}
 
 
 class Rival(NamedTuple):
@@ -104,7 +85,7 @@ class Rival(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How CompEvo did, a key of ``SENTENCES``.
+        """How CompEvo did: better, worse, unclear or equal; lower or higher where there is no test.
 
         A difference may be chance where its interval includes zero or the days were too few.
         """
@@ -118,26 +99,12 @@ class Rival(NamedTuple):
         return "better" if self.difference < 0 else "worse"
 
     @property
-    def sentence(self) -> str:
-        """The outcome with both errors."""
-        unit, bound = self.row["unit"], "there are too few days"
-        if self.test and self.test["interval_low"] is not None:
-            bound = f"the difference lies between {_format_bounds(self.test, unit)}"
-        return SENTENCES[self.outcome].format(
-            name=self._describe(),
-            percent=f"{100 * abs(self.difference):.1f} %",
-            errors=f"MAE {format_with_unit(self.mae, unit)} against "
-            f"{format_with_unit(self.row['mae'], unit)}",
-            bound=bound,
-        )
-
-    def _describe(self) -> str:
-        method = self.row["method"]
-        # Descriptions are part of a sentence; names of systems and networks keep their capitals.
-        name = method_name(method)
-        plain = _NAMES.get(method, name.lower() if method in RIVALS else name)
-        is_named = self.is_prior and method not in ("prior", "compevo-prior")
-        return f"its own prior ({plain})" if is_named else plain
+    def bounds(self) -> tuple[float, float] | None:
+        """Bounds of the difference, relative to the rival's error; None without an interval."""
+        if self.test is None or self.test["interval_low"] is None or not self.row["mae"]:
+            return None
+        low, high = (self.test[f"interval_{end}"] / self.row["mae"] for end in ("low", "high"))
+        return low, high
 
 
 class ResultSummary(NamedTuple):

@@ -1,169 +1,172 @@
-"""The section "Tomorrow": what was issued last, what it was made of, how earlier forecasts did.
+"""The forecast of a day as a forecaster reads it: tables, charts, errors of late, weights, record.
 
-What belongs here: what the section shows of each data set: facts, tables, what agents read; plotly
-figures of one series as plain data, and their drawing by matplotlib for the UI, for print and for a
-browser without scripts. What does not: the numbers (``compevo_core.forecast``), the script that
-draws the figures (``templates/charts.js``), markup (``templates/tomorrow.html``), colours
-(``report.figures``).
+What belongs here: what the page and Dagster show of an issued forecast and of the days before it.
+What does not: the numbers (``compevo_core.forecast``, ``evaluation.issued_scores``), drawing
+(``report.charts``), markup (``templates/forecast.html``), colours (``report.figures``).
 
-Logics and news are untrusted text. The templates escape it; text in a figure is read by plotly as a
-little HTML, so it is escaped here.
+Logics and news are untrusted text, which the templates escape. Everything comes from issued
+forecasts and scored rows, so it is the same for every method and every grid.
 """
 
-import html
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.evaluation.issued_scores import measure_skill, select_standing
-from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.evaluation.issued_scores import PERSISTENCE, select_standing
 from compevo_core.forecast.explain import (
     BAND_80,
     BAND_95,
+    Band,
+    DaySummary,
     Explanation,
     choose_decimals,
+    describe_level,
     explain,
     format_start,
     select_band,
     summarise_day,
 )
 from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
+from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import (
     ACCENT,
-    BAND_FILL_80,
-    BAND_FILL_95,
-    CHART_LAYOUT,
-    GRID,
-    HISTORY,
+    GOLD,
     INK,
-    THEME,
-    Picture,
-    Plot,
     agent_colour,
     method_colour,
-    set_clock,
 )
-from compevo_core.report.inputs import ForecastDay, measure_day
+from compevo_core.report.inputs import ForecastDay
+from compevo_core.report.operator import view_operator
 from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import MISSING, method_name, shorten_hash
+from compevo_core.report.wording import (
+    MISSING,
+    format_percent,
+    join_items,
+    method_name,
+    shorten_hash,
+)
 
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
 
-SKILL_DAYS = 28
+RECENT_DAYS = 28
 """Days to the last one that was scored whose errors are shown."""
 
-MOST_SERIES = 6
-"""Series that a still picture shows, the first ones of the record."""
-
-_HEIGHT = 390  # pixels
-_COLUMNS = 2
-_INCHES = (4.6, 2.4)  # of one plot of the still picture
-_BANDS = ((BAND_95, BAND_FILL_95, "95 % band"), (BAND_80, BAND_FILL_80, "80 % band"))
-_DASHES = {"dot": ":", "dash": "--"}
-
-Trace = dict[str, Any]
+_BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
+_DOTTED, _DASHED = "2 3", "6 4"
+_NAMES = {METHOD: "forecast", PUBLISHED: "published forecast"}
 
 
 def view_day(day: ForecastDay) -> Mapping[str, Any]:
     """Return what the page shows of the newest forecast of a data set."""
     issued = day.issued
     charted = issued.entities[:MOST_CHARTS]
-    was_ahead = datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin
-    alt = (
-        f"Line plots of the first {min(MOST_SERIES, len(issued.entities))} series of "
-        f"{issued.facts['dataset']}: the day before as measured, the forecast with its bands, "
-        "each agent, and the published forecast; the table above holds the numbers."
-    )
     return {
         "dataset": issued.facts["dataset"],
-        "day": f"{issued.origin:%A %d %B %Y}",
-        "is_ahead": was_ahead,
-        "facts": _list_facts(day),
+        "day": name_span(issued),
+        "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
+        "known": _list_knowledge(issued),
         "table": day_table(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
-        "picture": Picture([Plot(plot_day(day), alt)], caption=f"{issued.origin:%d %B %Y}"),
+        "legend": list_legend(day),
         "before": before_table(day),
-        "skill": skill_table(day),
+        "recent": view_recent(day.scores),
+        "weights": weight_table(day),
+        "methods": method_table(day),
+        "operator": view_operator(day.by_step),
+        "record": _list_record(day),
     }
 
 
-def _list_facts(day: ForecastDay) -> list[tuple[str, str]]:
-    issued, facts = day.issued, day.issued.facts
+def name_span(issued: IssuedForecast) -> str:
+    """Return the day that is forecast, or the first and the last one."""
+    if issued.is_day:
+        return f"{issued.origin:%A %d %B %Y}"
+    last = issued.starts[-1].astimezone(issued.zone)
+    return f"{issued.origin:%d %B %Y} to {last:%d %B %Y}"
 
-    def show(moment: str | None) -> str:
-        if moment is None:
-            return "none"
-        return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
 
+def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
+    if moment is None:
+        return "none"
+    return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
+
+
+def _list_knowledge(issued: IssuedForecast) -> list[tuple[str, str]]:
     return [
-        ("times are in", str(issued.zone.tzname(None))),
-        ("values known until", show(facts["information_until"])),
-        ("issued", show(facts["issued_at"])),
-        *(("supersedes the issue of", show(one.facts["issued_at"])) for one in day.earlier),
-        ("newest article", show(facts.get("newest_candidate"))),
+        ("known until", _show_moment(issued, issued.facts["information_until"])),
+        ("issued", _show_moment(issued, issued.facts["issued_at"])),
+        ("times in", str(issued.zone.tzname(None))),
+    ]
+
+
+def _list_record(day: ForecastDay) -> list[tuple[str, str]]:
+    issued, facts = day.issued, day.issued.facts
+    return [
+        *(
+            ("supersedes the issue of", _show_moment(issued, one.facts["issued_at"]))
+            for one in day.earlier
+        ),
+        ("newest article", _show_moment(issued, facts.get("newest_candidate"))),
+        ("forecast", shorten_hash(issued.hash)),
         ("model", shorten_hash(facts["artifact_hash"])),
         ("commit", shorten_hash(facts["commit"])),
-        ("head of the chain of issues", shorten_hash(day.head) if day.head else "none"),
+        ("head of the chain of issues", day.head or "none"),
     ]
 
 
 def _view_series(day: ForecastDay, entity: str) -> Mapping[str, Any]:
-    """Return one series: its chart, the parts of its forecast, what the agents read."""
     parts = explain(day.issued, entity)
-    zone = day.issued.zone
     return {
         "entity": entity,
-        "axis": f"{parts.unit}, by start of the interval in {zone.tzname(None)}",
-        "label": f"Chart of {entity} in {parts.unit}, yesterday and {day.issued.origin:%d %B %Y}: "
-        "what was measured, the forecast with its bands, each agent and the published forecast. "
-        "The table above holds the numbers.",
-        "figure": chart_series(day, entity),
+        "axis": day.issued.unit,
+        "chart": chart_series(day, entity),
         "parts": part_table(parts),
         "agents": parts.parts,
-        "zone": zone,
+        "zone": day.issued.zone,
     }
 
 
 def day_table(issued: IssuedForecast) -> Table:
-    """Return a row for each series: mean, band, peak, change, what was published."""
-    days = summarise_day(issued)
-    decimals = choose_decimals([day.peak for day in days])
-    until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-    note = "The band is the mean of its lower and upper bounds."
-    if until < issued.origin:
-        note += f" The change from yesterday is over its steps up to {until:%H:%M}."
+    """Return a row for each series: energy or mean, peak, their bands, changes, publications.
 
-    unit = issued.unit
-    return tabulate(
-        days,
-        {
-            "series": lambda day: day.entity,
-            f"mean, {unit}": lambda day: _show(day.mean, decimals),
-            f"80 % band, {unit}": lambda day: (
-                MISSING
-                if day.low is None
-                else f"{_show(day.low, decimals)} to {_show(day.high, decimals)}"
-            ),
-            f"peak, {unit}": lambda day: (
-                f"{_show(day.peak, decimals)} at {format_start(issued, day.peak_at)}"
-            ),
-            "against yesterday": lambda day: (
-                MISSING if day.change_pct is None else f"{day.change_pct:+.1f} %"
-            ),
-            f"published, {unit}": lambda day: _show(day.published, decimals),
-        },
-        caption=f"{issued.origin:%A %d %B %Y}: means over the day, and its highest step",
-        notes=[note],
-    )
+    A column is there where any series has such a thing.
+    """
+    days, level = summarise_day(issued), describe_level(issued)
+    sizes = choose_decimals([day.level for day in days])
+    peaks = choose_decimals([day.peak for day in days])
+    until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
+    cells: dict[str, Callable[[DaySummary], str]] = {
+        "series": lambda day: day.entity,
+        f"{level.name}, {level.unit}": lambda day: _show(day.level, sizes),
+        f"80 % band of the {level.name}": lambda day: _show_band(day.level_band, sizes),
+        f"peak, {issued.unit}": lambda day: _show(day.peak, peaks),
+        "at": lambda day: format_start(issued, day.peak_at),
+        "80 % band of the peak": lambda day: _show_band(day.peak_band, peaks),
+        "against yesterday": lambda day: _show_change(day.change_pct),
+        "against last week": lambda day: _show_change(day.week_change_pct),
+        f"published, {level.unit}": lambda day: _show(day.published, sizes),
+        "temperature": lambda day: _show_band(day.temperature, 0, " °C"),
+    }
+    shown = {name: cell for name, cell in cells.items() if {cell(day) for day in days} != {MISSING}}
+    notes = []
+    if any(day.change_pct is not None for day in days) and until < issued.origin:
+        notes = [f"The change from yesterday is over its steps up to {until:%H:%M}."]
+    return tabulate(days, shown, caption="By series", notes=notes)
+
+
+def _show_band(band: Band | None, decimals: int, unit: str = "") -> str:
+    return MISSING if band is None else " to ".join(_show(v, decimals) for v in band) + unit
+
+
+def _show_change(percent: float | None) -> str:
+    return MISSING if percent is None else f"{percent:+.1f} %"
 
 
 def part_table(parts: Explanation) -> Table:
@@ -232,40 +235,138 @@ def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
     ]
 
 
-def skill_table(day: ForecastDay) -> Table | None:
-    """Return the errors of the last days beside each reference's; None where none was scored."""
-    pooled = measure_skill(day.scores).filter(entity=POOLED, span_days=SKILL_DAYS)
-    pooled = pooled.sort("is_on_time", "reference_mae", descending=[True, False])
-    if pooled.is_empty():
+def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
+    """Return the standing rows of the last days that the issued forecasts were scored on."""
+    last = scores.filter(method=METHOD)["day"].max()
+    if not isinstance(last, date):
+        return scores.clear()
+    return select_standing(scores).filter(pl.col("day") > last - timedelta(days=RECENT_DAYS))
+
+
+def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
+    """Return how good the last days were, in shares and as a chart; None where none was scored."""
+    recent = select_recent(scores)
+    if recent.is_empty():
         return None
+    own = recent.filter(method=METHOD)
+    shares = {
+        "of the steps": own["coverage_80"].mean(),
+        "of the days' means": own["mean_inside_80"].mean(),
+        "of the days' peaks": own["peak_inside_80"].mean(),
+    }
 
-    # In four digits of the largest error: references may have forecast other days.
-    decimals = choose_decimals([*pooled["mae"], *pooled["reference_mae"]])
-    last = max(pooled["last_day"])
-    note = (
-        "Each row is over the days and series that both forecast; the best member is known only "
-        "afterwards."
+    by_day = recent.group_by("day", "method").agg(pl.col("mae").mean()).sort("day")
+    styles: dict[str, dict[str, Any]] = {
+        PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
+        PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
+        METHOD: {"colour": ACCENT, "width": 2.4},
+    }
+    lines = [
+        TimeLine(
+            name=_NAMES.get(method, method_name(method)),
+            times=[datetime.combine(day, time()) for day in part["day"]],
+            values=part["mae"].to_list(),
+            **style,
+        )
+        for method, style in styles.items()
+        if not (part := by_day.filter(method=method)).is_empty()
+    ]
+    unit, last = str(own["unit"][0]), by_day["day"][-1]
+    chart = draw_chart(
+        lines,
+        f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
+        step=timedelta(days=1),
+        decimals=choose_decimals(own["mae"].to_list()),
+        clock="%a %d %b,",
     )
-    recent = pl.col("day") > last - timedelta(days=SKILL_DAYS)
-    covered = select_standing(day.scores).filter(recent, method=METHOD)["coverage_80"].mean()
-    if isinstance(covered, float):
-        note += f" {100 * covered:.0f} % of the measured values lie inside the 80 % band."
+    held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
+    return {
+        "caption": f"{own['day'].n_unique()} days to {last:%d %B %Y}",
+        "unit": unit,
+        "held": join_items(held),
+        "chart": chart,
+        "legend": lines,
+    }
 
-    unit = day.issued.unit
+
+def method_table(day: ForecastDay) -> Table | None:
+    """Return the errors of every method over the last days; None where none was scored.
+
+    Each row is over the days and series that both the method and the issued forecast have.
+    """
+    recent = select_recent(day.scores)
+    if recent.is_empty():
+        return None
+    keys, weight = ["is_on_time", "day", "entity"], pl.col("n_points")
+    own = recent.filter(method=METHOD).select(*keys, own_mae="mae")
+
+    def mean(name: str) -> pl.Expr:
+        # By points: a day of which half is missing counts half.
+        value = pl.col(name)
+        return (value * weight).sum() / weight.filter(value.is_not_null()).sum()
+
+    measures = ("mae", "own_mae", "pinball_10_50_90", "coverage_80")
+    means = (
+        recent.join(own, on=keys)
+        .group_by("is_on_time", "method")
+        .agg(*(mean(name).alias(name) for name in measures), pl.col("day").n_unique())
+        .sort("is_on_time", "mae", "method", descending=[True, False, False])
+    )
+    decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
+    rows = means.to_dicts()
     return tabulate(
-        pooled.iter_rows(named=True),
+        rows,
         {
-            "reference": lambda row: method_name(row["reference"]),
-            "issued": lambda row: "on time" if row["is_on_time"] else "later",
-            f"its MAE, {unit}": lambda row: _show(row["reference_mae"], decimals),
-            f"MAE of CompEvo, {unit}": lambda row: _show(row["mae"], decimals),
-            "gain of CompEvo": lambda row: (
-                f"{100 * row['skill']:+.1f} %" if row["reference_mae"] else MISSING
+            "method": lambda row: _NAMES.get(row["method"], method_name(row["method"])),
+            f"MAE, {unit}": lambda row: _show(row["mae"], decimals),
+            f"MAE of the forecast, {unit}": lambda row: _show(row["own_mae"], decimals),
+            "gain of the forecast": lambda row: (
+                MISSING
+                if row["method"] == METHOD or not row["mae"]
+                else f"{100 * (1 - row['own_mae'] / row['mae']):+.1f} %"
             ),
-            "days": lambda row: str(row["n_days"]),
+            f"pinball, {unit}": lambda row: _show_score(row["pinball_10_50_90"], decimals + 1),
+            "in the 80 % band": lambda row: _show_score(row["coverage_80"], 0, 100, " %"),
+            "days": lambda row: str(row["day"]),
+            "issued": lambda row: "on time" if row["is_on_time"] else "later",
         },
-        caption=f"Issued forecasts of the {SKILL_DAYS} days to {last:%d %b %Y}",
-        notes=[note],
+        caption="Every method on the same days",
+        highlighted={i for i, row in enumerate(rows) if row["method"] == METHOD},
+        notes=["Which agent alone is the best one is known only afterwards."],
+    )
+
+
+def _show_score(value: float, decimals: int, factor: float = 1, unit: str = "") -> str:
+    """Return a mean that is no number where no row had one."""
+    return f"{factor * value:,.{decimals}f}{unit}" if np.isfinite(value) else MISSING
+
+
+def weight_table(day: ForecastDay) -> Table:
+    """Return what each agent goes by, its weight in each series, and how it did of late."""
+    facts, recent = day.issued.facts, select_recent(day.scores)
+    by_series = {str(one["entity"]): one["weights"] for one in facts["series"]}
+    errors = dict(recent.group_by("method").agg(pl.col("mae").mean()).iter_rows())
+    decimals = choose_decimals(list(errors.values()))
+    shown = day.issued.entities[:MOST_CHARTS]
+    cells: dict[str, Callable[[int], str]] = {
+        "agent": lambda i: f"agent {i}",
+        "weight": lambda i: f"{100 * np.mean([w[i] for w in by_series.values()]):.0f} %",
+    }
+    if errors:
+        title = f"its MAE of late, {day.issued.unit}"
+        cells[title] = lambda i: _show(errors.get(f"{AGENT}{i}"), decimals)
+    if len(shown) > 1:
+        weights = {
+            name: partial(lambda name, i: f"{100 * by_series[name][i]:.0f} %", name)
+            for name in shown
+        }
+        cells |= weights
+    cells["goes by"] = lambda i: facts["logics"][i] or "an empty logic"
+    return tabulate(
+        range(len(facts["logics"])),
+        cells,
+        caption="Weights of the agents, mean over steps",
+        text_columns=(0, len(cells) - 1),
     )
 
 
@@ -273,148 +374,66 @@ def _show(value: float | None, decimals: int, sign: str = "") -> str:
     return MISSING if value is None else f"{value:{sign},.{decimals}f}"
 
 
-def chart_series(day: ForecastDay, entity: str) -> dict[str, Any]:
-    """Return the figure of one series: yesterday and the day that is forecast."""
+def chart_series(day: ForecastDay, entity: str) -> Chart:
+    """Return the chart of one series: what came before, and the day that is forecast."""
     issued = day.issued
-    decimals = choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())])
-    unit = html.escape(issued.unit)
+    label = (
+        f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
+        "bands, each agent and the published forecast; the table above holds the numbers."
+    )
+    return draw_chart(
+        _list_lines(day, entity),
+        label,
+        step=issued.step,
+        decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
+        clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
+        border=issued.origin.replace(tzinfo=None),
+    )
 
-    traces = list(_list_traces(day, entity))
-    for trace in traces:
-        bound = trace.pop("meta", "")
-        trace["hovertemplate"] = f"{bound} %{{y:,.{decimals}f}} {unit}".strip()
-    return {"data": traces, "layout": _lay_out(issued)}
 
-
-def _list_traces(day: ForecastDay, entity: str) -> Iterator[Trace]:
-    """Yield the lines of one series, each lying on those before it."""
+def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
+    """Return the lines of one series, each lying on those before it."""
     issued, before = day.issued, day.before
-    starts, points = issued.starts, issued.select_points(entity)
+    points = issued.select_points(entity)
 
-    for band, fill, name in _BANDS:
+    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> TimeLine:  # noqa: ANN401
+        times = [start.astimezone(issued.zone).replace(tzinfo=None) for start in starts]
+        return TimeLine(name=name, times=times, values=values.tolist(), **style)
+
+    lines = []
+    for band, opacity, name in _BANDS:
         bounds = select_band(issued, entity, band)
         if bounds is not None:
-            # The upper bound fills down to the lower one, and represents both in the legend.
-            low, high = (
-                _line(starts, values, issued, name, color=fill, width=0) for values in bounds
-            )
-            yield low | {"legendgroup": name, "showlegend": False, "meta": "from"}
-            yield high | {"legendgroup": name, "fill": "tonexty", "fillcolor": fill, "meta": "to"}
-
-    # The legend is read from the last trace to the first.
-    facts = next(series for series in issued.facts["series"] if series["entity"] == entity)
-    for agent, weight in reversed(list(enumerate(facts["weights"]))):
-        style = {"color": agent_colour(agent), "width": 1.0}
-        name = f"agent {agent} ({100 * weight:.0f} %)"
-        yield _line(starts, points[f"{AGENT}{agent}"], issued, name, **style)
-
+            low, high = bounds
+            style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
+            lines.append(line(name, issued.starts, high, **style))
+    lines += [
+        line(
+            f"agent {i}",
+            issued.starts,
+            points[f"{AGENT}{i}"],
+            colour=agent_colour(i),
+            width=0.9,
+            row=2,
+        )
+        for i in reversed(range(len(issued.facts["logics"])))
+    ]
     if before is not None and entity in before.entities:
         values = before.select_points(entity)[METHOD]
-        style = {"color": ACCENT, "width": 1.8, "dash": "dot"}
-        name = f"{method_name(METHOD)}, yesterday's forecast"
-        yield _line(before.starts, values, before, name, **style)
+        style = {"colour": ACCENT, "dash": _DOTTED}
+        lines.append(line("forecast then", before.starts, values, **style))
 
-    measured = [day.find_yesterday(entity)]
-    times = [start - measure_day(issued) for start in starts]
-    truth = day.find_truth(issued, entity)
-    if truth is not None:
-        measured.append(truth)
-        times += starts
-    yield _line(times, np.concatenate(measured), issued, "measured", color=INK, width=2.2)
-
+    starts, measured = day.list_measured(entity)
+    if np.isfinite(measured).any():
+        lines.append(line("measured", starts, measured, colour=INK, width=2))
     if PUBLISHED in points:
-        style = {"color": method_colour(PUBLISHED), "width": 1.8, "dash": "dash"}
-        yield _line(starts, points[PUBLISHED], issued, "published forecast", **style)
-    yield _line(starts, points[METHOD], issued, method_name(METHOD), color=ACCENT, width=2.8)
+        style = {"colour": method_colour(PUBLISHED), "dash": _DASHED}
+        lines.append(line("published", issued.starts, points[PUBLISHED], **style))
+    return [*lines, line("forecast", issued.starts, points[METHOD], colour=ACCENT, width=2.5)]
 
 
-def _line(
-    starts: Sequence[datetime],
-    values: FloatArray,
-    issued: IssuedForecast,
-    name: str,
-    **style: object,
-) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [f"{start.astimezone(issued.zone):%Y-%m-%dT%H:%M}" for start in starts],
-        # JSON has no NaN: a missing value is null, and breaks the line.
-        "y": [round(float(value), 6) if np.isfinite(value) else None for value in values],
-        "name": html.escape(name),
-        "line": style,
-    }
-
-
-def _lay_out(issued: IssuedForecast) -> dict[str, Any]:
-    axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickcolor": GRID}
-    origin = f"{issued.origin:%Y-%m-%dT%H:%M}"
-    is_daily = issued.starts[1] - issued.starts[0] >= timedelta(days=1)
-    # What lies right of this line was unknown.
-    border = {"type": "line", "x0": origin, "x1": origin, "yref": "paper", "y0": 0, "y1": 1}
-    return CHART_LAYOUT | {
-        "height": _HEIGHT,
-        "margin": {"l": 64, "r": 12, "t": 10, "b": 40},
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "hovermode": "x unified",
-        "dragmode": False,  # a finger that scrolls the page must not zoom a chart
-        "legend": {"orientation": "h", "y": -0.2, "traceorder": "reversed"},
-        "xaxis": axis
-        | {
-            "tickformat": "%d %b" if is_daily else "%H:%M\n%a %d %b",
-            "hoverformat": "%a %d %b" if is_daily else "%a %d %b, %H:%M",
-        },
-        "yaxis": axis | {"title": {"text": html.escape(issued.unit)}, "tickformat": ",~g"},
-        "shapes": [border | {"line": {"color": HISTORY, "width": 1}}],
-    }
-
-
-def plot_day(day: ForecastDay) -> Figure:
-    """Plot the charts of the first series as one still picture."""
-    entities = day.issued.entities[:MOST_SERIES]
-    columns = min(_COLUMNS, len(entities))
-    rows = -(-len(entities) // columns)
-
-    with mpl.rc_context(THEME):
-        size = (columns * _INCHES[0], rows * _INCHES[1] + 0.5)
-        figure = Figure(figsize=size, layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axis, entity in zip(axes, entities, strict=False):
-            _plot_series(axis, day, entity)
-        for axis in axes[len(entities) :]:
-            axis.set_visible(False)
-        figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2 * columns
-        )
-    return figure
-
-
-def _plot_series(axis: Axes, day: ForecastDay, entity: str) -> None:
-    figure = chart_series(day, entity)
-    lower: FloatArray = np.empty(0)
-    origin: Any = day.issued.origin.replace(tzinfo=None)
-    for trace in figure["data"]:
-        times: Any = [datetime.fromisoformat(moment) for moment in trace["x"]]
-        values = np.array([np.nan if y is None else y for y in trace["y"]])
-        # Weights differ between series, which share one legend.
-        label = html.unescape(trace["name"]).partition(" (")[0]
-        line = trace["line"]
-        if "fill" in trace:
-            fill = _read_fill(trace["fillcolor"])
-            axis.fill_between(times, lower, values, color=fill, linewidth=0, label=label)
-        elif line["width"]:
-            style = {"color": line["color"], "linestyle": _DASHES.get(line.get("dash"), "-")}
-            axis.plot(times, values, linewidth=0.8 * line["width"], label=label, **style)
-        lower = values
-
-    axis.axvline(origin, color=HISTORY)
-    set_clock(axis, UTC)
-    # A name from data may hold a dollar sign, which would begin a formula.
-    axis.set_title(entity.replace("$", r"\$"))
-    axis.set_ylabel(day.issued.unit.replace("$", r"\$"))
-
-
-def _read_fill(css: str) -> tuple[float, ...]:
-    """Return a colour ``rgba(r,g,b,a)`` of the page as matplotlib reads it."""
-    *colour, alpha = css.removeprefix("rgba(").removesuffix(")").split(",")
-    return (*(int(part) / 255 for part in colour), float(alpha))
+def list_legend(day: ForecastDay) -> list[TimeLine]:
+    """Return a line for each name that any chart of a data set has, the forecast first."""
+    charted = day.issued.entities[:MOST_CHARTS]
+    lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
+    return list({line.name: line for line in reversed(lines)}.values())[::-1]

@@ -62,6 +62,10 @@ def init(
     covariates: Annotated[
         Path | None, typer.Option(help="Table of daily values or finer ones: the weather.")
     ] = None,
+    ahead: Annotated[
+        Path | None,
+        typer.Option(help="Table of values known ahead, by step: a temperature forecast."),
+    ] = None,
     news: Annotated[
         Path | None, typer.Option(help="Table of articles with published_at and title.")
     ] = None,
@@ -87,7 +91,7 @@ def init(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
-    tables = {"covariates": covariates, "news": news}
+    tables = {"covariates": covariates, "ahead": ahead, "news": news}
     publisher = name_publisher(dataset)
     raws = {
         key: read_own_file(one, publisher, utc_now)
@@ -110,6 +114,7 @@ def init(
         lookback=lookback or 0,
         country=country,
         covariates=covariates,
+        ahead=ahead,
         news=news,
         gdelt=gdelt,
     )

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,11 +20,13 @@ import typer
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.durations import format_duration
 from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.cli import arguments
 from compevo_pipeline.cli.arguments import DocumentedCommand
 
 if TYPE_CHECKING:
     from compevo_pipeline.config.settings import Layout, Settings
     from compevo_pipeline.sources.common.base import Mode
+    from compevo_pipeline.work.deployment import Deployment
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +55,20 @@ def demo(
     job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
 ) -> None:
     """Run everything end to end on the sample data (what `make demo` runs), or another job."""
+    from compevo_core.data.datasets import DATASETS
     from compevo_pipeline.sources.common.base import Mode
+    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.results import write_site
 
     settings = run(job.value, dataset.value)
     # The demo runs on sample data whatever the deployment's mode is.
     mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
-    if job is Job.DEMO:
-        show_tomorrow(settings, dataset.value)
-    show_results(settings.layout(mode), mode)
+    if job is Job.DEMO and DATASETS[dataset.value].align_to_market_day:
+        # Of the day after the sample data; the report then shows it.
+        deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
+        show_forecast(deployment, dataset.value, None)
+        write_site(deployment, utc_now())
+    show_results(settings.layout(mode), mode, dataset.value)
 
 
 def refresh(
@@ -79,8 +87,14 @@ def refresh(
 
     Trains nothing. The schedules run the same job.
     """
+    from compevo_pipeline.defs.jobs import choose_day
+    from compevo_pipeline.work.deployment import Deployment, utc_now
+
+    deployment = arguments.open_deployment()
+    day = day or choose_day(deployment.registry[dataset].spec, utc_now())
     settings = run("refresh", dataset, day)
-    show_results(settings.layout(settings.mode), settings.mode)
+    show_forecast(Deployment(settings=settings), dataset, date.fromisoformat(day))
+    show_paths(deployment.layout)
 
 
 def run(name: str, dataset: str, day: str = "") -> "Settings":
@@ -89,7 +103,7 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     Args:
         name: demo, full or refresh.
         dataset: its data set.
-        day: that a refresh forecasts; chosen by the time where it is empty.
+        day: that a refresh forecasts; empty for other jobs.
 
     Raises:
         ConfigError: there is no such data set, or it has no such day.
@@ -101,8 +115,8 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
         disable_progress_bars,
         ensure_dagster_home,
     )
-    from compevo_pipeline.defs.jobs import choose_day, hide_notices, run_job
-    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.defs.jobs import hide_notices, run_job
+    from compevo_pipeline.work.deployment import Deployment
 
     hide_notices()
     disable_progress_bars()
@@ -111,9 +125,7 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     from compevo_pipeline.definitions import build_defs
 
     settings = Settings.from_environment()
-    spec = Deployment(settings=settings).registry[dataset].spec
-    if name == "refresh":
-        day = day or choose_day(spec, utc_now())
+    Deployment(settings=settings).registry[dataset]  # a wrong name ends here
 
     started = time.monotonic()
     failures = run_job(build_defs(settings), name, dataset, day)
@@ -133,62 +145,62 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     return settings
 
 
-def show_tomorrow(settings: "Settings", dataset: str) -> None:
-    """Issue and print the forecast of the day after the sample data, and put it into the report.
-
-    A data set whose windows are not days has no such forecast.
-    """
-    from compevo_core.data.datasets import DATASETS
+def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> None:
+    """Print the forecast of a day, which is issued where it was not; None for the newest day."""
     from compevo_pipeline.cli.forecast import describe_data, render_forecast
-    from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.work.deployment import Deployment, utc_now
+    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
-    from compevo_pipeline.work.results import write_site
 
-    if not DATASETS[dataset].align_to_market_day:
-        return
-
-    deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
-    found = forecast_day(deployment, dataset, None, None, clock=utc_now, log=log)
+    found = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
     issued = found.forecast
-    typer.echo("\nTomorrow, in the sample world:\n")
-    typer.echo(render_forecast(issued, describe_data(Mode.SAMPLE, dataset)))
+    typer.echo("")
     # For example that another model issued this day before, and its forecast stays.
-    typer.echo("".join(f"\nNote: {note}" for note in found.notes))
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
+    typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
-    typer.echo(f"Explain this forecast: compevo explain {words}")
-    write_site(deployment, utc_now())
+    typer.echo(f"\nWhy: compevo explain {words}")
 
 
-def show_results(layout: "Layout", mode: "Mode") -> None:
-    """Print the result tables, where the report is, and how to open the UI."""
+def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
+    """Print the errors on the first test set of a data set, and where everything is."""
     from compevo_core.report.inputs import read_inputs
-    from compevo_core.report.markdown import format_results
+    from compevo_core.report.result_tables import short_table
+    from compevo_core.report.rows import list_scopes, select_pooled
+    from compevo_pipeline.cli.forecast import render_columns
     from compevo_pipeline.sources.common.base import Mode
 
     inputs = read_inputs(layout.results, [], mode=mode.value, generated_at=datetime.now(UTC))
-    typer.echo(f"\n{format_results(inputs)}\n")
-
+    scopes = [scope for scope in list_scopes(select_pooled(inputs.rows)) if scope[0] == dataset]
+    for scope in scopes[:1]:
+        table = short_table(inputs.rows, *scope)
+        typer.echo(f"\nErrors: {table.caption}")
+        columns = zip(*table.rows, strict=True)
+        lines = render_columns(dict(zip(table.header, columns, strict=True)))
+        typer.echo("\n".join(lines))
     if mode is Mode.SAMPLE:
-        typer.echo(
-            "The data is synthetic (exchange rates excepted): these errors show that everything "
-            "works, no more."
-        )
-    typer.echo(f"Report:      {layout.report}")
+        typer.echo("Synthetic data (rates excepted): this shows that everything works, no more.")
+    show_paths(layout)
+
+
+def show_paths(layout: "Layout") -> None:
+    """Print where the two pages and the rows are."""
+    from compevo_core.report.page import FORECAST_PAGE, RESEARCH_PAGE
+
+    typer.echo(f"\nForecast:    {layout.report / FORECAST_PAGE}")
+    typer.echo(f"Research:    {layout.report / RESEARCH_PAGE}")
     typer.echo(f"Result rows: {layout.results}")
-    typer.echo("Dagster UI:  make ui")
-    typer.echo(f"Everything else (windows, runs, news): {layout.root}")
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command(cls=DocumentedCommand)(demo)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command; return the process's exit code."""
     try:
         with translate_storage_errors():
-            app(args=arguments)
+            app(args=words)
     except SystemExit as stop:
         return int(stop.code or 0)
     except CompEvoError as error:

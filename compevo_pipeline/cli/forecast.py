@@ -6,7 +6,7 @@ titles come from data: what a terminal would not print is replaced.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,50 +20,60 @@ from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import AgentPart, DaySummary, Explanation
+    from compevo_core.forecast.explain import AgentPart, Band, Explanation, Level
     from compevo_core.forecast.issued import IssuedForecast
 
-LONGEST_NAME = 16
-COLUMNS = (
-    ("mean", 9),
-    ("80 % band", 17),
-    ("peak", 9),
-    ("at", 7),
-    ("change", 9),
-    ("published", 11),
-)
-"""Title and least width of each column but the first, which names the series."""
+LONGEST_NAME = 12
 
 
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
-    """Return the forecast as a table, a line for each series.
+    """Return the forecast as a table, a line for each series, below what the columns mean.
 
     Args:
         issued: the record.
         data: what it was made of, as ``describe_data`` says it.
     """
-    from compevo_core.forecast.explain import choose_decimals, summarise_day
-
-    days = summarise_day(issued)
-    decimals = choose_decimals([day.peak for day in days])
-    # The time says when within a day; where steps are days, the date does.
-    stamp = "%H:%M" if issued.starts[1] - issued.starts[0] < timedelta(days=1) else "%d %b"
-    cells = [_render_cells(day, decimals, stamp) for day in days]
-    names = [clean_text(day.entity, LONGEST_NAME) for day in days]
-    width = max(len(name) for name in names)
-
-    # A column is there only where any series has such a thing.
-    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    # Two spaces between columns, also where small values need many decimals.
-    widths = {i: max(COLUMNS[i][1], *(len(row[i]) + 2 for row in cells)) for i in shown}
-    header = " " * width + "".join(f"{COLUMNS[i][0]:>{widths[i]}}" for i in shown)
-    lines = [
-        f"{name:{width}}" + "".join(f"{row[i]:>{widths[i]}}" for i in shown)
-        for name, row in zip(names, cells, strict=True)
-    ]
-    return "\n".join(
-        [*describe_record(issued, data), "", header, *lines, "", *_list_notes(issued, days)]
+    from compevo_core.forecast.explain import (
+        choose_decimals,
+        describe_level,
+        format_start,
+        summarise_day,
     )
+
+    days, level = summarise_day(issued), describe_level(issued)
+    sizes = choose_decimals([day.level for day in days])
+    peaks = choose_decimals([day.peak for day in days])
+    columns = {
+        "": [clean_text(day.entity, LONGEST_NAME) for day in days],
+        level.name: [f"{day.level:.{sizes}f}" for day in days],
+        "80 % band": [_render_band(day.level_band, sizes) for day in days],
+        "peak": [f"{day.peak:.{peaks}f}" for day in days],
+        "80 % band ": [_render_band(day.peak_band, peaks) for day in days],
+        "at": [format_start(issued, day.peak_at) for day in days],
+        "day": [_render_change(day.change_pct) for day in days],
+        "week": [_render_change(day.week_change_pct) for day in days],
+        "published": [
+            "" if day.published is None else f"{day.published:.{sizes}f}" for day in days
+        ],
+        "°C": [_render_band(day.temperature, 0) for day in days],
+    }
+    notes = _wrap(_describe_columns(issued, columns, level))
+    return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
+
+
+def render_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return cells by title as lines, without columns that are empty throughout."""
+    shown = {title: cells for title, cells in columns.items() if any(cells)}
+    lines = [list(shown), *zip(*shown.values(), strict=True)]
+    widths = [max(len(line[i].strip()) for line in lines) for i in range(len(shown))]
+    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+    return [
+        gap.join(
+            cell.strip().ljust(width) if i == 0 else cell.strip().rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
 
 
 def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
@@ -99,39 +109,36 @@ def clean_text(text: str, longest: int = 200) -> str:
     return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
-def _render_cells(day: "DaySummary", decimals: int, stamp: str) -> tuple[str, ...]:
-    """Return the cells of ``COLUMNS``; empty where there is nothing to show."""
-    has_band = day.low is not None and day.high is not None
-    return (
-        f"{day.mean:.{decimals}f}",
-        f"{day.low:.{decimals}f} to {day.high:.{decimals}f}" if has_band else "",
-        f"{day.peak:.{decimals}f}",
-        f"{day.peak_at:{stamp}}",
-        "" if day.change_pct is None else f"{day.change_pct:+.1f} %",
-        "" if day.published is None else f"{day.published:.{decimals}f}",
-    )
+def _render_band(band: "Band | None", decimals: int) -> str:
+    return "" if band is None else "-".join(f"{end:.{decimals}f}" for end in band)
 
 
-def _list_notes(issued: "IssuedForecast", days: Sequence["DaySummary"]) -> list[str]:
+def _render_change(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:+.1f}%"
+
+
+def _describe_columns(
+    issued: "IssuedForecast", columns: Mapping[str, Sequence[str]], level: "Level"
+) -> str:
     """Return what the columns mean, for those that are shown."""
-    starts = issued.starts
-    is_day = len(starts) * (starts[1] - starts[0]) == timedelta(days=1)
-    span, before = ("the day", "yesterday") if is_day else (f"the {len(starts)} steps", "")
-    notes = [f"mean: over {span}; peak: the highest step and its start"]
-    if any(day.low is not None for day in days):
-        notes.append(f"80 % band: means over {span} of its lower and upper bound")
-    if any(day.change_pct is not None for day in days):
+    parts = [f"{level.name} in {clean_text(level.unit)}"]
+    if any(columns["80 % band"]):
+        parts.append(f"bands are of the {level.name} and the peak themselves")
+    if any(columns["day"]):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-        part = f", over its steps up to {until:%H:%M}" if until < issued.origin else ""
-        notes.append(f"change: against {before or f'{span} before'}{part}")
-    return notes
+        span = f" up to {until:%H:%M}" if until < issued.origin else ""
+        parts.append(f"day: against the same steps of yesterday{span}")
+    if any(columns["week"]):
+        parts.append("week: against last week")
+    return "; ".join(parts)
 
 
 log = logging.getLogger(__name__)
 
 
 DailyDataset = Annotated[
-    str, typer.Argument(help="Name of a data set whose windows start with a day.")
+    str,
+    typer.Argument(help="Name of a data set whose windows start with a day; the trained one."),
 ]
 
 
@@ -166,14 +173,14 @@ def refit(
 
 
 def forecast(
-    dataset: DailyDataset = "electricity-operational",
+    dataset: DailyDataset = "",
     day: Annotated[
-        datetime | None,
+        str,
         typer.Option(
-            help="Day to forecast, in the market's time zone (default: the newest possible day).",
-            formats=["%Y-%m-%d"],
+            help="Day to forecast on the market's clock: YYYY-MM-DD, today or tomorrow (default: "
+            "the newest day that can be forecast)."
         ),
-    ] = None,
+    ] = "",
     known_to: Annotated[
         Known | None,
         typer.Option(
@@ -192,10 +199,10 @@ def forecast(
         ),
     ] = False,
     csv: Annotated[
-        Path | None, typer.Option(help="CSV file to write all values to as well.")
+        Path | None, typer.Option(help="CSV file to write: a row a series and step, local time.")
     ] = None,
     parquet: Annotated[
-        Path | None, typer.Option(help="Parquet file to write all values to as well.")
+        Path | None, typer.Option(help="Parquet file to write, with the same columns.")
     ] = None,
 ) -> None:
     """Forecast one day from the stored data.
@@ -205,20 +212,27 @@ def forecast(
     The forecast is kept with everything that it was made of, and is never changed: asking again
     shows the same one, unless a new one is to supersede it.
     """
-    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued
+    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued, widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.next_day import KnownTo, forecast_day
+    from compevo_pipeline.work.next_day import (
+        KnownTo,
+        choose_dataset,
+        find_daily_spec,
+        forecast_day,
+    )
 
     disable_progress_bars()
     deployment = arguments.open_deployment()
+    dataset = dataset or choose_dataset(deployment)
     data = describe_data(deployment.data_mode, dataset)
+    spec = find_daily_spec(deployment, dataset)
     try:
         found = forecast_day(
             deployment,
             dataset,
-            None if day is None else day.date(),
+            read_day(day, utc_now() + spec.market_offset),
             None if known_to is None else KnownTo(known_to.value),
             clock=utc_now,
             log=log,
@@ -230,27 +244,47 @@ def forecast(
         home = deployment.settings.home
         raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
 
+    issued = found.forecast
     if csv is not None:
-        write_atomically(csv, found.forecast.rows.write_csv)
+        write_atomically(csv, widen(issued).write_csv)
     if parquet is not None:
-        write_atomically(parquet, found.forecast.rows.write_parquet)
-    typer.echo(render_forecast(found.forecast, data))
-    typer.echo("".join(f"\nNote: {note}" for note in found.notes))
+        write_atomically(parquet, widen(issued).write_parquet)
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
     for older in list_earlier(found.folder):
         typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
-    typer.echo(f"Everything it was made of: {found.folder}")
     chain = read_chain(found.folder.parents[1])
-    typer.echo(
-        f"Forecasts issued so far: {len(chain.lines)}, head of their chain {chain.head[:16]}"
-    )
-    words = f"{found.forecast.origin:%Y-%m-%d} {found.forecast.entities[0]} {dataset}"
-    typer.echo(f"Explain this forecast: compevo explain {words}")
+    typer.echo(f"Record: {found.folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
+    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
+    typer.echo(f"Why: compevo explain {words}\n")
+    typer.echo(render_forecast(issued, data))
+
+
+def read_day(text: str, now: datetime) -> date | None:
+    """Return the day that is meant on the market's clock; None for an empty text.
+
+    Raises:
+        ConfigError: it is no day.
+    """
+    words = {"": None, "today": now.date(), "tomorrow": now.date() + timedelta(days=1)}
+    if text in words:
+        return words[text]
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"--day {text!r} is no day: give YYYY-MM-DD, today or tomorrow"
+        ) from error
 
 
 def verify(
     dataset: Annotated[
         str, typer.Argument(help="Name of a data set; all that were forecast unless given.")
     ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder of issued forecasts, as of a published site; the deployment's."),
+    ] = None,
 ) -> None:
     """Check issued forecasts and their times against the chain of hashes beside them.
 
@@ -260,7 +294,7 @@ def verify(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    root = settings.layout(settings.mode).forecasts / "issued"
+    root = folder or settings.layout(settings.mode).forecasts / "issued"
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -286,7 +320,9 @@ def explain(
         datetime, typer.Argument(help="Day, on the market's clock.", formats=["%Y-%m-%d"])
     ],
     series: Annotated[str, typer.Argument(help="Series, for example a region.")],
-    dataset: DailyDataset = "electricity-operational",
+    dataset: Annotated[
+        str, typer.Argument(help="Name of a data set; the one whose forecast has the series.")
+    ] = "",
     known_to: Annotated[
         Known | None, typer.Option(help="Which forecast of the day; the newest unless given.")
     ] = None,
@@ -302,16 +338,24 @@ def explain(
     from compevo_pipeline.config.settings import Settings
 
     settings = Settings.from_environment()
-    found = find_record(settings.layout(settings.mode).issued(dataset), day.date(), known_to)
-    if found is None:
+    issued_folder = settings.layout(settings.mode).forecasts / "issued"
+    names = [dataset] if dataset else sorted(path.name for path in issued_folder.glob("*/"))
+    records = [
+        record
+        for name in names
+        if (record := find_record(issued_folder / name, day.date(), known_to)) is not None
+    ]
+    fitting = [record for record in records if series in record[0].entities] or records
+    if not fitting:
         known = f" --known-to {known_to.value}" if known_to is not None else ""
         raise DataError(
-            f"no such forecast of {dataset} for {day:%Y-%m-%d} was issued; issue it: "
-            f"compevo forecast {dataset} --day {day:%Y-%m-%d}{known}"
+            f"no forecast of {dataset or 'any data set'} for {day:%Y-%m-%d} was issued in "
+            f"{issued_folder}; issue it: compevo forecast {dataset or 'DATASET'} "
+            f"--day {day:%Y-%m-%d}{known}"
         )
 
-    issued, folder = found
-    data = describe_data(settings.mode, dataset)
+    issued, folder = fitting[0]
+    data = describe_data(settings.mode, issued.facts["dataset"])
     typer.echo(render_explanation(issued, read_parts(issued, series), step, data))
     typer.echo(f"\nThe record: {folder}")
 

@@ -27,11 +27,11 @@ from compevo_pipeline.cli.research import (
     pair,
     params,
 )
-from compevo_pipeline.cli.results import clean, evaluate, report, table, trace
+from compevo_pipeline.cli.results import clean, evaluate, publish, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 
 PANELS = {
-    "Forecast": (fit, train, forecast, explain, verify, refit, predict, evaluate),
+    "Forecast": (*(fit, train, forecast, explain, verify, publish, refit, predict, evaluate),),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
     "Research": (
         *(benchmark, experiment, pair, folds, lud, trace),

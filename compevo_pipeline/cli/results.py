@@ -45,7 +45,7 @@ def table(
 def report(
     results: arguments.ResultsFolder,
     runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
     mode: Annotated[
         str, typer.Option(help="What the data is: sample, archive or live.")
     ] = "sample",
@@ -59,7 +59,7 @@ def report(
         Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
     ] = None,
 ) -> None:
-    """Write the report page."""
+    """Write the page of forecasts and the page of experiments."""
     from dataclasses import replace
 
     from compevo_core.report.inputs import read_days
@@ -69,6 +69,23 @@ def report(
     if forecasts is not None:
         inputs = replace(inputs, days=read_days(forecasts, windows, scored))
     typer.echo(write_report(inputs, out))
+
+
+def publish(
+    folder: Annotated[Path, typer.Argument(help="Folder of the site, such as a git work tree.")],
+) -> None:
+    """Write the sealed forecasts, their chains of hashes, scores and a page as a static site.
+
+    Whoever has the site can check with `compevo verify --folder FOLDER/issued` that it is whole;
+    its history, such as that of a git branch, shows when each forecast was said.
+    """
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.results import publish_site
+
+    chains = publish_site(arguments.open_deployment(), folder, utc_now())
+    for dataset, chain in chains.items():
+        typer.echo(f"{dataset}: {len(chain.lines)} issued forecasts, head {chain.head}")
+    typer.echo(f"Page: {folder / 'index.html'}")
 
 
 def render_headline(results: Path) -> str:

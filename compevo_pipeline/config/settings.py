@@ -152,8 +152,8 @@ class Layout:
 
     @property
     def report(self) -> Path:
-        """The static page."""
-        return self.root / "report" / "index.html"
+        """The static pages."""
+        return self.root / "report"
 
 
 def _split(text: object) -> object:

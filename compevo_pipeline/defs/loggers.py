@@ -3,6 +3,10 @@
 What belongs here: turning Dagster's log records into a view for a terminal, or into plain lines
 where the output is a file, a pipe or a CI log. What does not: running anything.
 
+In a terminal messages such as the rounds of a training are one line, rewritten above the bar's end;
+elsewhere a line is written at most every ``QUIET_SECONDS``, so that a log can be read. What failed
+or is a warning is always a line of its own.
+
 Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished steps,
 not their number; rich computes the time left from how fast they were.
 """
@@ -13,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from compevo_core.runtime.durations import format_duration
@@ -36,6 +41,10 @@ USUAL_SECONDS = {
 """Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
 
 _UNKNOWN_STEP_SECONDS = 1.0
+LONGEST = 100
+"""Characters of a message beside the bar."""
+QUIET_SECONDS = 30.0
+"""Least time between two lines of a log about steps that went well."""
 # Longer than a run: rich forgets older steps, and a training alone takes longer than its 30 s.
 _SPEED_PERIOD_SECONDS = 24 * 3600.0
 _PIPES_PREFIX = "[pipes]"
@@ -72,7 +81,7 @@ class ProgressHandler(logging.Handler):
         self._console = console
         self._is_live = is_live
         self._clock = clock
-        self._started_at = clock()
+        self._started_at = self._written_at = clock()
 
         self._bar = Progress(
             TextColumn("{task.fields[done]}/{task.fields[steps]} steps"),
@@ -103,8 +112,12 @@ class ProgressHandler(logging.Handler):
 
         message = str(dagster_meta.get("orig_message", record.getMessage()))
         # Dagster reports that a Pipes process was opened; the round lines show that anyway.
-        if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
+        if record.levelno < logging.INFO or message.startswith(_PIPES_PREFIX):
+            return
+        if record.levelno >= logging.WARNING:
             self.write(f"  {message}")
+        else:
+            self.show(f"  {message}")
 
     def _show_event(self, event: dg.DagsterEvent) -> None:
         step = event.step_key or ""
@@ -112,13 +125,12 @@ class ProgressHandler(logging.Handler):
         match event.event_type_value:
             case "STEP_START":
                 self._bar.update(self._task, description=name)
-                self.write(name)
 
             case "STEP_SUCCESS":
                 self.finish_step(step)
                 seconds = event.step_success_data.duration_ms / 1000
                 done = f"{name} done in {format_duration(seconds)}"
-                self.write(", ".join(filter(None, [done, self.describe_time_left()])))
+                self.show(", ".join(filter(None, [done, self.describe_time_left()])))
 
             case "STEP_FAILURE":
                 self.write(f"{name}: step failed")
@@ -145,6 +157,14 @@ class ProgressHandler(logging.Handler):
         """Return the time left in words."""
         seconds = self._bar.tasks[self._task].time_remaining
         return "" if seconds is None else f"about {format_duration(seconds)} left"
+
+    def show(self, text: str) -> None:
+        """Show what went well: in the place of what was shown before, or as a line now and then."""
+        if self._is_live:
+            self._bar.update(self._task, description=escape(" ".join(text.split())[:LONGEST]))
+        elif self._clock() - self._written_at >= QUIET_SECONDS:
+            self._written_at = self._clock()
+            self.write(text)
 
     def write(self, text: str) -> None:
         """Write a message: above the bar, or as a line with time and steps in front."""

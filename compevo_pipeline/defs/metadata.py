@@ -18,13 +18,15 @@ import polars as pl
 
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.issued import IssuedForecast
+from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.inputs import ForecastDay
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from compevo_core.report.tables import Table
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]()<>#!|~])")
 _ADDRESS = re.compile(r"(?i)(https?|ftp|www)([:.])")
@@ -47,6 +49,8 @@ SCORE_COLUMNS = (
 """Columns of result rows that the UI shows; the CSV holds all of them."""
 
 _MAX_CELL_CHARACTERS = 60
+MOST_SERIES = 6
+"""Series of a forecast whose charts are shown, the first ones of the record."""
 _PLOT_DPI = 90
 _TICK_POINTS = 7
 
@@ -96,6 +100,13 @@ def render_table(frame: pl.DataFrame, rows: int = PREVIEW_ROWS) -> dg.MetadataVa
         left_out = f"{frame.height - rows:,} more rows"
         records.append(dict.fromkeys(frame.columns, "") | {frame.columns[0]: left_out})
     return _make_table(frame.columns, records)
+
+
+def render_report_table(table: "Table") -> dg.MetadataValue[Any]:
+    """Return a table of the report."""
+    return _make_table(
+        table.header, [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    )
 
 
 def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
@@ -221,10 +232,30 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
     )
 
 
+def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
+    """Return a drawing of each of the first series, by its name."""
+    sketches = {}
+    for entity in issued.entities[:MOST_SERIES]:
+        points = issued.select_points(entity)
+        inputs = next(s for s in issued.facts["series"] if str(s["entity"]) == entity)["inputs"]
+        lines = {METHOD: points[METHOD].tolist(), "yesterday": inputs[-len(issued.starts) :]}
+        if PUBLISHED in points:
+            lines[PUBLISHED] = points[PUBLISHED].tolist()
+        sketches[f"chart of {entity}"] = render_sketch(lines)
+    return sketches
+
+
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
-    from compevo_core.report.tomorrow import MOST_SERIES, plot_day
+    # Drawing takes a second to import.
+    from compevo_core.report.page import render_chart
+    from compevo_core.report.tomorrow import chart_series
 
-    shown = min(MOST_SERIES, len(issued.entities))
-    title = f"{issued.origin:%A %d %B %Y}, {shown} of {len(issued.entities)} series"
-    return render_figure(plot_day(ForecastDay(issued=issued)), title)
+    day = ForecastDay(issued=issued)
+    parts = []
+    for entity in issued.entities[:MOST_SERIES]:
+        svg = render_chart(chart_series(day, entity)).encode()
+        encoded = base64.b64encode(svg).decode("ascii")
+        name = escape_markdown(entity)
+        parts.append(f"**{name}**\n\n![{name}](data:image/svg+xml;base64,{encoded})")
+    return dg.MetadataValue.md("\n\n".join(parts))

@@ -222,6 +222,15 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
                 lambda raws: frames.parse_covariates(raws[0], declaration, keys, entities),
             )
         )
+    if (ahead := declaration.ahead) is not None:
+        feeds.append(
+            make_feed(
+                "-ahead",
+                ahead.file,
+                FrameKind.STEP_COVARIATES,
+                lambda raws: frames.parse_ahead(raws[0], declaration, ahead, entities),
+            )
+        )
     if news.articles:
         feeds.append(
             make_feed(

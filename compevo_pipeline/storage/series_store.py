@@ -248,7 +248,7 @@ class SeriesStore:
             wanted = f"series {series_prefix}*" if series_prefix else "series"
             raise DataError(
                 f"no {wanted} of {dataset} stored under {folder}: "
-                f"materialize series/{dataset} first"
+                f"read its source with `compevo fit {dataset}` or `compevo refresh {dataset}`"
             )
         return paths
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.build import (
     BuiltViews,
     build_views,
@@ -50,7 +51,6 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
 from compevo_pipeline.storage.runs import (
-    KEPT_FOLDER,
     find_current_run,
     has_current_run,
     hash_model,
@@ -75,6 +75,8 @@ LEAST_SPREAD = 0.05
 """A spread is at least this part of the level: a steady series may move too."""
 UNBOUNDED = Variable(unit="", low=None, high=None)
 WEEK = timedelta(days=7)
+LATEST_DAYS = 14
+"""Days that are tried for the newest one with a published forecast."""
 
 OLD_STATE = (
     "goes on from what an earlier version of the code has learnt of past days; compevo refit "
@@ -323,7 +325,7 @@ def forecast_day(
         CheckpointMismatch: the issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
-    day = day or find_next_day(deployment, spec)
+    day = day or find_next_day(deployment, spec, known_to)
     origin = Origin.of(spec, day, known_to)
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
@@ -345,14 +347,58 @@ def forecast_day(
     return found
 
 
-def find_next_day(deployment: Deployment, spec: DatasetSpec) -> date:
+def find_next_day(
+    deployment: Deployment, spec: DatasetSpec, known_to: KnownTo | None = None
+) -> date:
     """Return the newest day, on the market's clock, that every series can be forecast for.
+
+    Where models correct a published forecast it is the newest one with a publication of the whole
+    day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
+    what is missing.
 
     Raises:
         DataError: no value of the data set is stored.
     """
     series = deployment.series_store().read(spec.name)
-    return (find_next_origin(spec, series) + spec.market_offset).date()
+    newest = (find_next_origin(spec, series) + spec.market_offset).date()
+    if not spec.published_evidence:
+        return newest
+
+    published = deployment.frame_store().read(spec.name, FrameKind.PUBLISHED)
+    for back in range(LATEST_DAYS):
+        origin = Origin.of(spec, newest - timedelta(days=back), known_to)
+        built = build_views(
+            spec,
+            series,
+            published=published,
+            origin_utc=origin.origin_utc,
+            information_until=origin.until,
+        )
+        if built.views and all(view.published is not None for view in built.views):
+            return origin.day
+    return newest
+
+
+def choose_dataset(deployment: Deployment) -> str:
+    """Return the data set that a forecast is meant of where none is named: the trained one.
+
+    Of several the one that was trained last.
+
+    Raises:
+        ConfigError: none has a trained model.
+    """
+    layout, registry = deployment.layout, deployment.registry
+    trained = [
+        name
+        for name in registry
+        if registry[name].spec.starts_with_days and has_current_run(layout, name)
+    ]
+    if not trained:
+        raise ConfigError(
+            f"no data set has a trained model in {layout.root}: train one with `compevo fit "
+            "DATASET`, or name another home with COMPEVO_HOME and mode with COMPEVO_MODE"
+        )
+    return max(trained, key=lambda name: find_current_run(layout, name).stat().st_mtime)
 
 
 def find_daily_spec(deployment: Deployment, dataset: str) -> DatasetSpec:
@@ -397,17 +443,19 @@ def _issue(
         deployment, run, _find_later(deployment, frames), origin.until, inputs.built.views, log
     )
 
+    day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
     forecast = issue_forecast(
         forecaster,
-        inputs.built.views,
+        day_views,
         news=news,
         market_offset=spec.market_offset,
         issued_at=clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
+        last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
-    refuse_implausible(forecast, inputs.built.views, grid_chosen(spec, frames.series), rules)
+    refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(
@@ -442,7 +490,7 @@ def _load_daily(
     # torch: only where something is forecast.
     from compevo_core.forecast.daily_state import KeptStates
 
-    kept = KeptStates(run / KEPT_FOLDER, hash_model(run), fitting_version())
+    kept = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
     found = kept.find(later, until)
     if found is not None and is_fresh and found[1].facts["made_by"] != kept.version:
         found = None
@@ -495,17 +543,16 @@ def refuse_implausible(
     for view in views:
         values_H = forecast.select_points(view.entity)[METHOD]
         grid = series[view.series_id]
-        origin = locate_origin(grid, view.origin_utc)
-        known_end, week = origin - view.unknown_steps, max(1, WEEK // view.step)
+        known_end, week = (
+            locate_origin(grid, view.origin_utc) - view.unknown_steps,
+            count_week(view),
+        )
         # A spread of the newest week, or of as many steps as a view has where a week has fewer.
         known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
 
-        periods = (view.season_steps, week)
-        naive_NH = np.stack(
-            [repeat_known(grid, origin, known_end, period, view.horizon) for period in periods]
-        )
+        naive_NH = np.stack([_repeat(view, grid, period) for period in (view.season_steps, week)])
         far_N = np.abs(values_H - naive_NH).mean(axis=1)
         nearest = float(np.nanmin(far_N)) / spread if np.isfinite(far_N).any() else 0.0
         published = values_H if view.published is None else view.published
@@ -529,6 +576,18 @@ def refuse_implausible(
                 f"after {level:.5g}, and was not sealed: look at the newest published and measured "
                 "values; the next run tries again"
             )
+
+
+def count_week(view: WindowView) -> int:
+    """Return the steps of a week; one where a step is longer."""
+    return max(1, WEEK // view.step)
+
+
+def _repeat(view: WindowView, grid: GriddedSeries, period: int) -> FloatArray:
+    """Return the newest values (H,) known to a view that lie whole periods before its steps."""
+    origin = locate_origin(grid, view.origin_utc)
+    known_end = origin - view.unknown_steps
+    return repeat_known(grid, origin, known_end, period, view.horizon)
 
 
 def _compare_with_stored(

@@ -1,20 +1,38 @@
-"""What a deployment shows of its forecasts: the scores of issued days, and the report page.
+"""What a deployment shows of its forecasts: the scores of issued days, the pages, a public site.
 
-What belongs here: reading what is on disk, and writing one table for each data set and one page.
+What belongs here: reading what is on disk, and writing one table for each data set, the pages, and
+a site of what was issued.
 What does not: scores (``compevo_core.evaluation.issued_scores``), skill and alarms
 (``compevo_core.evaluation``), the page's content (``compevo_core.report``).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 
 from compevo_core.data.build import grid_chosen
-from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, ScoredRows, score_issued
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.evaluation.issued_scores import (
+    SCORED_SCHEMA,
+    ScoredRows,
+    complete_rows,
+    score_issued,
+)
+from compevo_core.evaluation.operator_scores import score_by_step
+from compevo_core.forecast.issued import (
+    CHAIN_FILE,
+    FACTS_FILE,
+    VALUES_FILE,
+    Chain,
+    read_chain,
+    verify_issued,
+)
 from compevo_core.report.inputs import ReportInputs, read_days, read_inputs
-from compevo_core.runtime.files import write_atomically
+from compevo_core.report.rows import empty_rows
+from compevo_core.runtime.files import write_atomically, write_bytes, write_text
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
@@ -50,7 +68,8 @@ def update_scored(
 def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     """Return the scores of a data set's issued forecasts; empty where nothing was scored."""
     path = layout.scored(dataset)
-    return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    rows = pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
+    return complete_rows(rows)
 
 
 def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInputs]:
@@ -86,3 +105,65 @@ def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInput
         ),
     )
     return write_report(inputs, layout.report), inputs
+
+
+def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
+    """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
+
+    A site that was published before is continued: its chains must be the beginnings of today's.
+
+    Args:
+        deployment: stores and folders.
+        folder: of the site, such as the work tree of a git branch.
+        now: moment that the page names as its own, with zone.
+
+    Returns:
+        The chain of each data set.
+
+    Raises:
+        DataError: no forecast was issued, or the series of one are not stored.
+        CheckpointMismatch: a record was altered, or the site holds other ones.
+    """
+    # Drawing takes a second to import.
+    from compevo_core.report.page import render_forecasts
+
+    layout = deployment.layout
+    issued, scores = layout.forecasts / "issued", folder / "scores"
+    chains, by_step = {}, {}
+    for root in sorted(path.parent for path in issued.glob(f"*/{CHAIN_FILE}")):
+        dataset = root.name
+        chains[dataset] = _continue_chain(root, folder / "issued" / dataset)
+        spec = find_daily_spec(deployment, dataset)
+        truth = grid_chosen(spec, deployment.series_store().read(dataset))
+        by_step[dataset] = score_by_step(root, truth)
+        write_atomically(scores / f"{dataset}-by-step.csv", by_step[dataset].write_csv)
+        write_atomically(scores / f"{dataset}.csv", read_scored(layout, dataset).write_csv)
+    if not chains:
+        raise DataError(f"no forecast was issued in {issued}: issue one with `compevo forecast`")
+
+    days = read_days(issued, layout.root / "windows", layout.forecasts / "scored")
+    inputs = ReportInputs(
+        mode=deployment.data_mode.value,
+        generated_at=now,
+        rows=empty_rows(),
+        days=[replace(day, by_step=by_step[day.issued.facts["dataset"]]) for day in days],
+    )
+    write_text(folder / "index.html", render_forecasts(inputs, is_published=True))
+    write_text(folder / ".nojekyll", "")
+    return chains
+
+
+def _continue_chain(root: Path, site: Path) -> Chain:
+    """Copy the records of a data set that a site lacks, and their chain last."""
+    chain, published = verify_issued(root), read_chain(site)
+    if list(published.lines) != list(chain.lines[: len(published.lines)]):
+        raise CheckpointMismatch(
+            f"{site} holds forecasts that are not the beginning of the chain in {root}: what was "
+            "published is never replaced; name another folder, or restore the records"
+        )
+    for name in chain.records:
+        for file in (VALUES_FILE, FACTS_FILE):
+            if not (site / name / file).exists():
+                write_bytes(site / name / file, (root / name / file).read_bytes())
+    write_text(site / CHAIN_FILE, (root / CHAIN_FILE).read_text(encoding="utf-8"))
+    return verify_issued(site)

@@ -73,7 +73,7 @@ def write_forecast(
         for step in range(48)
     ]
     columns = ["entity", "method", "quantile", "start_utc", "value", "unit"]
-    frame = pl.DataFrame(rows, schema=columns, orient="row").select(
+    frame = pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None).select(
         pl.col(name).cast(kind) for name, kind in ISSUED_SCHEMA.items()
     )
     facts = {

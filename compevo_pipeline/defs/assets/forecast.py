@@ -53,7 +53,7 @@ from compevo_pipeline.defs.definition import (
     define_by_dataset,
 )
 from compevo_pipeline.defs.launch_config import LaunchConfig
-from compevo_pipeline.defs.metadata import render_day, render_sketch
+from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.deployment import Deployment
@@ -134,7 +134,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
             supersede=config.supersede,
         )
         return dg.MaterializeResult(
-            metadata={"mode": workspace.data_mode.value} | _describe_forecast(found),
+            metadata=_describe_forecast(found) | {"mode": workspace.data_mode.value},
             data_version=dg.DataVersion(found.forecast.hash[:32]),
         )
 
@@ -147,39 +147,51 @@ def _describe_span(spec: DatasetSpec) -> str:
 
 
 def _describe_forecast(found: DayForecast) -> dict[str, Any]:
-    """Return what the asset's page shows of an issued forecast."""
+    """Return what the asset's page shows of an issued forecast: the day first, the record last."""
+    # Drawing takes a second to import.
+    from compevo_core.report.tomorrow import day_table, name_span
+
     forecast = found.forecast
     points = forecast.rows.filter(pl.col("quantile").is_null())
+
+    def show_moment(name: str) -> str:
+        moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
+        return f"{moment:%Y-%m-%d %H:%M} {forecast.zone.tzname(None)}"
+
     return {
-        "issued_at": str(forecast.facts["issued_at"]),
-        "information_until": str(forecast.facts["information_until"]),
-        "issued_now": found.is_new,
-        "chain_head": read_chain(found.folder.parents[1]).head,
+        "day": f"{name_span(forecast)}, times in {forecast.zone.tzname(None)}",
+        "forecast": metadata.render_report_table(day_table(forecast)),
+        **metadata.sketch_day(forecast),
+        "charts": metadata.render_day(forecast),
+        "known_until": show_moment("information_until"),
+        "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        "newest_known": metadata.render_counts(_name_newest(forecast)),
-        "model": str(forecast.facts["artifact_hash"])[:16],
-        "dagster/row_count": forecast.rows.height,
+        "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
         "by_series": metadata.render_table(_summarise(points), rows=10),
         # An evening's forecast and that of midnight are of one day, which is one partition.
         "of_this_day": metadata.render_table(_tabulate_issued(found)),
-        "weights": metadata.render_table(_tabulate_weights(forecast), rows=10),
-        "plot": render_day(forecast),
+        "newest_known": metadata.render_counts(_name_newest(forecast)),
+        "issued_now": found.is_new,
+        "model": str(forecast.facts["artifact_hash"])[:16],
+        "chain_head": read_chain(found.folder.parents[1]).head,
+        "dagster/row_count": forecast.rows.height,
         "folder": metadata.link_path(found.folder),
     }
 
 
 def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
     """Return the forecasts of the day by what they knew, that of this run among them."""
-    origin = found.forecast.origin.astimezone(UTC)
+    origin, zone = found.forecast.origin.astimezone(UTC), found.forecast.zone
     rows = []
     for folder in list_issued(found.folder.parents[1], origin):
         facts = read_issued(folder).facts
         until = datetime.fromisoformat(facts["information_until"])
+        issued_at = datetime.fromisoformat(facts["issued_at"])
         rows.append(
             {
                 "known_to": (KnownTo.MIDNIGHT if until == origin else KnownTo.ISSUE_TIME).value,
-                "known_until": f"{until:%Y-%m-%d %H:%M} UTC",
-                "issued_at": str(facts["issued_at"]),
+                "known_until": f"{until.astimezone(zone):%Y-%m-%d %H:%M}",
+                "issued_at": f"{issued_at.astimezone(zone):%Y-%m-%d %H:%M}",
                 "of_this_run": folder == found.folder,
             }
         )

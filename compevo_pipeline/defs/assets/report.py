@@ -41,8 +41,8 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
             *shown,
         ],
         description=(
-            "The page: tomorrow's forecast, tables, losses, rewards, weights, logics, forecasts "
-            "against truth, ablation, leakage check."
+            "Two pages: tomorrow's forecast with weights and errors of late; and the experiments, "
+            "from results and training to ablation and leakage check."
         ),
         kinds={"html", "matplotlib"},
         version=code_version(*CODE),
@@ -61,7 +61,11 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
         return dg.MaterializeResult(
             metadata={
                 # A browser opens no file from a page of the UI: a link needs an address.
-                **({"page": dg.MetadataValue.url(address)} if address else {}),
+                **(
+                    {"page": dg.MetadataValue.url(f"{address.rstrip('/')}/{page.name}")}
+                    if address
+                    else {}
+                ),
                 "mode": workspace.data_mode.value,
                 "path": metadata.link_path(page),
                 "bytes": page.stat().st_size,

@@ -217,6 +217,36 @@ class CovariateKeys(_Section):
     )
 
 
+class AheadKeys(_Section):
+    """A table of values that are known ahead, one for each step: a temperature forecast, a plan."""
+
+    file: str = Field(description="CSV or Parquet file")
+    time: str = Field(description="column of stamps, of the same steps as the series")
+    values: list[str] = Field(min_length=1, description="columns of values")
+    id: str = Field(default="", description="column that names the series; empty: for every series")
+    time_format: str = Field(
+        default="", description="strptime format of the stamps; empty: ISO 8601"
+    )
+    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
+    known_at: str = Field(
+        default="",
+        description="column of the time each value was known; of several of one step the newest "
+        "counts",
+    )
+    known: Literal["", "start"] = Field(
+        default="", description="start: every value was known from the start, as a calendar is"
+    )
+
+    @model_validator(mode="after")
+    def _check_one_rule(self) -> "AheadKeys":
+        if bool(self.known_at) == bool(self.known):
+            raise ValueError(
+                "give either known_at, the column of the time each value was known, or known = "
+                '"start" where all were known from the start; measured values were not'
+            )
+        return self
+
+
 class NewsKeys(_Section):
     """Where the articles come from that the agents may read."""
 
@@ -268,6 +298,7 @@ class Declaration(_Section):
     splits: SplitKeys
     place: PlaceKeys = PlaceKeys()
     covariates: CovariateKeys | None = None
+    ahead: AheadKeys | None = None
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()
@@ -283,11 +314,12 @@ class Declaration(_Section):
 
     @model_validator(mode="after")
     def _check_series_of_covariates(self) -> "Declaration":
-        if self.covariates is not None and self.series.id and not self.covariates.id:
-            raise ValueError(
-                "covariates.id is missing: the series are named by a column, so name the column "
-                "of the covariates that says whose they are"
-            )
+        for section, keys in (("covariates", self.covariates), ("ahead", self.ahead)):
+            if keys is not None and self.series.id and not keys.id:
+                raise ValueError(
+                    f"{section}.id is missing: the series are named by a column, so name the "
+                    f"column of the {section} table that says whose its values are"
+                )
         return self
 
 

@@ -48,11 +48,16 @@ from compevo_pipeline.sources.own.table import (
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
-SECTIONS = ("series", "grid", "splits", "place", "covariates", "news", "evaluation", "prompt")
+SECTIONS = (
+    *("series", "grid", "splits", "place"),
+    *("covariates", "ahead", "news", "evaluation", "prompt"),
+)
+_OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORTEST_MONTH = 28 * DAY
+_KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
@@ -75,6 +80,7 @@ class Request:
     lookback: int = 0
     country: str = ""
     covariates: Path | None = None
+    ahead: Path | None = None
     news: Path | None = None
     gdelt: str = ""
 
@@ -139,6 +145,7 @@ def draft_declaration(
         "splits": {"fractions": list(_FRACTIONS)},
         "place": {"time_zone": place, "country": request.country},
         "covariates": _draft_covariates(request, others.get("covariates"), decimal),
+        "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
         "news": _draft_news(request, others.get("news")),
     }
     raw_keys = {key: value for key, value in sections.items() if value}
@@ -319,19 +326,47 @@ def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> di
         return {}
 
     table = read_text_table(raw.content, raw.name)
-    time = _find_column(table, raw.name, (request.time, "date", "day", "time", "stamp"))
-    names = [column for column in table.columns if column not in ("line", time, request.id)]
-    numeric = [name for name in names if _is_numeric(TextColumn(table, raw.name, name))]
-    if not numeric:
-        raise DataError(f"{raw.name}: no column of numbers beside {time!r}; write one a column")
-    return {
+    return _draft_values(request, table, raw.name) | {
         "file": str(request.covariates.resolve()),
+        "decimal": decimal,
+        "known": "after",
+    }
+
+
+def _draft_ahead(
+    request: Request, raw: RawFile | None, decimal: str, draft: DraftedDeclaration
+) -> dict[str, object]:
+    if raw is None or request.ahead is None:
+        return {}
+
+    table = read_text_table(raw.content, raw.name)
+    known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
+    if not known_at:
+        draft.guesses.append(
+            f"the values of {raw.name} were known from the start, as none of the columns "
+            f"{', '.join(_KNOWN_AT)} is there; with measured values forecasts would know the future"
+        )
+    return _draft_values(request, table, raw.name, known_at) | {
+        "file": str(request.ahead.resolve()),
+        "decimal": decimal,
+        **({"known_at": known_at} if known_at else {"known": "start"}),
+    }
+
+
+def _draft_values(
+    request: Request, table: pl.DataFrame, name: str, known_at: str = ""
+) -> dict[str, object]:
+    """Return the columns of a table beside the series: its stamps, numbers and series."""
+    time = _find_column(table, name, (request.time, "date", "day", "time", "stamp"))
+    others = [c for c in table.columns if c not in ("line", time, request.id, known_at)]
+    numeric = [column for column in others if _is_numeric(TextColumn(table, name, column))]
+    if not numeric:
+        raise DataError(f"{name}: no column of numbers beside {time!r}; write one a column")
+    return {
         "time": time,
         "values": numeric,
         "id": request.id,
-        "time_format": guess_format(TextColumn(table, raw.name, time)),
-        "decimal": decimal,
-        "known": "after",
+        "time_format": guess_format(TextColumn(table, name, time)),
     }
 
 
@@ -388,8 +423,8 @@ def write_declaration(
 
     for title in SECTIONS:
         given = sections.get(title, {})
-        if title == "covariates" and not given:
-            lines += ["", "# [covariates] is left out: no table of daily values was given"]
+        if title in _OPTIONAL and not given:
+            lines += ["", f"# [{title}] is left out: no table of {_OPTIONAL[title]} was given"]
             continue
 
         lines += ["", f"[{title}]"]

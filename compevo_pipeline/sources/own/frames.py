@@ -12,13 +12,14 @@ publisher and their ids name it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import polars as pl
 
+from compevo_core.data.context import OWN
 from compevo_core.data.news import deduplicate_articles, derive_article_id
-from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
 from compevo_core.data.steps import DAY, name_step, read_step
 from compevo_core.errors import DataError
@@ -27,6 +28,7 @@ from compevo_pipeline.sources.common.base import Counts, RawFile
 from compevo_pipeline.sources.common.tables import LINE, MISSING, OBSERVED, build_series_frame
 from compevo_pipeline.sources.own.declaration import (
     SERIES_PREFIX,
+    AheadKeys,
     CovariateKeys,
     Declaration,
     make_label,
@@ -39,6 +41,7 @@ _START = "_start"
 _VALUE = "_value"
 _DAY = "_day"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
+_ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +132,13 @@ def _name_entities(
     return [(column, pl.lit(labels[column]).alias("_entity")) for column in keys.values]
 
 
-def _find_starts(times: TextColumn, stamps: pl.Series, declaration: Declaration) -> pl.Series:
-    """Return the start of each interval in UTC, on the clock without daylight saving for days."""
+def _find_starts(
+    times: TextColumn, stamps: pl.Series, declaration: Declaration, *, is_whole_step: bool = False
+) -> pl.Series:
+    """Return the start of each interval in UTC, on the clock without daylight saving for days.
+
+    With ``is_whole_step`` no row may be finer than a step.
+    """
     keys = declaration.series
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(keys.time_zone)
@@ -148,7 +156,7 @@ def _find_starts(times: TextColumn, stamps: pl.Series, declaration: Declaration)
         )
         return starts - step if keys.stamps == "end" else starts
 
-    distance = _find_row_distance(stamps, step)
+    distance = step if is_whole_step else _find_row_distance(stamps, step)
     starts = stamps - distance if keys.stamps == "end" else stamps
     clock = (starts + offset).dt.replace_time_zone(None)
     times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
@@ -308,6 +316,66 @@ def _summarise_days(rows: pl.DataFrame, label: str, *, are_days: bool) -> pl.Dat
     days = rows.group_by("entity", pl.col(_DAY).alias("valid_date"), maintain_order=True)
     keys = ["entity", "valid_date"]
     return days.agg(**by_name).unpivot(index=keys, variable_name="name", value_name="value")
+
+
+def parse_ahead(
+    raw: RawFile, declaration: Declaration, keys: AheadKeys, entities: Sequence[str]
+) -> pl.DataFrame:
+    """Parse the table of values that are known ahead, one for each step of the series' grid.
+
+    Arguments as of :func:`parse_covariates`.
+
+    Raises:
+        DataError: a cell that is no stamp or number, a stamp off the grid, or two values of one
+            step and time of knowledge.
+    """
+    zone = declaration.series.time_zone
+    named = filter(None, [keys.id, keys.known_at])
+    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
+    times = TextColumn(table, raw.name, keys.time)
+    stamps, _ = read_stamps(
+        times,
+        zone=zone,
+        time_format=keys.time_format,
+        by=keys.id or keys.known_at,
+        repeated_hour="first",
+    )
+    starts = _find_starts(times, stamps, declaration, is_whole_step=True)
+    known = pl.lit(_ALWAYS)
+    if keys.known_at:
+        moments, about = read_stamps(
+            TextColumn(table, raw.name, keys.known_at),
+            zone=zone,
+            time_format=keys.time_format,
+            # The later of two possible hours: a value is never known too early.
+            repeated_hour="second",
+        )
+        # A date without a time is known when its day is over.
+        known = pl.lit(moments + DAY if about.are_days else moments)
+
+    names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
+    rows = table.with_columns(
+        starts.alias("start_utc"), known.alias("available_at"), names.alias("entity")
+    )
+    key = ["entity", "start_utc", "available_at"]
+    TextColumn(rows, raw.name, keys.time).raise_if(
+        ~pl.struct(key).is_first_distinct(),
+        "comes twice" + (f" with one {keys.known_at}" if keys.known_at else ""),
+        "keep one row, name the column of series as ahead.id, or that of the time each value was "
+        "known as ahead.known_at",
+    )
+
+    frames = []
+    for column in keys.values:
+        values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
+        filled = rows.with_columns(
+            values.alias("value"), pl.lit(OWN + make_label(column)).alias("name")
+        )
+        frames.append(filled.drop_nulls("value").select(*key, "name", "value"))
+    frame = pl.concat(frames).with_columns(pl.lit(raw.label).alias("source"))
+    if not keys.id:
+        frame = frame.drop("entity").join(pl.DataFrame({"entity": list(entities)}), how="cross")
+    return frame.select([pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()])
 
 
 def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:

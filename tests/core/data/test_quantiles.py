@@ -15,6 +15,7 @@ from compevo_core.data.quantiles import (
     PastErrors,
     _read_quantiles,
     drop_crossing,
+    estimate_day_quantiles,
     estimate_quantiles,
     stack_published_quantiles,
 )
@@ -228,3 +229,34 @@ def test_an_instant_before_all_errors_has_none() -> None:
         timedelta(minutes=int(past.end_N.min()))
     )
     assert np.isnan(last_quantiles(past, early)).all()
+
+
+def test_the_mean_and_the_peak_of_a_day_have_bands_that_hold_their_own_share() -> None:
+    # Half of an error is the day's, half the step's: neither quantity errs like a step.
+    windows = days(400)
+    error_NH = RNG.normal(0, 50, (400, 1)) + RNG.normal(0, 50, (400, 48))
+    forecast_NH = np.zeros((400, 48))
+    forecast_NH[:, 30] = 60.0
+    views = [window.view for window in windows]
+    found = estimate_day_quantiles(errors_of(windows, error_NH), views, forecast_NH)
+    truth_NH = forecast_NH + error_NH
+
+    by_step = estimate_quantiles(errors_of(windows, error_NH), views, forecast_NH)
+    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
+    for name, truth_N in (("mean", truth_NH.mean(axis=1)), ("peak", truth_NH.max(axis=1))):
+        inside = (found[name][:, low] <= truth_N) & (truth_N <= found[name][:, high])
+        assert 0.75 < inside[MEMORY:].mean() < 0.85, name
+        assert np.isnan(found[name][: FEWEST - 1]).all()
+    width = (found["mean"][:, high] - found["mean"][:, low])[MEMORY:].mean()
+    assert width < 0.8 * (by_step[MEMORY:, high] - by_step[MEMORY:, low]).mean()
+
+
+def test_the_day_knows_no_error_whose_window_had_not_ended() -> None:
+    windows, later = days(30), days(30, first=30)
+    error_NH = RNG.normal(0, 10, (30, 48))
+    view, at = windows[-1].view, np.zeros((1, 48))
+    known = estimate_day_quantiles(errors_of(windows, error_NH), [view], at)
+    more = errors_of([*windows, *later], np.concatenate([error_NH, np.full((30, 48), 1e6)]))
+    assert np.array_equal(estimate_day_quantiles(more, [view], at)["mean"], known["mean"])
+    own = errors_of(windows[:-1], error_NH[:-1])
+    assert np.array_equal(estimate_day_quantiles(own, [view], at)["peak"], known["peak"])

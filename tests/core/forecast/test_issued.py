@@ -31,16 +31,19 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
     verify_issued,
+    widen,
     write_issued,
 )
 from compevo_core.forecast.prediction import Prediction
 from tests.support import population as small
+from tests.support.issued_samples import make_issued
 
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 NEWS = small.news_pool()
 ARTICLE = str(NEWS.articles["article_id"][0])
 WINDOWS = small.windows("test", 1, first_day=60)
 VIEWS = WINDOWS.views()
+ENTITY = VIEWS[0].entity
 
 
 class FakePopulation:
@@ -53,6 +56,15 @@ class FakePopulation:
     def __init__(self, level: float = 100.0, quantiles: FloatArray | None = None) -> None:
         self.level = level
         self.quantiles = quantiles
+
+    def estimate_day(
+        self, views: list[WindowView], forecast_NH: FloatArray
+    ) -> dict[str, FloatArray]:
+        levels = np.array(LEVELS)
+        return {
+            "mean": forecast_NH.mean(axis=1)[:, None] + 10 * (levels - 0.5),
+            "peak": np.full((len(views), len(LEVELS)), np.nan),
+        }
 
     def predict_by_agent(self, views: list[WindowView]) -> Prediction:
         shape = (len(views), 48)
@@ -88,6 +100,7 @@ def issue(
         market_offset=timedelta(hours=10),
         issued_at=issued_at,
         commit="abc",
+        last_week={ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)},
     )
 
 
@@ -350,3 +363,19 @@ def test_times_are_on_the_markets_clock() -> None:
         VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
     )
     assert issue().zone.tzname(None) == "UTC+10"
+
+
+def test_wide_values_have_a_row_a_step_on_the_markets_clock() -> None:
+    wide = widen(make_issued())
+    assert wide.height == 2 * 48
+    first = wide.row(0, named=True)
+    assert (first["entity"], first["start"]) == ("NSW1", "2026-03-31T00:00:00+10:00")
+    assert first["compevo"] == 7500.0 and first["compevo-q0.1"] == 7000.0
+    assert first["published"] == 7400.0 and first["unit"] == "MW"
+
+
+def test_bands_of_the_day_and_last_week_are_sealed_where_they_are_known() -> None:
+    facts = issue(level=100.0).facts["series"][0]
+    # Without enough past errors of the peak there is no band of it.
+    assert facts["day_quantiles"] == {"mean": [100 + 10 * (level - 0.5) for level in LEVELS]}
+    assert facts["last_week"] == [90.0] * 40 + [None] * 8

@@ -7,7 +7,12 @@ from html.parser import HTMLParser
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import measure_lud
 from compevo_core.report.inputs import LeakageCheck, TrainingRun, read_run
-from compevo_core.report.page import render_page, template_environment, write_report
+from compevo_core.report.page import (
+    render_forecasts,
+    render_research,
+    template_environment,
+    write_report,
+)
 from compevo_core.report.rows import empty_rows
 from compevo_core.training.run_folder import RunFolder
 from tests.support.lud import LOGICS, ScriptedJudge, finished_run
@@ -50,7 +55,7 @@ class ParsedPage(HTMLParser):
         return [attrs for tag, attrs in self.tags if tag == name]
 
 
-PAGE = render_page(make_inputs())
+PAGE = render_research(make_inputs())
 
 
 def test_every_tag_closes_in_order():
@@ -72,7 +77,7 @@ def test_hostile_news_and_logics_are_shown_as_text():
 
 def test_hostile_text_from_any_file_is_shown_as_text():
     attack = '"><script>x</script>'
-    page = render_page(
+    page = render_research(
         make_inputs(
             mode=attack,
             rows=make_frame(
@@ -111,13 +116,15 @@ def test_no_template_marks_a_value_as_safe():
 
 def test_every_entry_of_the_contents_leads_to_a_section():
     page = ParsedPage(PAGE)
-    anchors = [link["href"][1:] for link in page.attributes_of("a")]
+    links = [link["href"] for link in page.attributes_of("a")]
+    anchors = [link[1:] for link in links if link.startswith("#")]
+    assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
     assert len(anchors) == len(set(anchors)) > 8
     assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
 
 
 def test_equal_inputs_give_an_equal_page():
-    assert render_page(make_inputs()) == PAGE
+    assert render_research(make_inputs()) == PAGE
 
 
 def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
@@ -129,7 +136,7 @@ def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
 
     run = read_run(folder.path)
     assert run.lud == measured
-    page = render_page(make_inputs(runs=(run,), rows=empty_rows()))
+    page = render_research(make_inputs(runs=(run,), rows=empty_rows()))
     assert "Judged updates" in page
     assert ">scripted</td>" in page
     ParsedPage(page)
@@ -139,14 +146,25 @@ def test_one_round_is_enough_for_every_plot():
     single = TrainingRun(
         name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)
     )
-    assert "What the logics became" in render_page(make_inputs(runs=(single,), rows=empty_rows()))
+    assert "What the logics became" in render_research(
+        make_inputs(runs=(single,), rows=empty_rows())
+    )
 
 
-def test_the_page_replaces_the_old_one_and_leaves_no_other_file(tmp_path):
-    target = tmp_path / "report" / "index.html"
-    target.parent.mkdir()
-    target.write_text("old")
+def test_every_section_is_folded_behind_one_sentence():
+    summaries = re.findall(r'<details class="section"><summary>(.*?)</summary>', PAGE, re.DOTALL)
+    assert len(summaries) == len(re.findall("<section", PAGE)) > 8
+    assert all(text.strip().endswith(".") for text in summaries)
+    assert "1 of 2 checks passed." in summaries
+    assert any(text.startswith("Of 6 comparisons CompEvo is better in 0") for text in summaries)
+
+
+def test_pages_replace_the_old_ones_and_leave_no_other_file(tmp_path):
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / "forecast.html").write_text("old")
     small = make_inputs(rows=make_rows().head(2), runs=())
-    assert write_report(small, target) == target
-    assert target.read_text(encoding="utf-8") == render_page(small)
-    assert [path.name for path in target.parent.iterdir()] == ["index.html"]
+    assert write_report(small, target) == target / "forecast.html"
+    assert (target / "forecast.html").read_text(encoding="utf-8") == render_forecasts(small)
+    assert (target / "research.html").read_text(encoding="utf-8") == render_research(small)
+    assert sorted(path.name for path in target.iterdir()) == ["forecast.html", "research.html"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.page import render_page
+from compevo_core.report.page import render_research
 from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
@@ -60,7 +60,7 @@ def staged_run() -> TrainingRun:
     return replace(make_run(), rounds=staged_rounds(), lud={}, lud_rows=())
 
 
-PAGE = render_page(make_inputs(runs=(staged_run(),), rows=empty_rows()))
+PAGE = render_research(make_inputs(runs=(staged_run(),), rows=empty_rows()))
 
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
@@ -98,7 +98,8 @@ def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
     view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
-    page = render_page(make_inputs(runs=(replace(make_run(), rounds=fixed),), rows=empty_rows()))
+    run = replace(make_run(), rounds=fixed)
+    page = render_research(make_inputs(runs=(run,), rows=empty_rows()))
     assert 'id="logics-0"' in page and "texts written" not in page
 
 
@@ -196,7 +197,7 @@ def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did(
     assert view is not None
     assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
     assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
-    page = render_page(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
+    page = render_research(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
     assert "(mean, half-life 90 days)" in page and "all agents have equal weights" in page
 
 

@@ -1,23 +1,28 @@
-"""The section "Tomorrow": what was issued, what it adds up from, how earlier forecasts did."""
+"""The page of forecasts: what was issued, what it adds up from, how earlier forecasts did."""
 
-import base64
-import hashlib
 import re
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 import polars as pl
 import pytest
 
+from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ForecastDay, read_days
-from compevo_core.report.page import render_page
+from compevo_core.report.page import render_forecasts
 from compevo_core.report.rows import empty_rows
-from compevo_core.report.tomorrow import before_table, chart_series, part_table, skill_table
+from compevo_core.report.tomorrow import (
+    before_table,
+    chart_series,
+    day_table,
+    method_table,
+    part_table,
+    view_recent,
+    weight_table,
+)
 from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
 from tests.support.report_samples import make_inputs
@@ -40,48 +45,59 @@ def make_day(**changes: object) -> ForecastDay:
 
 
 def render(*days: ForecastDay) -> str:
-    return render_page(make_inputs(runs=(), rows=empty_rows(), days=days))
+    return render_forecasts(make_inputs(runs=(), rows=empty_rows(), days=days))
 
 
 PAGE = render(make_day())
 
 
-def test_it_is_the_first_section_and_says_how_to_issue_a_forecast_before_there_is_one() -> None:
+def test_the_newest_day_is_first_and_open_and_others_are_folded() -> None:
     empty = render()
-    assert re.findall(r"<section id=\"([^\"]+)\"", empty)[0] == "tomorrow"
-    assert "compevo forecast electricity-operational --day" in empty
-    assert "compevo forecast --dataset" not in PAGE
+    assert re.findall(r"<section id=\"([^\"]+)\"", empty) == ["tomorrow"]
+    assert "compevo forecast --day tomorrow" in empty
+
+    older = ForecastDay(issued=make_issued(origin=ORIGIN - 3 * ONE_DAY))
+    page = render(older, make_day())
+    assert re.findall(r"<section id=\"([^\"]+)\"", page) == ["tomorrow", "day-1"]
+    assert page.index("Tuesday 31 March 2026") < page.index("Saturday 28 March 2026")
+    assert page.index('<details class="section"') > page.index('id="day-1"')
 
 
-def test_every_series_has_a_chart_that_plotly_accepts() -> None:
-    figure = chart_series(make_day(), "NSW1")
-    go.Figure(figure)  # refuses what plotly does not know
-    names = [trace["name"] for trace in figure["data"]]
-    assert names == [
-        *("95 % band", "95 % band", "80 % band", "80 % band"),
-        *("agent 1 (75 %)", "agent 0 (25 %)"),
-        *("CompEvo, yesterday&#x27;s forecast", "measured", "published forecast", "CompEvo"),
+def test_a_chart_is_drawn_without_a_script() -> None:
+    assert PAGE.count("<svg") > 2 and "<script" not in PAGE
+    assert "script-src" not in read_policy(PAGE)
+
+
+def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step() -> None:
+    chart = chart_series(make_day(), "NSW1")
+    lines = [(line["colour"], line["is_band"]) for line in chart.lines]
+    # Two bands, two agents, yesterday's forecast, measured, published, forecast.
+    assert [is_band for _, is_band in lines] == [True, True] + [False] * 6
+    forecast = chart.lines[-1]["d"]
+    assert forecast.startswith(f"M{chart.border},")
+
+    # Two days of half-hours can be pointed at; 18:30 of the second is the peak.
+    assert len(chart.steps) == 96
+    assert chart.steps[48 + 37]["texts"] == [
+        "Tue 18:30 forecast 9,500, published 9,400",
+        "80 % band 9,000 to 10,000, 95 % band 8,600 to 10,400",
+        "agent 0 9,470, agent 1 9,510",
     ]
-    forecast = figure["data"][-1]
-    assert (forecast["x"][0], forecast["x"][37]) == ("2026-03-31T00:00", "2026-03-31T18:30")
-    assert forecast["y"][37] == 9500.0
-    # The band is filled down from its upper bound to the trace before it, the lower one.
-    lower, upper = figure["data"][2:4]
-    assert (upper["fill"], upper["y"][0] - lower["y"][0]) == ("tonexty", 1000.0)
+    assert chart.steps[37]["texts"] == ["Mon 18:30 measured 9,400, forecast then 9,500"]
+    heights = [y for y, _ in chart.y_ticks]
+    assert heights == sorted(heights, reverse=True)
 
 
 def test_yesterday_is_what_was_measured_since_or_else_what_was_known() -> None:
-    assert make_day().find_yesterday("NSW1")[0] == 7400.0
-    known = make_day(truth={}).find_yesterday("NSW1")
+    starts, measured = make_day().list_measured("NSW1")
+    assert (starts[0], measured[0], len(measured)) == (ORIGIN - ONE_DAY, 7400.0, 48)
+    starts, known = make_day(truth={}).list_measured("NSW1")
+    assert starts[0] == ORIGIN - ONE_DAY
     assert known[33] == 6000.0 and np.isnan(known[34:]).all()
 
-    (measured,) = (
-        trace
-        for trace in chart_series(make_day(truth={}), "NSW1")["data"]
-        if trace["name"] == "measured"
-    )
-    assert measured["y"][33:35] == [6000.0, None]
-    assert measured["x"][0] == "2026-03-30T00:00"
+    since = {("NSW1", ORIGIN): np.full(48, 5.0)}
+    starts, both = make_day(truth=since).list_measured("NSW1")
+    assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * ONE_DAY / 48, 5.0, 96)
 
 
 def read_policy(page: str) -> str:
@@ -93,30 +109,13 @@ def read_policy(page: str) -> str:
     return policies[0]
 
 
-def test_the_scripts_that_may_run_are_those_in_the_page_to_the_letter() -> None:
-    bodies = re.findall(r"<script>(.*?)</script>", PAGE, re.DOTALL)
-    assert len(bodies) == 2
-    allowed = [
-        f"'sha256-{base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()}'"
-        for body in bodies
-    ]
-    assert read_policy(PAGE).rpartition("script-src ")[2].split() == allowed
-
-
-def test_a_page_without_charts_holds_no_script_and_allows_none() -> None:
-    assert "script-src" not in read_policy(render())
-    assert not ParsedPage(render()).attributes_of("script")
-
-
 def test_what_was_read_and_names_from_data_are_shown_as_text() -> None:
     assert "<script>alert('storm')" not in PAGE
     assert any(TITLE in text for text in ParsedPage(PAGE).texts)
 
-    issued = make_issued(entities=(ATTACK,))
+    issued = rename_unit(make_issued(entities=(ATTACK,)), "<b>MW")
     page = render(ForecastDay(issued=issued))
-    assert ATTACK not in page
-    bold = chart_series(ForecastDay(issued=rename_unit(issued, "<b>MW")), ATTACK)
-    assert "<b>" not in str(bold)
+    assert ATTACK not in page and "<b>MW" not in page
 
 
 def rename_unit(issued: IssuedForecast, unit: str) -> IssuedForecast:
@@ -139,27 +138,57 @@ def test_yesterdays_forecast_is_held_against_what_happened() -> None:
     assert before_table(make_day(before=None)) is None
 
 
-def test_skill_is_that_of_the_scored_forecasts_over_the_last_28_days() -> None:
+def test_the_day_has_its_own_bands_and_its_changes() -> None:
+    issued = make_issued()
+    assert "80 % band of the energy" not in day_table(issued).header
+    rows = day_table(add_day_facts(issued)).rows
+    # 8,000 MW are 192 GWh a day; last week had 7,000 MW.
+    assert rows[0][:6] == ["NSW1", "192.0", "189.6 to 194.4", "9,500", "18:30", "9,400 to 9,700"]
+    assert rows[0][6:] == ["+25.0 %", "+14.3 %", "189.6"]
+
+
+def add_day_facts(issued: IssuedForecast) -> IssuedForecast:
+    mean, peak = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
+    for level, *values in ((0.1, 7900.0, 9400.0), (0.9, 8100.0, 9700.0)):
+        mean[LEVELS.index(level)], peak[LEVELS.index(level)] = values
+    more = {"day_quantiles": {"mean": mean, "peak": peak}, "last_week": [7000.0] * 48}
+    series = [one | more for one in issued.facts["series"]]
+    return IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": series})
+
+
+def make_scores() -> pl.DataFrame:
     days = 40
     own = [400.0] * (days - 28) + [100.0] * 28
-    scores = make_rows(
+    return make_rows(
         {"compevo": own, "published": [200.0] * days, "compevo-agent-0": [80.0] * days},
         coverage=[0.0] * (days - 28) + [0.75] * 28,
     )
-    table = skill_table(make_day(scores=scores))
+
+
+def test_every_method_is_held_against_the_forecast_over_the_last_28_days() -> None:
+    table = method_table(make_day(scores=make_scores()))
     assert table is not None
-    by_reference = {row[0]: tuple(row[2:]) for row in table.rows}
-    assert {row[1] for row in table.rows} == {"on time"}
-    assert by_reference["Published forecast (AEMO POE50)"] == ("200.0", "100.0", "+50.0 %", "28")
-    assert by_reference["best member"] == ("80.0", "100.0", "-25.0 %", "28")
-    assert "75 % of the measured values" in table.notes[0]
-    assert table.caption.endswith("28 days to 30 Mar 2026")
-    assert skill_table(make_day()) is None
+    assert [row[0] for row in table.rows] == ["Agent 0 alone", "forecast", "published forecast"]
+    published = table.rows[2]
+    assert published[1:4] == ["200.0", "100.0", "+50.0 %"] and published[-2:] == ["28", "on time"]
+    assert table.rows[1][5] == "75 %" and published[5] == "n/a"
+    assert method_table(make_day()) is None
+
+    recent = view_recent(make_scores())
+    assert recent is not None
+    assert (recent["caption"], recent["held"]) == (
+        "28 days to 30 March 2026",
+        "75.0 % of the steps",
+    )
+    assert view_recent(make_scores().clear()) is None
 
 
-def test_every_colour_of_a_chart_has_a_dark_counterpart() -> None:
-    found = set(re.findall(r"#[0-9a-f]{6}|rgba\([^)]*\)", str(chart_series(make_day(), "NSW1"))))
-    assert found - {"rgba(0,0,0,0)"} <= set(DARK_COLOURS)
+def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent() -> None:
+    table = weight_table(make_day(scores=make_scores()))
+    assert table.rows[0] == [
+        *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
+    ]
+    assert weight_table(make_day()).header[:3] == ["agent", "weight", "NSW1"]
 
 
 @pytest.fixture

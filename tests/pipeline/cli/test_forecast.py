@@ -1,7 +1,7 @@
 """``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
 
 import shutil
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +12,7 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import read_chain, read_issued
+from compevo_pipeline.cli.forecast import read_day
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.series_store import SeriesStore
@@ -53,14 +54,19 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
 ) -> None:
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
     assert "Tuesday 24 February 2026, MW, times in UTC+10\nknown until 23 Feb 2026 17:00" in shown
-    assert shown.splitlines()[2] == "[sample: synthetic data]"
-    assert shown.splitlines()[5].split()[0] == "NSW1"
+    assert "[sample: synthetic data]" in shown.splitlines()
+    # The table is what stands last.
+    assert shown.splitlines()[-1].split()[0] == "NSW1"
 
     first = read_issued(read(layout, ISSUE_TIME))
     assert first.rows["start_utc"].min() == ORIGIN
     assert datetime.fromisoformat(first.facts["issued_at"]).utcoffset() == timedelta(0)
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
-    assert rows["value"].to_list() == first.rows["value"].to_list()
+    assert rows["start"][0] == "2026-02-24T00:00:00+10:00" and rows.height == 48
+    assert rows["compevo"].to_list() == first.select_points("NSW1")["compevo"].tolist()
+    (facts,) = first.facts["series"]
+    # Nothing is stored of a week before, and 7 days are too few for bands of the day.
+    assert facts["last_week"] == [None] * 48 and facts["day_quantiles"] == {}
 
     # The whole of tomorrow becomes known: a backfill issues the very same forecast.
     series, _ = make_frames()
@@ -119,7 +125,7 @@ def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> 
     assert str(later) in forecast() and read_issued(read(layout, ISSUE_TIME)).hash == first.hash
 
     head = read_chain(layout.issued(DATASET)).head
-    assert f"head of their chain {head[:16]}" in shown
+    assert f"of chain {head[:16]}" in shown
     for words in (["verify"], ["verify", DATASET]):
         assert head in RUNNER.invoke(app, words, catch_exceptions=False).output
     with pytest.raises(DataError, match="no forecast of exchange was issued"):
@@ -132,13 +138,25 @@ def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
         RUNNER.invoke(app, arguments, catch_exceptions=False)
 
 
-def test_an_empty_home_is_refused_with_its_mode_and_its_folder(
+def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
-    with pytest.raises(DataError, match="synthetic data") as caught:
+    with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
         RUNNER.invoke(app, ["forecast"], catch_exceptions=False)
-    assert str(tmp_path) in str(caught.value).partition("COMPEVO_HOME")[2]
+    assert str(tmp_path) in str(caught.value)
+    with pytest.raises(DataError, match="synthetic data") as missing:
+        RUNNER.invoke(app, ["forecast", DATASET], catch_exceptions=False)
+    assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
+
+
+def test_a_day_is_a_date_or_a_word_on_the_markets_clock() -> None:
+    now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
+    assert [read_day(text, now) for text in ("", "today", "tomorrow", "2026-03-01")] == [
+        *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1)),
+    ]
+    with pytest.raises(ConfigError, match="YYYY-MM-DD, today or tomorrow"):
+        read_day("2026-02-30", now)
 
 
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:

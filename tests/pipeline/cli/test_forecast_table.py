@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import numpy as np
 import polars as pl
+import pytest
 
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast
 from compevo_pipeline.cli.forecast import clean_text, describe_data, render_forecast
 from compevo_pipeline.sources.common.base import Mode
+from tests.core.report.test_tomorrow import add_day_facts
 from tests.support.issued_samples import make_issued
 
 SAMPLE = "[sample: synthetic data]"
@@ -19,13 +21,25 @@ def read_row(shown: str, entity: str) -> str:
     return next(line for line in shown.splitlines() if line.startswith(entity))
 
 
-def test_a_line_holds_mean_band_peak_and_its_time_change_and_what_was_published() -> None:
-    shown = render_forecast(make_issued(), SAMPLE)
+def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:
+    shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
     assert read_row(shown, "NSW1").split() == [
-        *("NSW1", "8000", "7500", "to", "8500", "9500", "18:30", "+25.0", "%", "7900"),
+        *(
+            "NSW1",
+            "192.0",
+            "189.6-194.4",
+            "9500",
+            "9400-9700",
+            "18:30",
+            "+25.0%",
+            "+14.3%",
+            "189.6",
+        ),
     ]
-    assert "over its steps up to 17:00" in shown
+    assert "energy in GWh" in shown and "yesterday up to 17:00" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
+    # The table is what stands last in a terminal.
+    assert shown.splitlines()[-1].startswith("SA1")
 
 
 def test_made_up_data_is_called_so_above_the_numbers() -> None:
@@ -42,7 +56,7 @@ def test_what_a_record_lacks_is_no_column() -> None:
     points = issued.rows.filter(pl.col("quantile").is_null(), pl.col("method") != "published")
     shown = render_forecast(replace(issued, rows=points), SAMPLE)
     assert "band" not in shown and "published" not in shown
-    assert read_row(shown, "NSW1").split() == ["NSW1", "8000", "9500", "18:30", "+25.0", "%"]
+    assert read_row(shown, "NSW1").split() == ["NSW1", "192.0", "9500", "18:30", "+25.0%"]
 
 
 def test_the_change_compares_the_same_steps_of_both_days() -> None:
@@ -54,6 +68,14 @@ def test_the_change_compares_the_same_steps_of_both_days() -> None:
     unknown = [{**one, "inputs": [None] * 48} for one in issued.facts["series"]]
     nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
     assert summarise_day(nothing)[0].change_pct is None
+
+
+def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons() -> None:
+    issued = make_issued()
+    # Two days of inputs: the second one is yesterday.
+    longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
+    both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
+    assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
 
 
 def test_small_values_keep_their_digits() -> None:
@@ -73,7 +95,7 @@ def test_times_are_on_the_markets_clock() -> None:
     issued = make_issued()
     (summary, _) = summarise_day(issued)
     assert summary.peak_at.utcoffset() == timedelta(hours=10)
-    assert np.isclose(summary.mean, issued.select_points("NSW1")["compevo"].mean())
+    assert np.isclose(summary.level, 24e-3 * issued.select_points("NSW1")["compevo"].mean())
 
 
 def test_a_step_of_a_day_is_named_by_its_date() -> None:

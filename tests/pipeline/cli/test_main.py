@@ -87,14 +87,16 @@ def test_help_answers_without_loading_a_heavy_library():
 def test_the_report_is_written_where_asked(tmp_path):
     (tmp_path / "results").mkdir()
     make_rows().write_csv(tmp_path / "results" / "main.csv")
-    target = tmp_path / "page.html"
+    target = tmp_path / "pages"
     run = write_run(tmp_path / "electricity")
     result = RUNNER.invoke(
         app,
         ["report", str(tmp_path / "results"), str(run), "--out", str(target), "--mode", "archive"],
     )
     assert result.exit_code == 0, result.output
-    assert "What the agents learnt to read" in target.read_text(encoding="utf-8")
+    assert "What the agents learnt to read" in (target / "research.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):

@@ -89,13 +89,29 @@ def run(view, fails=False):
     )
 
 
-def test_steps_messages_and_failed_checks_become_lines_and_debug_does_not():
+def test_a_log_gets_failed_checks_at_once_and_what_went_well_now_and_then():
     view = make_view(["thing"])
     run(view)
-    text = text_of(view)
-    assert "0/1] thing\n" in text and "halfway" in text and "1/1] thing done in" in text
-    assert "check failed, thing: sane: odd" in text
-    assert "detail" not in text and "STEP_INPUT" not in text
+    assert text_of(view) == "[    0s  0/1]   check failed, thing: sane: odd\n"
+
+    clock = Ticks()
+    view = make_view(["thing"], clock=clock)
+    for clock.now in range(0, 95, 5):
+        view.show(f"round {clock.now}")
+    assert text_of(view).split() == [
+        *("[", "30s", "0/1]", "round", "30"),
+        *("[", "1m00s", "0/1]", "round", "60"),
+        *("[", "1m30s", "0/1]", "round", "90"),
+    ]
+
+
+def test_a_terminal_rewrites_one_line_of_messages():
+    view = make_view(["thing"], is_live=True)
+    for number in range(50):
+        view.show(f"round {number} [bold]")
+    view._bar.refresh()
+    shown = text_of(view)
+    assert "round 49 [bold]" in shown and "round 7 " not in shown and shown.count("\n") <= 1
 
 
 def test_a_failed_step_is_shown_with_its_innermost_reason():

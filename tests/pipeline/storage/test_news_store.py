@@ -96,7 +96,7 @@ def test_a_bad_article_frame_changes_nothing(store):
 
 
 def test_reading_before_anything_is_stored_says_what_to_materialize(store):
-    with pytest.raises(DataError, match="materialize news/articles"):
+    with pytest.raises(DataError, match="compevo refresh"):
         store.read_articles()
 
 

@@ -97,7 +97,7 @@ def test_a_bad_frame_is_refused_before_anything_is_touched(store, tmp_path):
 
 
 def test_reading_what_is_not_there_says_what_to_materialize(tmp_path):
-    with pytest.raises(DataError, match="materialize series/traffic"):
+    with pytest.raises(DataError, match="compevo fit traffic"):
         SeriesStore(tmp_path).read("traffic")
 
 

@@ -69,7 +69,7 @@ def test_kilowatts_are_refused_before_a_row_or_a_file_is_stored(workspace):
 def test_a_mistyped_year_leaves_an_empty_store_empty(workspace):
     with pytest.raises(SchemaDrift, match="cannot be known on 2026-04-01"):
         ingest_series(workspace, series().with_columns(pl.col("start_utc").dt.offset_by("45y")))
-    with pytest.raises(DataError, match="materialize series/electricity first"):
+    with pytest.raises(DataError, match="compevo fit electricity"):
         workspace.series_store().read("electricity")
     assert not list(workspace.layout.raw.rglob("*.csv"))
 

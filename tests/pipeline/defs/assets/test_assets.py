@@ -216,7 +216,7 @@ def test_an_article_that_became_available_late_fails_the_blocking_check(
 
 def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, trained):
     result = deployment.materialize("report/site")
-    page = deployment.layout.report.read_text()
+    page = (deployment.layout.report / "research.html").read_text()
     assert "Sample data" in page
     shown = metadata(result, "report/site")
     assert shown["result_rows"].value > 20 and shown["mode"].value == "sample"
@@ -226,4 +226,4 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, t
     served = deploy(deployment.home, settings={"report_url": "http://127.0.0.1:3001"}).materialize(
         "report/site"
     )
-    assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001"
+    assert metadata(served, "report/site")["page"].value == "http://127.0.0.1:3001/forecast.html"

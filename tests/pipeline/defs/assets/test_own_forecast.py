@@ -54,10 +54,16 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: Dagster
     again = read_metadata(issue(deployment, NEXT))
     assert (again["issued_now"].value, again["notes"].value) == (False, "none")
 
-    # Midnight in Paris without daylight saving: the day begins at 23:00 UTC.
+    # The page begins with the day: a table of the series and a drawing of each, then the charts.
+    names = [name for name in first if not name.startswith("dagster/")]
+    assert names[:4] == ["day", "forecast", "chart of load_mw", "charts"]
+    assert first["forecast"].records[0].data["series"] == "load_mw"
+    assert names.index("chain_head") > names.index("weights")
+
+    # Midnight in Paris without daylight saving.
     origin = load_registry(deployment.home / "datasets")["demand"].spec.market_offset
     assert origin == timedelta(hours=1)
-    assert first["information_until"].value == "2024-02-19T23:00:00+00:00"
+    assert first["known_until"].value == "2024-02-20 00:00 UTC+1"
 
 
 def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(

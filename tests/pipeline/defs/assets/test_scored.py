@@ -128,8 +128,8 @@ def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
         tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
         for record in shown
     ] == [
-        ("issue-time", "2026-02-21 07:00 UTC", True),
-        ("midnight", "2026-02-21 14:00 UTC", False),
+        ("issue-time", "2026-02-21 17:00", True),
+        ("midnight", "2026-02-22 00:00", False),
     ]
 
 
@@ -169,7 +169,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
     layout = Layout(root=tmp_path / "sample")
     NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
     assert refresh(operational.issue_time(day), day).success
-    assert read(layout).is_empty() and layout.report.exists()
+    assert read(layout).is_empty() and (layout.report / "forecast.html").exists()
 
     # A day later: yesterday's forecast is scored by the run that issues tomorrow's.
     result = refresh(operational.issue_time(DAYS[2]) + timedelta(hours=7), DAYS[2])

@@ -1,0 +1,163 @@
+"""Charts of lines over time as SVG inside the page: no script, sharp at any size, dark at night.
+
+What belongs here: scaling points to a drawing, ticks, and what a reader sees when pointing at a
+step. What does not: which lines a chart has (``report.tomorrow``), markup
+(``templates/chart.html``), colours (``report.figures``).
+
+A chart is plain data of numbers and text, which the template escapes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
+from matplotlib.ticker import MaxNLocator
+
+WIDTH, HEIGHT = 440, 264
+"""Size of a drawing in its own units: on a phone it is shrunk to 0.8, in two columns widened."""
+
+MOST_STEPS = 400
+"""Steps that can be pointed at; of more steps every second, third ... one."""
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
+_TICKS = 5
+_CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeLine:
+    """Values over time, NaN where there is none; with ``low`` a band up to the values."""
+
+    name: str
+    times: Sequence[datetime]  # on the reader's clock, without a zone
+    values: Sequence[float]
+    colour: str
+    width: float = 1.5
+    dash: str = ""
+    low: Sequence[float] | None = None
+    opacity: float = 1.0
+    row: int = 0  # of the text shown at a step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A finished drawing: paths, ticks by place and text, and the text of each step."""
+
+    label: str  # what it shows, in words
+    lines: Sequence[dict[str, Any]]
+    y_ticks: Sequence[tuple[float, str]]
+    x_ticks: Sequence[tuple[float, str]]
+    steps: Sequence[dict[str, Any]]
+    border: float | None  # where what is forecast begins
+    width: int = WIDTH
+    height: int = HEIGHT
+    box: tuple[int, int, int, int] = field(
+        default=(_LEFT, _TOP, WIDTH - _RIGHT, HEIGHT - _BOTTOM)
+    )  # left, top, right and bottom of the plot
+
+
+def draw_chart(
+    lines: Sequence[TimeLine],
+    label: str,
+    *,
+    step: timedelta,
+    decimals: int,
+    clock: str = "%a %H:%M",
+    border: datetime | None = None,
+    is_clock: bool = False,
+) -> Chart:
+    """Return lines as a drawing.
+
+    Args:
+        lines: each lies on those before it; at least one has a value.
+        label: what the drawing shows, for readers who do not see it.
+        step: distance of two points.
+        decimals: of the numbers at a step.
+        clock: how a step is named.
+        border: where a vertical line separates what was known.
+        is_clock: whether the times are of any day, and ticks name no date.
+    """
+    known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
+    y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))
+    moments = [moment for line in lines for moment in line.times]
+    first, last = min(moments), max(moments) + step
+
+    def place_x(moment: datetime) -> float:
+        return round(_LEFT + (moment - first) / (last - first) * (WIDTH - _LEFT - _RIGHT), 1)
+
+    def place_y(value: float) -> float:
+        share = (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0])
+        return round(float(HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)), 1)
+
+    return Chart(
+        label=label,
+        lines=[_draw_line(line, place_x, place_y) for line in lines],
+        y_ticks=[(place_y(value), f"{value:,.9g}") for value in y_ticks],
+        x_ticks=[(place_x(moment), text) for moment, text in _tick_times(first, last, is_clock)],
+        steps=_describe_steps(lines, place_x, step, decimals, clock),
+        border=None if border is None else place_x(border),
+    )
+
+
+def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  # noqa: ANN401
+    x = [place_x(moment) for moment in line.times]
+    parts = []
+    for start, end in _find_runs(line.values):
+        points = [f"{x[i]},{place_y(line.values[i])}" for i in range(start, end)]
+        if line.low is not None:
+            points += [f"{x[i]},{place_y(line.low[i])}" for i in reversed(range(start, end))]
+        parts.append("M" + "L".join(points) + ("Z" if line.low is not None else ""))
+    style = {"colour": line.colour, "width": line.width, "dash": line.dash}
+    return style | {"d": "".join(parts), "opacity": line.opacity, "is_band": line.low is not None}
+
+
+def _find_runs(values: Sequence[float]) -> list[tuple[int, int]]:
+    """Return where values stand without a gap, as (first, one behind the last)."""
+    is_known = np.concatenate([[False], np.isfinite(values), [False]])
+    edges = np.flatnonzero(np.diff(is_known.astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _tick_times(first: datetime, last: datetime, is_clock: bool) -> list[tuple[datetime, str]]:
+    # matplotlib.dates is not annotated.
+    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=UTC, zero_formats=_CLOCK, show_offset=False)  # type: ignore[no-untyped-call]
+    places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
+    moments = [num2date(place, tz=UTC).replace(tzinfo=None) for place in places]  # type: ignore[no-untyped-call]
+    texts = [f"{moment:%H:%M}" for moment in moments]
+    if not is_clock:
+        texts = formatter.format_ticks(places)  # type: ignore[no-untyped-call]
+    ticks = zip(moments, texts, strict=True)
+    return [(moment, text) for moment, text in ticks if first <= moment <= last]
+
+
+def _describe_steps(
+    lines: Sequence[TimeLine],
+    place_x: Any,  # noqa: ANN401
+    step: timedelta,
+    decimals: int,
+    clock: str,
+) -> list[dict[str, Any]]:
+    """Return the place of each step and the rows of text that are shown there."""
+    rows: dict[datetime, dict[int, list[str]]] = {}
+    for line in reversed(lines):
+        for i, (moment, value) in enumerate(zip(line.times, line.values, strict=True)):
+            if np.isfinite(value):
+                low = "" if line.low is None else f"{line.low[i]:,.{decimals}f} to "
+                text = f"{line.name} {low}{value:,.{decimals}f}"
+                rows.setdefault(moment, {}).setdefault(line.row, []).append(text)
+
+    moments = sorted(rows)
+    thinning = -(-len(moments) // MOST_STEPS)
+    steps = []
+    for moment in moments[::thinning]:
+        texts = [", ".join(texts) for _, texts in sorted(rows[moment].items())]
+        left = place_x(moment)
+        wide = round(place_x(moment + thinning * step) - left, 1)
+        steps.append(
+            {"x": left, "wide": wide, "texts": [f"{moment:{clock}} {texts[0]}", *texts[1:]]}
+        )
+    return steps

@@ -1,0 +1,132 @@
+"""Covariates that are known ahead, one for each step: what was known counts, and nothing later."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.baselines import fit_baseline
+from compevo_core.data.build import build_windows
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.leakage import find_unavailable_step_covariates
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
+from compevo_pipeline.sources.own.frames import parse_ahead, parse_series
+from tests.support.own_tables import wrap
+
+FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
+HOUR = timedelta(hours=1)
+DAYS = 150
+KNOWN_AT = {"known_at": "known_at"}
+
+
+def declare(**ahead: str) -> Declaration:
+    keys = {
+        "name": "demand",
+        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
+        "grid": {"step": "1h", "horizon": 24, "lookback": 168},
+        "splits": {"fractions": [0.7, 0.1, 0.2]},
+        "ahead": {"file": "weather.csv", "time": "stamp", "values": ["temperature"], **ahead},
+    }
+    return check_declaration(keys, "the test")
+
+
+def make_temperature() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    by_day = np.cumsum(rng.normal(size=DAYS)) * 2
+    return 10 + np.repeat(by_day, 24) + 5 * np.sin(2 * np.pi * np.arange(24 * DAYS) / 24)
+
+
+def write_ahead(*, late_error: float = 0.0) -> str:
+    """Write each hour's forecast as issued at noon of the day before, and a correction at noon."""
+    rows = ["stamp,temperature,known_at"]
+    for i, value in enumerate(make_temperature()):
+        stamp = FIRST + i * HOUR
+        midnight = stamp.replace(hour=0)
+        rows.append(f"{stamp},{value:.3f},{midnight - 12 * HOUR}")
+        rows.append(f"{stamp},{value + late_error:.3f},{midnight + 12 * HOUR}")
+    return "\n".join(rows) + "\n"
+
+
+def make_windows(ahead: str | None, **keys: str) -> tuple[WindowSet, pl.DataFrame | None]:
+    """Cut windows of a load that follows the square of the temperature."""
+    rng = np.random.default_rng(2)
+    temperature = make_temperature()
+    load = 500 + 2 * (temperature - 15) ** 2 + rng.normal(size=len(temperature))
+    rows = [f"{FIRST + i * HOUR},{value:.2f}" for i, value in enumerate(load)]
+    declaration = declare(**(keys or KNOWN_AT))
+    series, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(rows) + "\n"), declaration)
+    frame = None
+    if ahead is not None and declaration.ahead is not None:
+        raw = wrap(ahead, "weather.csv")
+        frame = parse_ahead(raw, declaration, declaration.ahead, ["load_mw"])
+    return build_windows(make_spec(declaration), series, step_covariates=frame), frame
+
+
+def forecast(windows: WindowSet, name: str) -> np.ndarray:
+    return fit_baseline(name, windows.split("train")).predict(windows.split("test").views())
+
+
+@pytest.mark.parametrize("name", ["calendar-ridge", pytest.param("gbm", marks=pytest.mark.slow)])
+def test_models_use_the_forecast_weather_of_each_hour(name: str) -> None:
+    with_weather, _ = make_windows(write_ahead())
+    without, _ = make_windows(None)
+    truth_NH = without.split("test").truth()
+    errors = [
+        np.abs(forecast(windows, name) - truth_NH).mean() for windows in (with_weather, without)
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_what_came_later_changes_no_forecast_and_a_planted_leak_is_found() -> None:
+    windows, frame = make_windows(write_ahead())
+    poisoned, poisoned_frame = make_windows(write_ahead(late_error=50.0))
+    assert frame is not None and poisoned_frame is not None
+    late = poisoned_frame.filter(pl.col("available_at").dt.hour() == 12)
+    assert not late.equals(frame.filter(pl.col("available_at").dt.hour() == 12))
+
+    views = windows.views()
+    for view, other in zip(views, poisoned.views(), strict=True):
+        assert np.array_equal(
+            view.step_covariates["own_temperature"], other.step_covariates["own_temperature"]
+        )
+    assert find_unavailable_step_covariates(views, frame) == []
+
+    # The same rows, all known a day later: nothing that the views hold was known.
+    later = frame.with_columns(pl.col("available_at").dt.offset_by("1d"))
+    assert find_unavailable_step_covariates(views[:1], later)[0].kind == "late covariate"
+
+
+def test_known_from_the_start_is_said_and_measured_values_have_no_way_in() -> None:
+    text = "stamp,temperature\n" + "".join(
+        f"{FIRST + i * HOUR},{value:.3f}\n" for i, value in enumerate(make_temperature())
+    )
+    windows, _ = make_windows(text, known="start")
+    assert all("own_temperature" in view.step_covariates for view in windows.views())
+    with pytest.raises(ConfigError, match="give either known_at"):
+        declare()
+    with pytest.raises(DataError, match=r"row 3.*comes twice"):
+        make_windows("stamp,temperature\n2024-01-01 00:00,1\n2024-01-01 00:00,2\n", known="start")
+    with pytest.raises(DataError, match=r"row 2.*off the grid"):
+        make_windows("stamp,temperature\n2024-01-01 00:30,1\n2024-01-01 01:30,2\n", known="start")
+
+
+def test_noise_known_ahead_changes_no_forecast() -> None:
+    rng = np.random.default_rng(3)
+    text = "stamp,temperature\n" + "".join(
+        f"{FIRST + i * HOUR},{value:.3f}\n" for i, value in enumerate(rng.normal(size=24 * DAYS))
+    )
+    noisy, _ = make_windows(text, known="start")
+    without, _ = make_windows(None)
+    assert np.array_equal(forecast(noisy, "calendar-ridge"), forecast(without, "calendar-ridge"))
+
+
+def test_a_fitted_model_with_weather_is_saved_and_loaded(tmp_path: Path) -> None:
+    windows, _ = make_windows(write_ahead())
+    fitted = fit_baseline("calendar-ridge", windows.split("train"))
+    fitted.save(tmp_path)
+    loaded = type(fitted).load(tmp_path)
+    views = windows.split("test").views()
+    assert np.array_equal(loaded.predict(views), fitted.predict(views))
