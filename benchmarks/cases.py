@@ -30,7 +30,7 @@ from benchmarks.rows import Row, print_row
 from benchmarks.world import Replay, World, build_compared_config, build_config
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.grpo import group_advantages
-from compevo_core.agents.logic_writer import fit_logic_prompt, seed_agent_generators
+from compevo_core.agents.logic_writer import fit_logic_prompt
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
@@ -43,6 +43,7 @@ from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
 from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_peak_memory
 from compevo_core.training.round import RoundTrainer
+from compevo_core.training.schedule import seed_agent_generators
 from compevo_core.training.update import PolicyStep
 
 # The reference is imported where our part is done: its libraries count in no peak of ours.

@@ -24,7 +24,6 @@ from compevo_core.agents.logic_writer import (
     LogicWriter,
     Observation,
     Proposal,
-    seed_agent_generators,
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
@@ -38,7 +37,7 @@ from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundState, RoundTrainer
-from compevo_core.training.schedule import RunGenerators, RunSchedule
+from compevo_core.training.schedule import RunGenerators, RunSchedule, seed_agent_generators
 from tests.support.models import make_priors
 from tests.support.population import TITLES, news_pool, windows
 

@@ -15,7 +15,7 @@ carry the second subset name as well, and keep the earlier origin for news and c
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -25,6 +25,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import Articles, NewsCutoff
 from compevo_core.data.context import ContextBuilder, WindowLabels
@@ -256,6 +257,7 @@ def build_windows(
     news_cutoff: NewsCutoff = "origin",
     step_covariates: pl.DataFrame | None = None,
     first_origin: datetime | None = None,
+    unchanged: Iterable[Window] = (),
 ) -> WindowSet:
     """Cut all windows of a data set, or those of its last days.
 
@@ -264,6 +266,9 @@ def build_windows(
     "horizon-end" candidates reach to the end of the horizon, as in published prompts, and every
     window is marked ``leaky``. No window is cut before ``first_origin``; the others are as in the
     whole set, except for folds, which need every window of train.
+
+    ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
+    since: what a view holds beside its numbers is taken from them, which takes most of the time.
 
     Returns:
         The windows; their manifest counts what was dropped, filled, masked and left unused.
@@ -276,10 +281,11 @@ def build_windows(
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
     dropped: Counter[str] = Counter()
+    known = {(w.view.series_id, w.view.origin_utc, w.view.unknown_steps): w for w in unchanged}
     cut = [
         window
         for plan in planned
-        for window in _cut_series(spec, plan, context, dropped, first_origin)
+        for window in _cut_series(spec, plan, context, dropped, first_origin, known)
     ]
     # Folds divide the time of all train series together, so they need every origin first.
     folds = assign_folds([w.view.origin_utc for w in cut if w.view.split == "train"])
@@ -355,6 +361,7 @@ def _cut_series(
     context: ContextBuilder,
     dropped: Counter[str],
     first_origin: datetime | None,
+    known: Mapping[tuple[str, datetime, int], Window],
 ) -> Iterator[Window]:
     series = plan.series
     aligned_offset = spec.market_offset if spec.align_to_market_day else None
@@ -392,7 +399,24 @@ def _cut_series(
             else:
                 subsets = _find_subsets(spec, plan, split, origin, unknown_steps)
                 labels = _label(series, plan.entity, split, subsets)
-                yield Window(view=context.build_view(labels, inputs, series), y=targets)
+                same = known.get((series.series_id, origin, unknown_steps))
+                if same is not None and _is_cut_alike(same, labels, inputs, targets):
+                    yield same
+                else:
+                    yield Window(view=context.build_view(labels, inputs, series), y=targets)
+
+
+def _is_cut_alike(
+    window: Window, labels: WindowLabels, inputs: InputValues, targets: FloatArray
+) -> bool:
+    """Whether a window has these labels and numbers, to the last bit."""
+    view = window.view
+    return (
+        all(getattr(view, name) == value for name, value in asdict(labels).items())
+        and view.n_filled == inputs.n_filled
+        and np.array_equal(view.x, inputs.x)
+        and np.array_equal(window.y, targets, equal_nan=True)
+    )
 
 
 def _label(

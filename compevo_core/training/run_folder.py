@@ -119,6 +119,7 @@ class RunFolder:
 
     # ---- written by the asset of a model, after training ----
 
+    daily = _RunPath("daily", "States of daily use, a folder a version of the code that fits.")
     code_file = _RunPath(
         "code.json", "Version of the code that trained the model, and the model's hash."
     )

@@ -240,6 +240,13 @@ FROM news_articles WHERE $publisher = '' OR publisher = $publisher
 A sum does not depend on the order of the rows, and takes no memory for them.
 """
 
+_HASH_MONTHS = """
+SELECT
+    strftime(available_at, '%Y-%m') AS month,
+    CAST(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))) AS VARCHAR) AS digest
+FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL
+"""
+
 _COUNT_DAYS = """
 SELECT
     publisher AS "group",
@@ -364,6 +371,10 @@ class NewsStore:
         """Return a text that changes when an article of the publisher (default: of any) does."""
         counts = self._read(_HASH_CONTENT, {"publisher": publisher})
         return " ".join(str(number) for number in counts.row(0))
+
+    def hash_months(self, publisher: str = "") -> dict[str, str]:
+        """Return such a text for each month, like 2026-03, that articles became available in."""
+        return dict(self._read(_HASH_MONTHS, {"publisher": publisher}).iter_rows())
 
     def read_repeated(self) -> pl.DataFrame:
         """Read the articles whose id is stored more than once; upserts leave none."""

@@ -34,9 +34,6 @@ UNUSED_AGE = timedelta(days=30)
 PART_AGE = timedelta(days=1)
 """How old a part file is when whoever wrote it is certainly gone."""
 
-KEPT_FOLDER = "daily"
-"""Folder of a run that holds states of its daily use."""
-
 POPULATION_LABEL = "compevo"
 """What the names of runs with a language model begin with, before the data set."""
 
@@ -192,7 +189,8 @@ def _find_old_parts(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]
 def _find_unused(layout: Layout, now: datetime) -> Iterator[tuple[Path, str]]:
     """Yield fits, and states of daily use by version, that nobody has used for long."""
     fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
-    states = layout.run("any").parent.glob(f"[!.]*/{KEPT_FOLDER}/*")
+    runs = layout.run("any").parent.glob("[!.]*")
+    states = [path for run in runs for path in RunFolder(run).daily.glob("*")]
     for path in sorted((*fits, *states)):
         if now.timestamp() - _last_written(path) > UNUSED_AGE.total_seconds():
             yield path, f"unused for {UNUSED_AGE.days} days, and can be made again"

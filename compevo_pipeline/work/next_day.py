@@ -51,7 +51,6 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
 from compevo_pipeline.storage.runs import (
-    KEPT_FOLDER,
     find_current_run,
     has_current_run,
     hash_model,
@@ -491,7 +490,7 @@ def _load_daily(
     # torch: only where something is forecast.
     from compevo_core.forecast.daily_state import KeptStates
 
-    kept = KeptStates(run / KEPT_FOLDER, hash_model(run), fitting_version())
+    kept = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
     found = kept.find(later, until)
     if found is not None and is_fresh and found[1].facts["made_by"] != kept.version:
         found = None

@@ -21,7 +21,13 @@ from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import CUTTING_CODE, cut_windows, hash_cut, name_cut
+from compevo_pipeline.work.preparation import (
+    CUTTING_CODE,
+    cut_windows,
+    hash_cut,
+    name_cut,
+    write_windows,
+)
 
 _PREVIEW_WINDOWS = 5
 _MAX_CALENDAR_CHARACTERS = 80
@@ -55,12 +61,11 @@ def build_windows_asset(
     """Cut the windows of a data set and write them."""
     config = WindowConfig.read(context)
     folder = workspace.layout.windows(dataset)
-    receipts, receipt = workspace.receipts(), name_cut(dataset)
     made_of = hash_cut(workspace, dataset, config.news_cutoff)
     # What was cut from the same things, and what the UI showed of it then.
     before = context.instance.get_latest_materialization_event(context.asset_key)
     shown = before.asset_materialization if before else None
-    if shown and receipts.find(receipt, made_of) == read_hash(folder):
+    if shown and workspace.receipts().find(name_cut(dataset), made_of) == read_hash(folder):
         context.log.info(f"windows of {dataset}: nothing that they are cut from has changed")
         return dg.MaterializeResult(
             metadata=shown.metadata, data_version=dg.DataVersion(read_hash(folder)[:32])
@@ -68,8 +73,7 @@ def build_windows_asset(
 
     windows = cut_windows(workspace, dataset, config.news_cutoff)
     changes = find_holiday_changes(folder, windows.views())
-    windows.write(folder)
-    receipts.keep(receipt, made_of, windows.hash)
+    write_windows(workspace, windows, config.news_cutoff)
 
     if changes.height:
         context.log.warning(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.world import World, build_config
-from compevo_core.agents.logic_writer import Observation, Proposal, seed_agent_generators
+from compevo_core.agents.logic_writer import Observation, Proposal
 from compevo_core.lm import frozen_linear as module
 from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.frozen_linear import (
@@ -13,6 +13,7 @@ from compevo_core.lm.frozen_linear import (
     lacks_bfloat16,
     token_logp,
 )
+from compevo_core.training.schedule import seed_agent_generators
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])

@@ -1,22 +1,28 @@
 """What has not changed is not made again, and what was lost is."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 
-from compevo_pipeline.config.settings import Settings
+from compevo_core.data.context import ContextBuilder
+from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import ingest_feeds
+from compevo_pipeline.work.preparation import cut_windows, ingest_feeds, write_windows
+from tests.support import operational
+from tests.support.population import news_pool
+from tests.support.window_samples import make_articles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LOG = logging.getLogger("test")
@@ -105,3 +111,46 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(
     assert one[0].metadata.keys() == other[0].metadata.keys()
     judged = [len(run.get_asset_check_evaluations()) for run in (first, second)]
     assert judged[0] == judged[1] > 0
+
+
+@pytest.mark.parametrize("change", ["value", "article", "nothing"])
+def test_windows_before_the_first_month_that_changed_are_not_cut_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    layout = Layout(root=tmp_path / "sample")
+    operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
+    workspace = operational.open_workspace(layout)
+    workspace.news_store().upsert_articles(news_pool().articles)
+    dataset = operational.DATASET
+    windows = cut_windows(workspace, dataset)
+    write_windows(workspace, windows)
+
+    first_changed = datetime(2026, 2, 1, tzinfo=UTC)
+    if change == "value":
+        store = workspace.series_store()
+        at = pl.col("start_utc") == first_changed + timedelta(days=20)
+        raised = pl.when(at).then(pl.col("value") + 1.0).otherwise("value").alias("value")
+        store.write(dataset, store.read(dataset).with_columns(raised))
+    elif change == "article":
+        workspace.news_store().upsert_articles(make_articles([first_changed + timedelta(days=2)]))
+
+    built: list[datetime] = []
+    build_view = ContextBuilder.build_view
+
+    def count(self, labels, inputs, *others):
+        built.append(inputs.origin_utc)
+        return build_view(self, labels, inputs, *others)
+
+    monkeypatch.setattr(ContextBuilder, "build_view", count)
+    again = cut_windows(workspace, dataset)
+    n_built = len(built)
+    assert all(origin + timedelta(days=2) > first_changed for origin in built)
+    assert (n_built == 0) is (change == "nothing")
+    assert n_built < len(windows)
+
+    # As if all were cut again, to the last bit.
+    shutil.rmtree(layout.receipts)
+    whole = cut_windows(workspace, dataset)
+    assert len(built) - n_built == len(whole)
+    assert (again.hash, again.manifest) == (whole.hash, whole.manifest)
+    assert (again.hash == windows.hash) is (change == "nothing")
