@@ -392,3 +392,13 @@ def test_the_temperature_that_a_view_knew_is_sealed() -> None:
     )
     low, high = issue(views=warm).facts["series"][0]["temperature"]
     assert (low, high) == (degrees_H[3], 31.0)
+
+
+def test_a_forecast_of_one_step_or_of_several_days_knows_its_length() -> None:
+    issued = make_issued()
+    assert issued.is_day and issued.length == timedelta(days=1)
+    one = issued.rows.filter(pl.col("start_utc") == issued.starts[0])
+    single = IssuedForecast(rows=one, facts={**issued.facts, "step_minutes": 60})
+    assert (single.step, single.length) == (timedelta(hours=1), timedelta(hours=1))
+    later = issued.rows.with_columns(start_utc=pl.col("start_utc") + timedelta(hours=1))
+    assert not IssuedForecast(rows=later, facts=issued.facts).is_day
