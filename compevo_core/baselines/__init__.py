@@ -4,13 +4,14 @@ What belongs here: the table of names and the functions that use it. What does n
 scoring (``evaluation.result_rows``).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
-from compevo_core.baselines.features import knows_published_errors
-from compevo_core.baselines.gbm import BoostedTrees, PublishedErrorTrees
+from compevo_core.baselines.features import knows_past, knows_published_errors
+from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
     Persistence,
     PublishedForecast,
@@ -18,9 +19,10 @@ from compevo_core.baselines.naive import (
     WeeklyPersistence,
     has_full_week,
 )
-from compevo_core.baselines.ridge import CalendarRidge, PublishedErrorRidge
+from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
 from compevo_core.baselines.theta import Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
@@ -38,6 +40,8 @@ BASELINES: dict[str, type[Any]] = {
         PublishedForecast,
         PublishedErrorRidge,
         PublishedErrorTrees,
+        OwnWeatherRidge,
+        OwnWeatherTrees,
     )
 }
 """Every baseline of the result tables by the name that its rows carry."""
@@ -72,21 +76,29 @@ def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None)
     """Return whether a baseline can forecast every window, fitted on ``train`` if that is given.
 
     Weekly persistence needs a week of input, the published forecast a publication, models of its
-    errors those errors. A table leaves them out rather than scoring them on other windows.
+    errors those errors, models of a longer past that past. A table leaves them out rather than
+    scoring them on other windows.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())
     if name == PublishedForecast.name:
         return all(view.published is not None for view in windows.views())
     if name in (PublishedErrorRidge.name, PublishedErrorTrees.name):
-        known = all(knows_published_errors(view) for view in windows.views())
-        return known and (train is None or _has_published_days(train, windows))
+        return _has_evidence(windows, train, knows_published_errors)
+    if name in (OwnWeatherRidge.name, OwnWeatherTrees.name):
+        return _has_evidence(windows, train, knows_past)
     return True
 
 
-def _has_published_days(train: WindowSet, windows: WindowSet) -> bool:
-    """Whether train has days with a publication for every entity, and for all that views lack."""
-    fitted = [view for view in train.views() if knows_published_errors(view)]
+def _has_evidence(
+    windows: WindowSet, train: WindowSet | None, knows: Callable[[WindowView], bool]
+) -> bool:
+    """Whether all views know a thing, and train has days for all entities and all they lack."""
+    if not all(knows(view) for view in windows.views()):
+        return False
+    if train is None:
+        return True
+    fitted = [view for view in train.views() if knows(view)]
     entities = {view.entity for view in fitted}
     leads = {view.unknown_steps for view in fitted}
     return all(v.entity in entities and v.unknown_steps in leads for v in windows.views())

@@ -27,7 +27,15 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.step_responses import StepResponse, fit_responses
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.context import ERROR_LAGS, ERROR_MEANS, OWN, PUBLISHED
+from compevo_core.data.context import (
+    ERROR_LAGS,
+    ERROR_MEANS,
+    OWN,
+    PAST,
+    PAST_LAGS,
+    PAST_MEAN,
+    PUBLISHED,
+)
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import (
     DEFAULT_STEPS,
@@ -237,10 +245,12 @@ ERRORS = (
     *(f"{PUBLISHED}_error_lag{lag}" for lag in ERROR_LAGS),
     *(f"{PUBLISHED}_error_mean{n}" for n in ERROR_MEANS),
 )
+PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
+PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
 LAST_KNOWN_STEPS = 6
-"""Newest known errors whose mean is a column: three hours of half-hours."""
+"""Newest known values whose mean is a column: three hours of half-hours."""
 
-_FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
+FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 
 _LAG = "_lag1"
@@ -248,17 +258,36 @@ _QUANTILE = f"{PUBLISHED}_q"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedErrorSpace(TrainSpace):
-    """Scales and names fixed on the train split, for errors of the published forecast.
+class LeadSpace(TrainSpace):
+    """Views have a route, and a model of their own, by their number of unknown steps."""
 
-    Views have a route, and a model of their own, by their number of unknown steps.
-    """
+    leads: tuple[int, ...]  # numbers of unknown steps that the views of the train split have
+    # Names of covariates by step that at least half of the windows of every lead know at each step,
+    # of the season before as well: in the series' unit, as the power of rooftops, and in others
+    covariates: tuple[str, ...]
+    weather: tuple[str, ...] = ()
+
+    @property
+    def routes(self) -> tuple[int, ...]:
+        """The leads of train."""
+        return self.leads
+
+    def find_route(self, view: WindowView) -> int:
+        """Return the number of unknown steps; DataError if no train window has as many."""
+        if view.unknown_steps not in self.leads:
+            raise DataError(
+                f"unknown_steps {view.unknown_steps} is not in the train split, which has "
+                f"{list(self.leads)}; forecast windows of the data set that the model was fitted on"
+            )
+        return view.unknown_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedErrorSpace(LeadSpace):
+    """Scales and names fixed on the train split, for errors of the published forecast."""
 
     quantiles: tuple[str, ...]  # names of the published quantiles besides the median
-    # Names of covariates by step that at least half of the windows of every lead know at each step,
-    # of the season before as well
-    covariates: tuple[str, ...]
-    leads: tuple[int, ...]  # numbers of unknown steps that the views of the train split have
+    past: tuple[str, ...] = ()  # names of the series' own values of earlier days
 
     @classmethod
     def fit(cls, train: WindowSet) -> Self:
@@ -274,18 +303,10 @@ class PublishedErrorSpace(TrainSpace):
 
         views = [window.view for window in windows]
         names = sorted({name for view in views for name in view.step_covariates})
-        leads = tuple(sorted({view.unknown_steps for view in views}))
-        by_lead = [[view for view in views if view.unknown_steps == lead] for lead in leads]
         return cls(
-            scaler=Scaler.fit(windows),
-            entities=tuple(sorted({view.entity for view in views})),
+            **describe_leads(windows),
             quantiles=tuple(name for name in names if name.startswith(_QUANTILE)),
-            covariates=tuple(
-                name
-                for name in names
-                if PUBLISHED not in name and all(_is_usual(views, name) for views in by_lead)
-            ),
-            leads=leads,
+            past=PAST_NAMES if all(knows_past(view) for view in views) else (),
         )
 
     def encode_steps(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
@@ -308,7 +329,7 @@ class PublishedErrorSpace(TrainSpace):
         columns = {
             **{f"{name}_mean": mean_known(stack_by_step(views, name), axis=1) for name in ERRORS},
             f"{PUBLISHED}_change_mean": mean_known(changes_NH, axis=1),
-            "error_last_known": _mean_last_known(stack_by_step(views, LAST_ERROR)),
+            "error_last_known": mean_last_known(stack_by_step(views, LAST_ERROR)),
             **{
                 f"{name}_change_max": np.max(_stack_change(views, name), axis=1)
                 for name in self.covariates
@@ -316,22 +337,7 @@ class PublishedErrorSpace(TrainSpace):
         }
         spread_N1 = self.scaler.stack_spreads(views)
         scaled = {name: column_N[:, None] / spread_N1 for name, column_N in columns.items()}
-        flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
-        return scaled | {name: flags[name] for name in _FLAGS}
-
-    @property
-    def routes(self) -> tuple[int, ...]:
-        """The leads of train."""
-        return self.leads
-
-    def find_route(self, view: WindowView) -> int:
-        """Return the number of unknown steps; DataError if no train window has as many."""
-        if view.unknown_steps not in self.leads:
-            raise DataError(
-                f"unknown_steps {view.unknown_steps} is not in the train split, which has "
-                f"{list(self.leads)}; forecast windows of the data set that the model was fitted on"
-            )
-        return view.unknown_steps
+        return scaled | encode_flags(views)
 
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return the train windows of a lead whose errors are known."""
@@ -345,6 +351,41 @@ class PublishedErrorSpace(TrainSpace):
 def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:
     """Return the columns of an array, (N, 1) each, by name."""
     return {name: column_N[:, None] for name, column_N in zip(names, values_NF.T, strict=True)}
+
+
+def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
+    """Return the columns of the calendar (N, 1) without its yearly waves, by name."""
+    flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
+    return {name: flags[name] for name in FLAGS}
+
+
+def describe_leads(windows: Sequence[Window]) -> dict[str, Any]:
+    """Return the fields of a :class:`LeadSpace` on train windows."""
+    views = [window.view for window in windows]
+    leads = tuple(sorted({view.unknown_steps for view in views}))
+    by_lead = [[view for view in views if view.unknown_steps == lead] for lead in leads]
+
+    names = sorted({name for view in views for name in view.step_covariates})
+    usual = [
+        name
+        for name in names
+        if PUBLISHED not in name and all(_is_usual(views, name) for views in by_lead)
+    ]
+    # A name ends with its unit, as rooftop_pv_mw does.
+    is_scaled = {name: name.endswith(f"_{views[0].unit.lower()}") for name in usual}
+    return {
+        "scaler": Scaler.fit(windows),
+        "entities": tuple(sorted({view.entity for view in views})),
+        "leads": leads,
+        "covariates": tuple(name for name in usual if is_scaled[name]),
+        "weather": tuple(name for name in usual if not is_scaled[name]),
+    }
+
+
+def knows_past(view: WindowView) -> bool:
+    """Whether a view has a mean of the last fortnight at every step."""
+    mean_H = view.step_covariates.get(PAST_REFERENCE)
+    return mean_H is not None and bool(np.isfinite(mean_H).all())
 
 
 def knows_published_errors(view: WindowView) -> bool:
@@ -366,7 +407,7 @@ def _stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
     return stack_by_step(views, name) - stack_by_step(views, f"{name}{_LAG}")
 
 
-def _mean_last_known(values_NH: FloatArray) -> FloatArray:
+def mean_last_known(values_NH: FloatArray) -> FloatArray:
     """Return the mean of each row's last known values (N,), NaN where there is none."""
     # Counted from the end: how many known values come at or after each one.
     is_known = np.isfinite(values_NH)

@@ -1,5 +1,6 @@
-"""Gradient-boosted trees (LightGBM): on the day to come, and on a published forecast's error.
+"""Gradient-boosted trees (LightGBM): three models of the day to come.
 
+On the last day, on a longer past and forecast weather, and on a published forecast's error.
 All regions and steps are one regression problem with a row per step. Settings were chosen by
 validation errors: of 2020 for :class:`BoostedTrees`, though not blind, since test errors of an
 earlier version had been seen; of 2025 for :class:`PublishedErrorTrees`. Shapes: N windows, H
@@ -16,7 +17,9 @@ import numpy as np
 from compevo_core.baselines.base import (
     RoutedBaseline,
     SpaceT,
+    TrainSpace,
     read_baseline_file,
+    stack_published,
     write_baseline_file,
 )
 from compevo_core.baselines.features import (
@@ -25,6 +28,12 @@ from compevo_core.baselines.features import (
     PublishedErrorSpace,
     encode_calendars,
     name_columns,
+)
+from compevo_core.baselines.weather import (
+    PastSpace,
+    encode_past,
+    encode_weather_days,
+    encode_weather_steps,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_step
@@ -56,6 +65,15 @@ ERROR_SETTINGS: dict[str, Any] = {
     "num_leaves": 31,
 }
 """What the trees of a published forecast's error change of :data:`SETTINGS`."""
+
+OWN_ROUNDS = 150
+OWN_SETTINGS: dict[str, Any] = {
+    "objective": "regression_l1",
+    "learning_rate": 0.1,
+    "num_leaves": 31,
+    "max_bin": 63,  # twice as fast, and no worse
+}
+"""What the trees of a series' own past change of :data:`SETTINGS`."""
 
 NEIGHBOURS = (-4, -2, 0, 2, 4)
 """Steps around the target step whose inputs are columns."""
@@ -166,7 +184,7 @@ class BoostedTrees(_Trees[FeatureSpace]):
         places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
         columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
         columns |= {
-            "entity": space.encode_entities(views)[:, None].astype(np.float64),
+            "entity": _encode_entity(space, views),
             **_summarize_inputs(z_NH),
             **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
             **name_columns(CALENDAR_NAMES, encode_calendars(views)),
@@ -206,8 +224,32 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
         space: PublishedErrorSpace, views: Sequence[WindowView], route: int
     ) -> dict[str, FloatArray]:
         steps = space.encode_steps(views)
-        entity_N1 = space.encode_entities(views)[:, None].astype(np.float64)
-        return {**steps, "entity": entity_N1, **space.encode_days(views)}
+        columns = {**steps, "entity": _encode_entity(space, views), **space.encode_days(views)}
+        spread_N1 = space.scaler.stack_spreads(views)
+        columns |= encode_past(views, space.past, stack_published(views), spread_N1)
+        weather = encode_weather_steps(views, space.weather)
+        return columns | weather | encode_weather_days(views, space.weather)
+
+
+class OwnWeatherTrees(_Trees[PastSpace]):
+    """Changes from the last fortnight, by past, calendar and weather, for each lead."""
+
+    name: ClassVar[str] = "own-weather-gbm"
+    _space_class = PastSpace
+    _settings = OWN_SETTINGS
+    _rounds = OWN_ROUNDS
+    _name_file = staticmethod(PublishedErrorTrees._name_file)
+
+    @staticmethod
+    def _build_columns(
+        space: PastSpace, views: Sequence[WindowView], route: int
+    ) -> dict[str, FloatArray]:
+        entity_N1 = _encode_entity(space, views)
+        return {"entity": entity_N1, **space.encode_steps(views), **space.encode_days(views)}
+
+
+def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray:
+    return space.encode_entities(views)[:, None].astype(np.float64)
 
 
 def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:

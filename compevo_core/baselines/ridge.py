@@ -1,7 +1,7 @@
-"""Ridge regressions: the calendar ridge, and a ridge on the error of a published forecast.
+"""Ridge regressions: on the last day, on a longer past, and on a published forecast's error.
 
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
-own, its penalty, and the two models. What does not: features (``baselines.features``).
+own, its penalty, and the models. What does not: features (``baselines.features``).
 
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
 validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,19 @@ from compevo_core.baselines.base import (
 )
 from compevo_core.baselines.features import (
     ERRORS,
+    FLAGS,
     LAST_ERROR,
+    PAST_NAMES,
     FeatureSpace,
     PublishedErrorSpace,
     encode_calendars,
+)
+from compevo_core.baselines.weather import (
+    SCALES,
+    TEMPERATURE,
+    PastSpace,
+    average_blocks,
+    encode_degree_blocks,
 )
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PUBLISHED
@@ -82,16 +91,18 @@ class LinearMap:
         target_NH: FloatArray,
         codes: npt.NDArray[np.int64],
         entities: int,
+        least_spread: float = 0.0,
     ) -> "LinearMap":
         """Fit a map on the known targets; DataError if a step is known in too few windows.
 
         A missing feature (NaN) is the train mean, a masked target is left out. ``codes`` number the
-        entity of each window; the views are there for their time.
+        entity of each window; the views are there for their time. A column counts as if it varied
+        by ``least_spread`` at least.
         """
         target_NH = _mask_partial_windows(target_NH)
 
         # Missing covariates and masked targets must not pull the means.
-        spread = np.nanstd(features_NF, axis=0)
+        spread = np.maximum(np.nanstd(features_NF, axis=0), least_spread)
         unfitted = cls(
             penalty=0.0,
             mean=np.nanmean(features_NF, axis=0),
@@ -139,6 +150,8 @@ class LinearMap:
 class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
     """A map for every route; the fit is exact, so the seed is not used."""
 
+    _least_spread: ClassVar[float] = 0.0
+
     @staticmethod
     @abstractmethod
     def _build_features(space: SpaceT, views: Sequence[WindowView], route: int) -> FloatArray:
@@ -155,6 +168,7 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
             space.scale_targets(windows),
             space.encode_entities(views),
             len(space.entities),
+            cls._least_spread,
         )
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
@@ -234,6 +248,36 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
         # in units of that spread would run away in summer.
         days = space.encode_days(views).values()
         parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days]
+        return np.concatenate(parts, axis=1)
+
+
+class OwnWeatherRidge(_Ridge[PastSpace]):
+    """Changes from the last fortnight, by past, calendar and weather, for each lead.
+
+    Columns are means over parts of the day. In spring the first warm days lie far outside what a
+    train split of winter held: a column that hardly varied there is not divided by its spread.
+    """
+
+    name = "own-weather-ridge"
+    _space_class = PastSpace
+    _least_spread = 0.3
+
+    @staticmethod
+    def _build_features(space: PastSpace, views: Sequence[WindowView], route: int) -> FloatArray:
+        steps, days = space.encode_steps(views), space.encode_days(views)
+        # Half-hours that were not known yet are those of the day before.
+        yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
+        known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
+
+        parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]
+        parts += [days[name] for name in ("level", "past_last_known", *FLAGS)]
+        for name in space.covariates:
+            parts += [average_blocks(steps[f"{name}_{kind}"], 12) for kind in ("change", "beyond")]
+        for name in space.weather:
+            beyond_NH = steps[f"{name}_beyond"] / SCALES.get(name, 1.0)
+            parts.append(beyond_NH.mean(axis=1, keepdims=True))
+        if TEMPERATURE in space.weather:
+            parts += encode_degree_blocks(views)
         return np.concatenate(parts, axis=1)
 
 

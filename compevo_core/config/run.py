@@ -153,6 +153,20 @@ class RunConfig(SettingsSection):
         """Whether members forecast their priors, without a language model."""
         return self.forecast.decoder == "none"
 
+    @property
+    def weighs_train(self) -> bool:
+        """Whether weights begin with errors of the last train windows."""
+        return self.selection.online and self.selection.begin == "train"
+
+    @model_validator(mode="after")
+    def _check_begin(self) -> Self:
+        if self.weighs_train and not self.is_numeric:
+            raise ValueError(
+                "selection.begin = 'train' weighs forecasts that were made out of fold, and agents "
+                "were trained on these windows: leave it out"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_search(self) -> Self:
         evolution, agents = self.evolution, self.population.agents

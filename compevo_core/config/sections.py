@@ -20,6 +20,8 @@ PriorName = Literal[
     "published",
     "published-error-ridge",
     "published-error-gbm",
+    "own-weather-ridge",
+    "own-weather-gbm",
     "zero-shot",
 ]
 
@@ -218,6 +220,11 @@ class SelectionConfig(SettingsSection):
     """one fitness over all series, or one for each"""
     uniform: bool = False
     """ablation: w_i = 1/I"""
+    begin: Literal["validation", "train"] = Field(
+        default="validation", exclude_if=lambda begin: begin == "validation"
+    )
+    """what online weights begin with: errors on validation; or on as many train windows before it,
+    forecast out of fold, which needs a population without a language model"""
     online: bool = False
     """whether the weights go on after training with every error that has become known; without,
     they stay as training left them (the paper's experiments)"""

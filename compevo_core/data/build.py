@@ -69,6 +69,7 @@ _UNDESCRIBED = {
     "lookback_steps": DEFAULT_STEPS,
     "horizon_steps": DEFAULT_STEPS,
     "bounds": list(NO_BOUNDS),
+    "past_evidence": False,
 }
 """Fields that a manifest leaves out with these values, so that published windows keep theirs."""
 

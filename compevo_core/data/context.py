@@ -8,7 +8,9 @@ cutting series (``data.cutting``), candidate news (``data.candidates``), feature
 A daily covariate enters a view under ``<name>_lag<d>``, d days before the target day (lag 0 is a
 forecast for the day itself). A covariate by step enters as ``<name>``, and as ``<name>_lag1`` for
 the same steps of the season before; not at all where both are unknown at every step. The season of
-covariates that a user's own table gives (``OWN``) is the one that changes are counted from.
+covariates that a user's own table gives (``OWN``) is the one that changes are counted from. Where a
+data set asks for its past, the mean over the last seasons enters as ``<name>_mean14``, and the
+series' own values under ``past``.
 
 Shapes: H horizon, V values of one entity and name.
 """
@@ -50,6 +52,13 @@ ERROR_MEANS = (7, 28)
 PUBLISHED = "published"
 OWN = "own_"
 """What the names of covariates by step begin with that a user's own table gives."""
+
+PAST = "past"
+PAST_LAGS = (1, 2, 7)
+"""Seasons back whose own values enter a view: yesterday, the day before, the same day last week."""
+PAST_SEASONS = 14
+"""Seasons over which own values and covariates are averaged: a fortnight of days."""
+PAST_MEAN = f"_mean{PAST_SEASONS}"
 
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
 """How many seasons before its origin the oldest values of a view lie."""
@@ -143,13 +152,31 @@ class StepValues:
 
         NaN where none was. A revision replaces the value that it revises.
         """
+        return np.asarray(self.find_seasons(entity, name, origin_utc, before, 0, 1)[0])
+
+    def find_seasons(
+        self,
+        entity: str,
+        name: str,
+        origin_utc: datetime,
+        before: datetime,
+        seasons: int,
+        season: int,
+    ) -> FloatArray:
+        """Return the same with the steps of earlier seasons (1 + seasons, H), the newest first.
+
+        ``season`` is the length of one in steps.
+        """
         issued = self._issued.get((entity, name))
         if issued is None:
-            return np.full(self._horizon, np.nan)
+            return np.full((seasons + 1, self._horizon), np.nan)
 
         step = self._step // _MICROSECOND
-        start_H = _count_microseconds(origin_utc) + step * np.arange(self._horizon)
-        return issued.find(start_H, _count_microseconds(before))
+        start = _count_microseconds(origin_utc) + step * np.arange(-seasons * season, self._horizon)
+        values = issued.find(start, _count_microseconds(before))
+        return np.stack(
+            [values[back * season :][: self._horizon] for back in range(seasons, -1, -1)]
+        )
 
 
 def find_oldest_needed(origin_utc: datetime, step: timedelta) -> datetime:
@@ -169,6 +196,23 @@ def _observe(
     is_known_H = (row_H >= 0) & (row_H < known_end)
     values[is_known_H] = series.observed[row_H[is_known_H]]
     return values
+
+
+def _find_past(inputs: InputValues, series: GriddedSeries, horizon: int) -> dict[str, FloatArray]:
+    """Return the series' own values (H,) at the same steps of earlier seasons, by name.
+
+    NaN where none had been measured when the view was made.
+    """
+    until = inputs.origin_utc - inputs.unknown_steps * series.step
+    season = count_season_steps(series.step) * series.step
+    values = np.stack(
+        [
+            _observe(series, inputs.origin_utc - back * season, until, horizon)
+            for back in range(1, PAST_SEASONS + 1)
+        ]
+    )
+    by_lag = {f"{PAST}_lag{lag}": values[lag - 1] for lag in PAST_LAGS}
+    return by_lag | {f"{PAST}{PAST_MEAN}": mean_known(values, axis=0)}
 
 
 def _count_microseconds(instant: datetime) -> int:
@@ -289,17 +333,24 @@ class ContextBuilder:
         by_step: dict[str, FloatArray] = {}
         origin_utc = inputs.origin_utc
         step = self._spec.step
-        season = count_season_steps(step) * step
-        reference = find_reference(step, self._spec.lookback_steps, self._spec.horizon_steps) * step
+        season = count_season_steps(step)
+        reference = find_reference(step, self._spec.lookback_steps, self._spec.horizon_steps)
 
         for name in self._step_covariates.names(entity):
-            before_steps = reference if name.startswith(OWN) else season
-            today = self._step_covariates.find(entity, name, origin_utc, before)
-            yesterday = self._step_covariates.find(entity, name, origin_utc - before_steps, before)
+            back = reference if name.startswith(OWN) else season
+            seasons = PAST_SEASONS if self._spec.past_evidence else 1
+            found = self._step_covariates.find_seasons(
+                entity, name, origin_utc, before, seasons, back
+            )
             # What begins to be stored one day, as forecast weather does, leaves the windows from
             # before it as they were, and with them every model that was trained on them.
-            if np.isfinite([today, yesterday]).any():
-                by_step |= {name: today, f"{name}_lag1": yesterday}
+            if np.isfinite(found[:2]).any():
+                by_step |= {name: found[0], f"{name}_lag1": found[1]}
+                if self._spec.past_evidence:
+                    by_step[f"{name}{PAST_MEAN}"] = mean_known(found[1:], axis=0)
+
+        if self._spec.past_evidence and series is not None:
+            by_step |= _find_past(inputs, series, self._spec.horizon_steps)
         if not self._spec.published_evidence or series is None:
             return by_step
 
@@ -309,7 +360,7 @@ class ContextBuilder:
                     entity, quantile, origin_utc, before
                 )
         by_step[f"{PUBLISHED}_lag1"] = self._published.find(
-            entity, MEDIAN, origin_utc - season, before - season
+            entity, MEDIAN, origin_utc - season * step, before - season * step
         )
         return by_step | self._find_published_errors(entity, inputs, before, series)
 

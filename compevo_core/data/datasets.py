@@ -61,6 +61,9 @@ class DatasetSpec:
     # Steps before an origin that nobody has measured when a view is made; one view for each.
     unknown_steps: tuple[int, ...] = (0,)
     published_evidence: bool = False  # whether views hold a published forecast's quantiles, errors
+    past_evidence: bool = (
+        False  # whether views hold own values and covariates of the last fortnight
+    )
 
     def __post_init__(self) -> None:
         """Check bounds before any work starts."""
@@ -197,6 +200,7 @@ ELECTRICITY_OPERATIONAL = replace(
     ),
     unknown_steps=(0, _ISSUE_TIME_UNKNOWN),
     published_evidence=True,
+    past_evidence=True,
 )
 
 EXCHANGE = DatasetSpec(

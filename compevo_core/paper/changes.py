@@ -16,8 +16,10 @@ from compevo_core.config.systems import SYSTEM_SETTINGS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
+from compevo_core.paper.weather_changes import OWN as OWN_WEATHER
+from compevo_core.paper.weather_changes import WEATHER_CHANGES, change_weather
 
-Kind = Literal["variant", "control", "system", "sweep", "news"]
+Kind = Literal["variant", "control", "system", "sweep", "news", "weather"]
 Settings = Mapping[str, Any]
 
 
@@ -27,13 +29,14 @@ class NamedChange:
 
     name: str  # what rows say under ``method``
     # ``variant`` of the paper's ablation, ``control`` that the paper lacks, rival ``system`` of
-    # agents, value of a ``sweep``, or ``news`` changed after training
+    # agents, value of a ``sweep``, ``news`` changed after training, or another ``weather``
     kind: Kind
     paper: str = ""  # where the paper has it; empty where it has not
     settings: Settings = field(default_factory=dict)  # settings that it changes, by dotted name
     # Further settings, which depend on those of the full method
     adapt: Callable[[RunConfig], Settings] | None = None
     news: str = OWN  # what every window reads, one of ``NEWS_CHANGES``
+    weather: str = OWN_WEATHER  # what every window knows of it, one of ``WEATHER_CHANGES``
 
     def configure(self, config: RunConfig) -> RunConfig:
         """Return the settings of the change, made from those of the full method."""
@@ -42,7 +45,7 @@ class NamedChange:
 
     def change_windows(self, windows: WindowSet, relevance: Relevance | None = None) -> WindowSet:
         """Return the windows of all splits; irrelevant articles need their ``relevance``."""
-        return change_news(windows, self.news, relevance)
+        return change_news(change_weather(windows, self.weather), self.news, relevance)
 
     def changes_nothing(self, config: RunConfig) -> bool:
         """Whether it is the full method itself under these settings.
@@ -54,6 +57,8 @@ class NamedChange:
         if self.news != OWN:
             # Without any article to read, other articles are the same.
             return config.news.top_k == 0
+        if self.weather != OWN_WEATHER:
+            return False
         return self.configure(config) == config
 
 
@@ -203,6 +208,22 @@ def _set_epochs(count: int) -> NamedChange:
     return NamedChange(name=f"epochs={count}", kind="sweep", paper="E.9", adapt=set_passes)
 
 
+def _keep_error_models(config: RunConfig) -> Settings:
+    members = config.population.members
+    kept = tuple(member for member in members if member.prior.startswith("published"))
+    return {"population.members": kept, "population.agents": len(kept)}
+
+
+_WEIGHTS: tuple[NamedChange, ...] = (
+    NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
+    NamedChange(
+        name="weights=equal",
+        kind="weather",
+        settings={"selection.rule": "equal", "selection.parts": 1},
+    ),
+)
+"""Members that know the published forecast alone, and members that all count alike."""
+
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -289,6 +310,18 @@ EXPERIMENTS: dict[str, Experiment] = {
                 for news in NEWS_CHANGES
             ),
             trains=False,
+        ),
+        Experiment(
+            name="weather",
+            title="Weather and weights of members that know different things",
+            reference="weather=own",
+            changes=(
+                *(
+                    NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
+                    for weather in WEATHER_CHANGES
+                ),
+                *_WEIGHTS,
+            ),
         ),
         Experiment(
             name="layers",

@@ -37,6 +37,8 @@ METHOD_COLOURS = {
     "published": PURPLE,
     "published-error-ridge": "#a83250",
     "published-error-gbm": "#4a90c2",
+    "own-weather-ridge": "#b5651d",
+    "own-weather-gbm": "#00808a",
     "prior": RED,
     "sa": GREEN,
     "mael": GOLD,

@@ -34,7 +34,7 @@ RIVALS = (
     *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
     *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
     *("blend", "blend-recalibrated", "published"),
-    *("published-error-ridge", "published-error-gbm"),
+    *("published-error-ridge", "published-error-gbm", "own-weather-ridge", "own-weather-gbm"),
     *("sa", "mael", "mae-gpt", "mad-rl"),
 )
 #: Scored from the same run as the population: another configuration's are no rivals of this one.

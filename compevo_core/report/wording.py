@@ -35,6 +35,8 @@ METHOD_NAMES = {
     "published": "Published forecast (AEMO POE50)",
     "published-error-ridge": "Ridge on the published forecast's error",
     "published-error-gbm": "Trees on the published forecast's error",
+    "own-weather-ridge": "Ridge on own past and forecast weather",
+    "own-weather-gbm": "Trees on own past and forecast weather",
     "prior": "Own prior",
     "compevo-equal": "CompEvo, equal weights",
     "compevo-prior": "CompEvo's best prior alone",

@@ -172,9 +172,9 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
 
 
 def _needs_past(config: RunConfig) -> bool:
-    """Whether forecasts of train are needed: agents learn from them, levels begin with them."""
+    """Whether forecasts of train are needed: agents learn there, levels and weights begin."""
     levels = (config.forecast.known_errors, config.calibration.known_errors)
-    return not config.is_numeric or levels != ("none", "none")
+    return not config.is_numeric or levels != ("none", "none") or config.weighs_train
 
 
 def _select_ended(

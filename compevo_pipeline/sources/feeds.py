@@ -33,6 +33,7 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_label, na
 from compevo_pipeline.sources.own.steps import DAY
 from compevo_pipeline.sources.pems import live as pems_live
 from compevo_pipeline.sources.pems import source as pems
+from compevo_pipeline.sources.weather import collected as weather_collected
 from compevo_pipeline.sources.weather import forecast as weather_forecast
 from compevo_pipeline.sources.weather import observed as weather
 
@@ -371,6 +372,13 @@ _OPERATIONAL = (
         modes=frozenset({Mode.ARCHIVE}),  # the sample's world has no forecast weather
         fetch_live=weather_forecast.fetch_live,
         labels=_label(weather_forecast.SOURCE),
+        is_optional=True,
+    ),
+    Feed(
+        name="weather-collected",
+        read_files=weather_collected.read_files,
+        parsers={FrameKind.STEP_COVARIATES: weather_collected.parse_all},
+        modes=frozenset({Mode.ARCHIVE}),
         is_optional=True,
     ),
 )

@@ -151,6 +151,9 @@ _FORECASTS = {
     "rooftop_pv_mw": Variable(unit="MW", low=0, high=20000),
     # Wider than any weather of the five places since measurements began.
     "temperature_c": Variable(unit="°C", low=-25, high=55),
+    "dew_point_c": Variable(unit="°C", low=-45, high=40),
+    "cloud_cover_pct": Variable(unit="%", low=0, high=100),
+    "sunshine_share": Variable(unit="fraction", low=0, high=1),
     "wind_speed_m_s": Variable(unit="m/s", low=0, high=75),
     "solar_radiation_w_m2": Variable(unit="W/m²", low=0, high=1500),
 }

@@ -98,7 +98,7 @@ def run_experiment(
     windows = WindowSet.read(layout.windows(plan.dataset))
 
     if plan.experiment.trains:
-        news = write_news(deployment, plan.base.news.encoder, windows, log=log)
+        news = write_news(deployment, plan.base.encoder, windows, log=log)
         trials = _train_changes(deployment, plan, windows, news, train, log)
         pool = NewsPool.read(news)
     else:

@@ -79,17 +79,28 @@ class RunVariable:
         name: name of the covariate.
         unit: unit that the answer must state.
         is_hour_mean: whether a value is the mean of the hour before its stamp.
+        factor: what turns a value of the answer into the covariate's unit.
     """
 
     published: str
     name: str
     unit: str
     is_hour_mean: bool = False
+    factor: float = 1.0
 
 
 VARIABLES = (
     RunVariable(published="temperature_2m", name="temperature_c", unit="°C"),
+    RunVariable(published="dew_point_2m", name="dew_point_c", unit="°C"),
+    RunVariable(published="cloud_cover", name="cloud_cover_pct", unit="%"),
     RunVariable(published="wind_speed_10m", name="wind_speed_m_s", unit="m/s"),
+    RunVariable(
+        published="sunshine_duration",
+        name="sunshine_share",
+        unit="s",
+        is_hour_mean=True,
+        factor=1 / 3600,
+    ),
     RunVariable(
         published="shortwave_radiation",
         name="solar_radiation_w_m2",
@@ -102,7 +113,11 @@ VARIABLES = (
 class _Hourly(BaseModel):
     time: list[str] = Field(min_length=1)
     temperature_2m: list[Number | None]
+    # Runs that were kept before these three were asked for do not have them.
+    dew_point_2m: list[Number | None] = Field(default_factory=list)
+    cloud_cover: list[Number | None] = Field(default_factory=list)
     wind_speed_10m: list[Number | None]
+    sunshine_duration: list[Number | None] = Field(default_factory=list)
     shortwave_radiation: list[Number | None]
 
 
@@ -284,7 +299,7 @@ def _parse_place(raw: RawFile, region: str, place: _Place) -> pl.DataFrame:
         if abs(given - asked) > _FARTHEST_DEGREES:
             raise _drift(raw, f"{given} degrees are not near {asked}, the place of {region}")
 
-    lists = dict(place.hourly)
+    lists = {name: values for name, values in place.hourly if values}
     if len({len(values) for values in lists.values()}) > 1:
         raise _drift(raw, f"hourly of {region} has lists without a value for each stamp")
     hours = pl.DataFrame(lists, schema={name: pl.Float64() for name in lists} | {"time": pl.String})
@@ -300,11 +315,14 @@ def _parse_place(raw: RawFile, region: str, place: _Place) -> pl.DataFrame:
 
     frames = []
     for variable in VARIABLES:
+        if variable.published not in lists:
+            continue
         values = hours.select("stamp", value=variable.published)
         unit = place.hourly_units.get(variable.published)
         # A variable that a run does not hold comes as nulls of an undefined unit.
         if unit != variable.unit and values["value"].count():
             raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
+        values = values.with_columns(pl.col("value") * variable.factor)
         frames.append(_split_hours(values, variable).with_columns(name=pl.lit(variable.name)))
     return pl.concat(frames).with_columns(entity=pl.lit(region))
 

@@ -38,7 +38,7 @@ def windows() -> WindowSet:
     days = [from_nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
     frame = make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
     return build_windows(
-        make_spec(published_evidence=True),
+        make_spec(published_evidence=True, past_evidence=True),
         frame,
         make_covariates(days),
         None,

@@ -203,8 +203,8 @@ def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(
 ) -> None:
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     rare, usual = give_weather(train, every=3), give_weather(train, every=1)
-    assert PublishedErrorSpace.fit(rare).covariates == ("solar_mw",)
-    assert PublishedErrorSpace.fit(usual).covariates == ("solar_mw", "temperature_c")
+    assert PublishedErrorSpace.fit(rare).weather == ()
+    assert PublishedErrorSpace.fit(usual).weather == ("temperature_c",)
 
     without = fit_baseline(name, train).predict(test.views())
     assert np.array_equal(fit_baseline(name, rare).predict(test.views()), without)
@@ -215,4 +215,4 @@ def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(
 def test_a_covariate_that_one_lead_lacks_is_left_out(windows: WindowSet) -> None:
     midnight = give_weather(by_lead(windows, 0), every=1)
     both = WindowSet([*midnight, *by_lead(windows, UNKNOWN)], dataset=windows.dataset)
-    assert PublishedErrorSpace.fit(both).covariates == ("solar_mw",)
+    assert PublishedErrorSpace.fit(both).weather == ()

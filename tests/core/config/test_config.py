@@ -129,7 +129,8 @@ def test_overrides_change_one_setting_and_the_hash() -> None:
 
 def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
     with pytest.raises(
-        ConfigError, match=r"default, demo, evidence, operational, paper, paper-small, tiny"
+        ConfigError,
+        match=r"default, demo, evidence, operational, operational-agents, paper, paper-small, tiny",
     ):
         RunConfig.preset("papers")
 

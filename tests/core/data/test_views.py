@@ -50,6 +50,7 @@ def make_operational_spec(**changes: object) -> DatasetSpec:
         "spans": (train,),
         "unknown_steps": (0, UNKNOWN),
         "published_evidence": True,
+        "past_evidence": True,
         "news_of_country": False,
     }
     return make_spec(**facts | changes)
@@ -129,6 +130,24 @@ def test_what_nobody_could_know_yet_changes_no_view(until: datetime) -> None:
     # The probe works: what was known an hour earlier alone is another view.
     (earlier,) = build(until=until, **poison(until - timedelta(hours=1))).views
     assert content(earlier) != content(clean)
+
+
+@pytest.mark.parametrize(("until", "unknown"), [(ORIGIN, 0), (ISSUE_TIME, UNKNOWN)])
+def test_the_past_of_a_view_is_what_was_measured_at_its_steps(
+    until: datetime, unknown: int
+) -> None:
+    (view,) = build(until=until).views
+    past = view.step_covariates
+    values_DH = SERIES["value"].to_numpy().reshape(DAYS, 48)
+
+    known_7H = values_DH[7].copy()
+    known_7H[48 - unknown :] = np.nan
+    np.testing.assert_array_equal(past["past_lag1"], known_7H)
+    np.testing.assert_array_equal(past["past_lag7"], values_DH[1])
+    # The series is younger than a fortnight: the mean is over the days that there are.
+    days_DH = np.concatenate([values_DH[:7], known_7H[None]])
+    np.testing.assert_allclose(past["past_mean14"], np.nanmean(days_DH, axis=0))
+    np.testing.assert_allclose(past["solar_mw_mean14"], past["solar_mw"] - 48 * 4.5)
 
 
 @pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])

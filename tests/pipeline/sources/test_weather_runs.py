@@ -58,6 +58,16 @@ def test_stamps_before_the_run_are_no_forecast():
     assert parse(early)["start_utc"].min() == RUN
 
 
+def test_a_run_kept_before_more_variables_were_asked_for_can_still_be_read():
+    document = make_run()
+    for place in document:
+        for added in ("dew_point_2m", "cloud_cover", "sunshine_duration"):
+            del place["hourly"][added], place["hourly_units"][added]
+    assert set(parse(document)["name"]) == {
+        *("temperature_c", "wind_speed_m_s", "solar_radiation_w_m2")
+    }
+
+
 def test_an_error_message_is_no_run():
     with pytest.raises(SourceRejected, match="Cannot initialize"):
         parse({"error": True, "reason": "Cannot initialize WeatherVariable"})
@@ -119,4 +129,4 @@ def test_a_run_of_the_evening_before_last_covers_the_day_that_is_forecast():
     assert frame["available_at"].max() <= issue_time
     start = issue_time + timedelta(hours=7)
     day = frame.filter(pl.col("start_utc").is_between(start, start + timedelta(hours=23.5)))
-    assert day.height == 5 * 3 * 48
+    assert day.height == 5 * len(weather_runs.VARIABLES) * 48

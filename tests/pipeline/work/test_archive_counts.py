@@ -109,7 +109,7 @@ def test_every_folder_of_a_series_feed_is_counted_above(archive_dir):
 
 def test_every_feed_with_files_is_counted_here(archive_dir):
     counted = {
-        *("aemo", "weather", "news2forecast-benchmark", "aemo-operational"),
+        *("aemo", "weather", "news2forecast-benchmark", "aemo-operational", "weather-collected"),
         *("exchange", "bitinfocharts", "pems", "gdelt", "news2forecast"),
     }
     with_files = {
@@ -133,6 +133,16 @@ def test_the_day_ahead_forecast_and_rooftop_solar_are_whole(archive_dir):  # 2.4
     assert dict(solar.group_by("entity").len().iter_rows()) == dict.fromkeys(
         REGIONS, OPERATIONAL_STEPS
     )
+
+
+def test_the_collected_weather_reaches_from_a_fortnight_before_demand_to_its_end(archive_dir):
+    feed = find_feed("electricity-operational", "weather-collected")
+    raws = read(feed, archive_dir)
+    assert len(raws) == 1 + 16
+    frame = feed.parsers[FrameKind.STEP_COVARIATES](raws)
+    counts = frame.group_by("entity", "name").len()
+    assert counts.height == 5 * 5
+    assert counts["len"].unique().to_list() == [39_584]
 
 
 def test_observed_weather_and_the_benchmark_are_whole(archive_dir):  # 3

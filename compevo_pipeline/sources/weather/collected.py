@@ -1,0 +1,327 @@
+"""Forecast weather of the five regions as it was known, collected hour by hour by a stranger.
+
+What belongs here: reading the two parts of the collection, which states of the forecast count, and
+what replaces forecasts on days before the first of them. What does not: places, variables and
+half-hours (``weather.forecast``).
+
+``weather_forecasts.parquet`` holds Open-Meteo's forecasts with the time at which each was
+collected; ``observed/`` its hourly reanalysis, known five days late. Two things are made of them:
+
+- **Forecasts.** For each market day the newest state before 17:00 and before 24:00 of the day
+  before. A forecast model and a reanalysis differ by place and hour (Hobart by 3 kelvin), so the
+  mean difference over all hours whose reanalysis was known is taken off.
+- **Substitutes** for the days before. A model cannot be trained on weather that it never has, so
+  each day gets the reanalysis plus errors that a forecast of 17:00 had: on four days in February,
+  drawn by day and region, all hours and variables together. They are errors against later states of
+  the same model. On 13 February 2026, the one day on which both were known by the first test day,
+  model and reanalysis differed by about as much again; so they count twice.
+
+Substitutes end with the last day whose reanalysis was known on 18 February 2026, and the day
+between them and the first forecast has no weather: no window of test or later holds one.
+Data of Open-Meteo are CC BY 4.0.
+"""
+
+import functools
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA, UTC_US
+from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.common.base import RawFile, read_product
+from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
+
+SOURCE = "open_meteo_collected"
+FORECASTS = "weather_forecasts.parquet"
+SUBSTITUTE = "substitute"
+"""Part of the ``source`` of rows that are no forecasts."""
+
+CITIES = {
+    "NSW1": "Sydney",
+    "QLD1": "Brisbane",
+    "SA1": "Adelaide",
+    "TAS1": "Hobart",
+    "VIC1": "Melbourne",
+}
+OBSERVED_AFTER = timedelta(days=5)
+"""How late the reanalysis of an hour is known."""
+
+ERRORS_UNTIL = datetime(2026, 2, 18, 14, tzinfo=UTC)
+"""The last instant before the first test day: what substitutes are made of was known by then."""
+
+ERROR_SCALE = 2.0
+"""What errors of substitutes are multiplied with; the reason is above."""
+SHRINKAGE_HOURS = 24.0
+"""Known hours that a mean difference needs to count as much as none at all."""
+SHRINKAGE_DAYS = 7.0
+"""The same for what an hour of the day has beyond the mean."""
+
+_CUTS_UTC = (7, 14)  # 17:00 and 24:00 on the market's clock, by when views know
+_FROM_DAY_BEFORE = timedelta(hours=17)  # from its midnight to 17:00
+_TO_END = timedelta(hours=31)  # from 17:00 to the end of the next day
+_HOURS_OF_ISSUE = 49  # stamps of both days
+_HOURS_OF_STATE = 39  # stamps from midnight UTC, where a state begins, to the end of the next day
+_FIRST_ISSUE = datetime(2025, 4, 27, 7, tzinfo=UTC)  # a fortnight before operational demand
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+_KMH_PER_M_S = 3.6
+_SEED = 20260218
+_DECIMALS = 2
+
+read_files = functools.partial(
+    read_product, source=SOURCE, folder="weather", files=[FORECASTS, "observed/*.parquet"]
+)
+"""Yields both parts from an archive; there is no other mode."""
+
+COLLECTED = tuple(variable for variable in VARIABLES if variable.name != "solar_radiation_w_m2")
+_LIMITS = {
+    "cloud_cover_pct": (0.0, 100.0),
+    "wind_speed_m_s": (0.0, np.inf),
+    "sunshine_share": (0.0, 1.0),
+}
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """A forecast (V, n) of consecutive hours, the first ``first`` hours after the grid's start."""
+
+    region: int
+    known_at: datetime
+    first: int
+    values_Vn: FloatArray
+
+
+def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
+    """Parse both parts into ``STEP_COVARIATE_SCHEMA``, by half-hour.
+
+    Raises:
+        SourceAbsent: a part is not there.
+        SchemaDrift: a file is no such table, or has a hole.
+    """
+    forecasts = [raw for raw in raw_files if raw.name == FORECASTS]
+    months = [raw for raw in raw_files if raw.name != FORECASTS]
+    if not forecasts or not months:
+        raise SourceAbsent(
+            f"the collected weather needs {FORECASTS} and observed/*.parquet beside it; add the "
+            "missing part"
+        )
+
+    hourly = pl.concat([_read(raw, "time") for raw in months]).unique(["city", "hour"])
+    table = _read(forecasts[0], "valid_time_utc", "known_at_utc")
+    hours = pl.concat([hourly["hour"], table["hour"]]).sort().to_list()
+    start: datetime = hours[0]
+    n_hours = (hours[-1] - start) // _HOUR + 1
+
+    observed_RVT = np.full((len(CITIES), len(COLLECTED), n_hours), np.nan)
+    for region, city in enumerate(CITIES.values()):
+        part = hourly.filter(city=city)
+        observed_RVT[region][:, _count_hours(part["hour"], start)] = _stack(part)
+
+    states = _list_states(table, start)
+    kept = _select_states(states)
+    errors = _find_errors(kept, states, start, n_hours)
+    substitutes = _make_substitutes(observed_RVT, errors, start)
+    corrected = _correct(kept, states, observed_RVT, start)
+
+    label = forecasts[0].label
+    parts = [
+        _make_rows(substitutes, start, label.replace(FORECASTS, SUBSTITUTE)),
+        _make_rows(corrected, start, label),
+    ]
+    frame = pl.concat(part for part in parts if part.height).filter(pl.col("value").is_finite())
+    ordered = frame.sort("entity", "name", "start_utc", "available_at")
+    return ordered.select(pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items())
+
+
+def _read(raw: RawFile, hour: str, *others: str) -> pl.DataFrame:
+    """Return city, hour (UTC) and the variables in their units."""
+    try:
+        table = pl.read_parquet(io.BytesIO(raw.content))
+        columns = [
+            (pl.col(variable.published).cast(pl.Float64) * _find_factor(variable)).alias(
+                variable.name
+            )
+            for variable in COLLECTED
+        ]
+        return table.select("city", *others, pl.col(hour).cast(UTC_US).alias("hour"), *columns)
+    except pl.exceptions.PolarsError as error:
+        raise SchemaDrift(f"{raw.name} is no table of the collected weather: {error}") from error
+
+
+def _find_factor(variable: RunVariable) -> float:
+    # Wind was collected in km/h, Open-Meteo's default.
+    return variable.factor / (_KMH_PER_M_S if variable.name == "wind_speed_m_s" else 1.0)
+
+
+def _stack(part: pl.DataFrame) -> FloatArray:
+    """Return the variables (V, n) of rows."""
+    return part.select(variable.name for variable in COLLECTED).to_numpy().T
+
+
+def _count_hours(hours: pl.Series, start: datetime) -> IntArray:
+    return (hours - start).dt.total_hours().to_numpy()
+
+
+def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
+    """Return every state by time and region."""
+    regions = {city: region for region, city in enumerate(CITIES.values())}
+    states = []
+    by_state = table.sort("known_at_utc", "city", "hour").partition_by(
+        "known_at_utc", "city", as_dict=True, maintain_order=True
+    )
+    for (known_at, city), part in by_state.items():
+        if city not in regions:
+            continue
+        if (part["hour"].diff().drop_nulls() != _HOUR).any():
+            raise SchemaDrift(f"{FORECASTS}: the state of {known_at} for {city} has a hole")
+        first = int(_count_hours(part["hour"], start)[0])
+        states.append(_State(regions[str(city)], known_at, first, _stack(part)))
+    return states
+
+
+def _select_states(states: Sequence[_State]) -> list[_State]:
+    """Return the newest state of each region before each instant by which views know."""
+    newest = {(state.region, _find_cut(state.known_at)): state for state in states}
+    return [
+        replace(state, values_Vn=state.values_Vn[:, :_HOURS_OF_STATE]) for state in newest.values()
+    ]
+
+
+def _find_cut(known_at: datetime) -> datetime:
+    """Return the first instant after a state by which a view knows it."""
+    day = known_at.replace(hour=0, minute=0, second=0, microsecond=0)
+    cuts = [day + days * _DAY + hour * _HOUR for days in (0, 1) for hour in _CUTS_UTC]
+    return min(cut for cut in cuts if cut > known_at)
+
+
+def _analyse(states: Sequence[_State], n_hours: int, start: datetime) -> FloatArray:
+    """Return the last value (R, V, T) that states gave each hour before or as it came."""
+    analysis_RVT = np.full((len(CITIES), len(COLLECTED), n_hours), np.nan)
+    for state in states:
+        n_past = int((state.known_at - start) / _HOUR) + 2 - state.first
+        past_Vn = state.values_Vn[:, : max(0, n_past)]
+        hours = slice(state.first, state.first + past_Vn.shape[1])
+        analysis_RVT[state.region][:, hours] = past_Vn
+    return analysis_RVT
+
+
+def _correct(
+    kept: Sequence[_State], states: Sequence[_State], observed_RVT: FloatArray, start: datetime
+) -> list[_State]:
+    """Return forecasts without what was known of their mean difference from the reanalysis."""
+    difference_RVT = _analyse(states, observed_RVT.shape[2], start) - observed_RVT
+    corrected = []
+    for state in kept:
+        n_known = max(0, (state.known_at - OBSERVED_AFTER - start) // _HOUR + 1)
+        bias_VD = _estimate_bias(difference_RVT[state.region][:, :n_known], start.hour)
+        hours = start.hour + state.first + np.arange(state.values_Vn.shape[1])
+        corrected.append(replace(state, values_Vn=state.values_Vn - bias_VD[:, hours % 24]))
+    return corrected
+
+
+def _estimate_bias(difference_VT: FloatArray, first_hour: int) -> FloatArray:
+    """Return the mean known difference by hour of the day (V, 24), drawn towards none."""
+    is_known = np.isfinite(difference_VT)
+    known_VT = np.where(is_known, difference_VT, 0.0)
+    mean_V1 = (known_VT.sum(axis=1) / (is_known.sum(axis=1) + SHRINKAGE_HOURS))[:, None]
+
+    bias_VD = np.repeat(mean_V1, 24, axis=1)
+    for hour in range(24):
+        at = slice((hour - first_hour) % 24, None, 24)
+        beyond_Vn = np.where(is_known[:, at], known_VT[:, at] - mean_V1, 0.0)
+        bias_VD[:, hour] += beyond_Vn.sum(axis=1) / (is_known[:, at].sum(axis=1) + SHRINKAGE_DAYS)
+    return bias_VD
+
+
+def _find_errors(
+    kept: Sequence[_State], states: Sequence[_State], start: datetime, n_hours: int
+) -> list[FloatArray]:
+    """Return the errors (V, 49) of states of 17:00 from the day before to the end of the target.
+
+    Only later states that were known by ``ERRORS_UNTIL`` say what the weather became.
+    """
+    in_time = [state for state in states if state.known_at <= ERRORS_UNTIL]
+    analysis_RVT = _analyse(in_time, n_hours, start)
+    errors = []
+    for state in kept:
+        cut = _find_cut(state.known_at)
+        if cut.hour != _CUTS_UTC[0] or cut + _TO_END > ERRORS_UNTIL:
+            continue
+        # What a state no longer holds had come true.
+        error_VT = np.zeros((len(COLLECTED), n_hours))
+        at = slice(state.first, state.first + state.values_Vn.shape[1])
+        error_VT[:, at] = np.nan_to_num(state.values_Vn - analysis_RVT[state.region][:, at])
+        first = (cut - _FROM_DAY_BEFORE - start) // _HOUR
+        errors.append(error_VT[:, first : first + _HOURS_OF_ISSUE])
+
+    if not errors:
+        raise SchemaDrift(
+            f"{FORECASTS} has no day before {ERRORS_UNTIL} whose forecast and weather are both in "
+            "it, and no other says how forecasts err; take the whole collection"
+        )
+    return errors
+
+
+def _make_substitutes(
+    observed_RVT: FloatArray, errors: Sequence[FloatArray], start: datetime
+) -> list[_State]:
+    """Return a state of 17:00 for each day before the first forecast."""
+    rng = np.random.default_rng(_SEED)
+    substitutes = []
+    issue = max(_FIRST_ISSUE, start.replace(hour=_CUTS_UTC[0]) + _DAY)
+    while issue + _TO_END <= ERRORS_UNTIL - OBSERVED_AFTER:
+        first = (issue - _FROM_DAY_BEFORE - start) // _HOUR
+        for region, observed_VT in enumerate(observed_RVT):
+            error_Vn = errors[int(rng.integers(len(errors)))]
+            values_Vn = observed_VT[:, first : first + _HOURS_OF_ISSUE] + ERROR_SCALE * error_Vn
+            substitutes.append(_State(region, issue, first, values_Vn))
+        issue += _DAY
+    return substitutes
+
+
+def _make_rows(states: Sequence[_State], start: datetime, source: str) -> pl.DataFrame:
+    """Return the half-hours of states; a value that lies outside its limits is the limit."""
+    parts = []
+    for state in states:
+        for variable, value_n in zip(COLLECTED, state.values_Vn, strict=True):
+            clipped_n = np.clip(value_n, *_LIMITS.get(variable.name, (-np.inf, np.inf)))
+            # Stamped values hold at the start of an hour, means over the hour before their stamp.
+            middle_n = (clipped_n[:-1] + clipped_n[1:]) / 2
+            pair = [clipped_n[1:]] * 2 if variable.is_hour_mean else [clipped_n[:-1], middle_n]
+            halves = np.stack(pair, axis=1).reshape(-1)
+            parts.append((state, variable.name, np.round(halves, _DECIMALS)))
+
+    sizes = [len(halves) for _, _, halves in parts]
+    half_hours = np.concatenate(
+        [
+            2 * state.first + np.arange(size)
+            for (state, _, _), size in zip(parts, sizes, strict=True)
+        ]
+    )
+    regions = np.array(list(CITIES))
+    return pl.DataFrame(
+        {
+            "entity": np.repeat(regions[[state.region for state, _, _ in parts]], sizes),
+            "name": np.repeat(np.array([name for _, name, _ in parts]), sizes),
+            "half_hour": half_hours,
+            "value": np.concatenate([halves for _, _, halves in parts]),
+            "available_at": pl.Series(
+                np.repeat([round(state.known_at.timestamp() * 1e6) for state, _, _ in parts], sizes)
+            ),
+        }
+    ).select(
+        "entity",
+        "name",
+        start_utc=pl.lit(start).cast(UTC_US) + pl.duration(minutes=30 * pl.col("half_hour")),
+        value=pl.col("value"),
+        available_at=pl.from_epoch("available_at", time_unit="us").dt.replace_time_zone("UTC"),
+        source=pl.lit(source),
+    )
