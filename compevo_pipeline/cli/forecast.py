@@ -416,7 +416,7 @@ def render_explanation(
 def _choose_step(
     issued: "IssuedForecast", why: "Explanation", step: str | None
 ) -> tuple["Read", str]:
-    """Return what reads a number out of 48, and what that number is."""
+    """Return what reads a number out of a day's, and what that number is."""
     from compevo_core.forecast.explain import format_start
 
     if step is None:

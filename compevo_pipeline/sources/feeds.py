@@ -379,6 +379,7 @@ _OPERATIONAL = (
         read_files=weather_collected.read_files,
         parsers={FrameKind.STEP_COVARIATES: weather_collected.parse_all},
         modes=frozenset({Mode.ARCHIVE}),
+        labels=(f"archive:{weather_collected.SOURCE}/",),
         is_optional=True,
     ),
 )
