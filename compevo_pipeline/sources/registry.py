@@ -16,19 +16,28 @@ from pathlib import Path
 
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.datasets import DATASETS, DatasetSpec
+from compevo_core.data.steps import DAY
 from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
 from compevo_pipeline.sources.own.declaration import Declaration, make_spec, read_declaration
-from compevo_pipeline.sources.own.steps import DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like: unit, and bounds in it; no bound is None."""
+    """What a variable's rows must look like.
+
+    Attributes:
+        unit: its unit.
+        low: lowest value in it; None where there is no bound.
+        high: highest value.
+        regions: narrower bounds by region, where one range for all would hide an error.
+    """
 
     unit: str
     low: float | None
     high: float | None
+    regions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -141,10 +150,18 @@ _RATE_BOUNDS = {
     "eur": (0.7, 1.8),
 }
 
-# South Australian demand falls below zero when roofs feed more in than is used.
+# A sixth or more above every record and well below the least: roofs feed in more every year, and
+# South Australia's demand falls below zero.
+_REGION_BOUNDS = {
+    "NSW1": (500.0, 17000.0),
+    "QLD1": (500.0, 13500.0),
+    "SA1": (-1500.0, 4500.0),
+    "TAS1": (100.0, 2500.0),
+    "VIC1": (-1500.0, 13000.0),
+}
 _DEMAND_VARIABLES = {
-    "demand_mw": Variable(unit="MW", low=-1000, high=20000),
-    "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000),
+    "demand_mw": Variable(unit="MW", low=-1000, high=20000, regions=_REGION_BOUNDS),
+    "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000, regions=_REGION_BOUNDS),
 }
 _FORECASTS = {
     PUBLISHED: _DEMAND_VARIABLES["demand_forecast_mw"],
@@ -219,7 +236,15 @@ BUILT_IN = {
         description="Daily Bitcoin price in USD and 17 further BitInfoCharts variables.",
         rules=Rules(
             step=timedelta(days=1),
-            variables={"price_usd": Variable(unit="USD", low=0, high=1e6)},
+            variables={
+                metric.variable: Variable(
+                    unit=metric.unit,
+                    # No day of the network has a zero; what people tweet and search may end.
+                    low=0 if slug in ("tweets", "google_trends") else 1e-12,
+                    high=1e6 if slug == "price" else None,
+                )
+                for slug, metric in bitinfocharts.METRICS.items()
+            },
             max_gap_share=0.05,
             hole=timedelta(days=120),
         ),

@@ -88,12 +88,12 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     Args:
         pairs: given rows beside the stored ones, with ``_outcome``.
     """
-    known = pairs.filter(pl.col("value").is_not_null() & pl.col("value_stored").is_not_null())
+    known = pairs.filter(pl.col("value_stored").is_not_null())
     size = pl.max_horizontal(pl.col("value").abs(), pl.col("value_stored").abs())
     difference = (pl.col("value") - pl.col("value_stored")).abs()
-    known = known.with_columns(
-        is_far=(pl.col("_outcome") == "changed") & (difference > FAR * size),
-    )
+    # A value that is nulled for a reason is as far as can be.
+    is_far = (difference > FAR * size).fill_null(value=True)
+    known = known.with_columns(is_far=(pl.col("_outcome") == "changed") & is_far)
     most = pl.col("is_far").sum().over("source") > MOST_CHANGED * pl.len().over("source")
     return list_changes(known.filter(most & pl.col("is_far")), ChangeKind.WAITING)
 

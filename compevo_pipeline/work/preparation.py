@@ -104,13 +104,17 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
 
 
 def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    low, high = rule.bounds
-    _refuse(
-        rows,
-        ~pl.col("value").is_between(low, high),
-        f"outside the bounds of {name}, {low:g} to {high:g}",
-        "the file may be in another unit: correct it, or the bounds of the data set",
+    region = (
+        pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
     )
+    for place, (low, high) in {"": rule.bounds, **rule.regions}.items():
+        is_outside = ~pl.col("value").is_between(low, high)
+        _refuse(
+            rows,
+            is_outside & (region == place) if place else is_outside,
+            f"outside the bounds of {name}{f' in {place}' if place else ''}, {low:g} to {high:g}",
+            "the file may be in another unit: correct it, or the bounds of the data set",
+        )
 
 
 def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) -> None:

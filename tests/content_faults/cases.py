@@ -4,15 +4,48 @@ What belongs here: one line a fault, with what must become of it. What does not:
 (``worlds``), the check (``test_content_faults``). Faults of form are in ``tests/fuzz``.
 """
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-from tests.content_faults.worlds import DAY, PRICES, REPORTS, World
+from tests.content_faults import worlds
+from tests.content_faults.worlds import (
+    ANSWERS,
+    BITCOIN,
+    DAY,
+    EXCHANGE,
+    HISTDEMAND,
+    NEWS,
+    PRICES,
+    QUARTER,
+    RATES,
+    REPORTS,
+    RUN,
+    TRAFFIC,
+    WEATHER,
+    File,
+    World,
+    count_of,
+    gal_file,
+    histdemand_file,
+    page_file,
+    price_file,
+    price_of,
+    rates_file,
+    run_file,
+    station_file,
+    usual,
+)
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR
 
 BEYOND = "its name promises rows"
+BOUNDS = "outside the bounds of"
+WAITS = "known value(s) would change"
+LEVEL = "times that of the days before"
+ORDER = "below a lower quantile of the same issue"
+A_DAY = timedelta(days=1)
+AN_HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,47 +53,378 @@ class Fault:
     """One fault.
 
     Attributes:
-        name: what is wrong.
         world: the publisher.
         role: which of its files is damaged.
-        make: makes the damaged bytes from the good ones.
-        says: what the refusal says.
+        name: what is wrong.
+        content: the damaged bytes.
+        says: what the ledger's note says; :data:`WAITS` where a second fetch may confirm it.
+        changed: known values that the file may change at once, as few revisions may.
     """
 
-    name: str
     world: World
     role: str
-    make: Callable[[bytes], bytes]
+    name: str
+    content: bytes
     says: str
+    changed: int = 0
 
 
-def _month(month=date(2026, 7, 1), region="NSW1", **kwargs):
-    return lambda _: nemweb.price_month(month, region, **kwargs)[1]
+def _list(world: World, role: str, faults: dict[str, tuple[File | bytes, str]]) -> list[Fault]:
+    """Return the faults of one file; of a file made by a builder the content alone counts."""
+    return [
+        Fault(
+            world=world,
+            role=role,
+            name=name,
+            content=made if isinstance(made, bytes) else made[1],
+            says=says,
+        )
+        for name, (made, says) in faults.items()
+    ]
 
 
-def _actual(at, **kwargs):
-    return lambda _: nemweb.actual(at, **kwargs)[1]
+def _scaled(factor: float, **kwargs: object) -> File:
+    return price_file(days=4, level=lambda step: factor * usual(step), **kwargs)
 
 
-NEXT = DAY + 41 * HALF_HOUR
+def _dates_swapped() -> bytes:
+    return price_file(days=4)[1].replace(b"2026/07/02", b"2026/02/07")
+
+
+def _values_swapped() -> bytes:
+    head, *rows = price_file(days=4)[1].decode().split("\r\n")
+    cells = [row.split(",") for row in rows if row]
+    swapped = [",".join((one[0], one[1], one[3], one[2], one[4])) for one in cells]
+    return "\r\n".join([head, *swapped, ""]).encode()
+
+
+def _without_a_day() -> bytes:
+    rows = price_file(days=4)[1].split(b"\r\n")
+    return b"\r\n".join(row for row in rows if b"2026/07/02" not in row)
+
+
+_WHOLE = price_file(days=4)[1]
+_CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))[1]
+_PRICES = [
+    *_list(
+        PRICES,
+        "NSW1",
+        {
+            "another region": (price_file("QLD1", days=4), BEYOND),
+            "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
+            "last month": (price_file(month=date(2026, 6, 1)), BEYOND),
+            "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
+            "two regions": (_WHOLE + price_file("QLD1")[1].partition(b"\n")[2], BEYOND),
+            "an hour early": (price_file(days=4, shift=-AN_HOUR), BEYOND),
+            "day and month swapped": (_dates_swapped(), "comes"),
+            "a day is missing": (_without_a_day(), "comes"),
+            "every row twice": (_WHOLE + _WHOLE.partition(b"\n")[2], "is a duplicate"),
+            "kilowatts": (_scaled(1000), BOUNDS),
+            "gigawatts": (_scaled(0.001), BOUNDS),
+            "another sign": (_scaled(-1), BOUNDS),
+            "zeros": (_scaled(0), BOUNDS),
+            "tenfold": (_scaled(10), BOUNDS),
+            "one half-hour of -1 MW": (
+                price_file(days=4, level=lambda step: -1 if step < 6 else usual(step)),
+                f"{BOUNDS} demand_mw in NSW1",
+            ),
+            "price and demand swapped": (_values_swapped(), BOUNDS),
+            "prices of another currency unit": (price_file(days=4, price=-80500), BOUNDS),
+            "doubled": (_scaled(1.7), WAITS),
+            "halved": (_scaled(0.5), WAITS),
+            "an hour late": (
+                price_file(days=4, level=lambda step: usual(step - 12)),
+                WAITS,
+            ),
+            "stuck": (price_file(days=4, level=lambda _: 8000.0), WAITS),
+            "upside down": (price_file(days=4, level=lambda step: 16000 - usual(step)), WAITS),
+        },
+    ),
+    *_list(
+        PRICES,
+        "TAS1",
+        {
+            "tenfold": (
+                price_file("TAS1", days=4, level=lambda step: 10 * usual(step)),
+                f"{BOUNDS} demand_mw in TAS1",
+            ),
+            "the mainland's demand": (
+                price_file("TAS1", days=4, level=lambda step: 5 * usual(step)),
+                f"{BOUNDS} demand_mw in TAS1",
+            ),
+        },
+    ),
+    Fault(
+        world=PRICES,
+        role="NSW1",
+        name="cut at its first day, one value revised",
+        content=_CUT,
+        says=WAITS,
+        changed=1,
+    ),
+]
+
+_NEXT = DAY + 41 * HALF_HOUR
+
+
+def _report(end: datetime, value: float = 8000.0, **kwargs: float) -> bytes:
+    """Return the zip of the next half-hour, whose report holds another time."""
+    name = nemweb.actual(_NEXT)[0]
+    inner = nemweb.actual(end, value, **kwargs)[1]
+    return nemweb.pack((name.replace(".zip", ".CSV"), _read_only(inner)))
+
+
+def _read_only(packed: bytes) -> str:
+    ((_, content),) = worlds.unzip_all(packed)
+    return content.decode()
+
+
+def _edit(packed: bytes, old: str, new: str, count: int = -1) -> bytes:
+    ((name, content),) = worlds.unzip_all(packed)
+    text = content.decode()
+    assert old in text
+    return nemweb.pack((name, text.replace(old, new, count)))
+
+
+_GOOD = nemweb.actual(_NEXT)[1]
+_ACTUALS = _list(
+    REPORTS,
+    "actual",
+    {
+        "another half-hour": (_report(DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
+        "another half-hour's zip": (nemweb.actual(DAY + 2 * HALF_HOUR, 1234.0)[1], BEYOND),
+        "yesterday": (_report(_NEXT - A_DAY), BEYOND),
+        "last year": (_report(_NEXT - 365 * A_DAY), BEYOND),
+        "the next half-hour": (_report(_NEXT + HALF_HOUR), BEYOND),
+        "local time": (_report(_NEXT + AN_HOUR), BEYOND),
+        "gigawatts": (_report(_NEXT, 8.0), BOUNDS),
+        "kilowatts": (_report(_NEXT, 8e6), BOUNDS),
+        "another sign": (_report(_NEXT, -8000.0), BOUNDS),
+        "zeros": (_report(_NEXT, 0.0), BOUNDS),
+        "tenfold": (_report(_NEXT, 80000.0), BOUNDS),
+        "Tasmania tenfold": (_edit(_GOOD, ",1600.6", ",16006.0"), f"{BOUNDS} demand_mw in TAS1"),
+        "New South Wales -1 MW": (_edit(_GOOD, ",8000.0", ",-1"), f"{BOUNDS} demand_mw in NSW1"),
+        "an unknown region": (_edit(_GOOD, "TAS1", "WEM1"), "REGIONID is 'WEM1'"),
+        "a region left out": (_edit(_GOOD, "D,OPERATIONAL_DEMAND,ACTUAL,3,TAS1", "C,"), "line"),
+        "a forecast": (nemweb.forecast(DAY.replace(hour=18))[1], "FORECAST"),
+    },
+)
+
+_AT = DAY.replace(hour=18)
+
+
+def _issue(at: datetime = _AT, **kwargs: float) -> bytes:
+    """Return the zip of the issue of six o'clock, which holds another one."""
+    name = nemweb.forecast(_AT)[0]
+    return nemweb.pack((name.replace(".zip", ".CSV"), _read_only(nemweb.forecast(at, **kwargs)[1])))
+
+
+_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # days that are over stand beside it
+
+
+def _solar(at: datetime = _SOLAR_AT, factor: float = 1.0) -> bytes:
+    name = nemweb.rooftop(_SOLAR_AT)[0]
+    return nemweb.pack(
+        (name.replace(".zip", ".CSV"), _read_only(nemweb.rooftop(at, factor=factor)[1]))
+    )
+
+
+_FORECASTS = [
+    *_list(
+        REPORTS,
+        "forecast",
+        {
+            "gigawatts": (_issue(value=8.1, spread=0.3), BOUNDS),
+            "kilowatts": (_issue(value=8.1e6), BOUNDS),
+            "another sign": (_issue(value=-8100.0), BOUNDS),
+            "zeros": (_issue(value=0.0, spread=0.0), BOUNDS),
+            "tenfold": (_issue(value=81000.0), BOUNDS),
+            "Tasmania tenfold": (
+                _edit(_issue(), ",1680.0,1620.0,1560.0", ",16800,16200,15600"),
+                f"{BOUNDS} published in TAS1",
+            ),
+            "a third": (_issue(value=2600.0), LEVEL),
+            "swapped quantiles": (_issue(spread=-300.0), ORDER),
+            "yesterday's issue": (_issue(_AT - A_DAY), BEYOND),
+            "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
+            "last year's issue": (_issue(_AT - 365 * A_DAY), BEYOND),
+        },
+    ),
+    *_list(
+        REPORTS,
+        "rooftop",
+        {
+            "gigawatts": (_solar(factor=0.001), LEVEL),
+            "kilowatts": (_solar(factor=1000.0), BOUNDS),
+            "another sign": (_solar(factor=-1.0), BOUNDS),
+            "zeros": (_solar(factor=0.0), LEVEL),
+            "yesterday's issue": (_solar(_SOLAR_AT - A_DAY), BEYOND),
+            "tomorrow's issue": (_solar(_SOLAR_AT + A_DAY), BEYOND),
+        },
+    ),
+]
+
+_TODAY = date(2026, 7, 18)
+_HISTDEMAND = [
+    *_list(
+        HISTDEMAND,
+        "new",
+        {
+            "another day": (histdemand_file(date(2026, 7, 17)), BEYOND),
+            "another year": (histdemand_file(date(2025, 7, 18)), BEYOND),
+            "gigawatts": (histdemand_file(_TODAY, lambda step: usual(step) / 1000), BOUNDS),
+            "another sign": (histdemand_file(_TODAY, lambda step: -usual(step)), BOUNDS),
+            "zeros": (histdemand_file(_TODAY, lambda _: 0.0), BOUNDS),
+            "tenfold": (histdemand_file(_TODAY, lambda step: 10 * usual(step)), BOUNDS),
+            "a region twice": (
+                histdemand_file(_TODAY, regions=("NSW1", "NSW1", "QLD1")),
+                "is a duplicate",
+            ),
+        },
+    ),
+    *_list(
+        HISTDEMAND,
+        "again",
+        {
+            "a third more": (histdemand_file(date(2026, 7, 17), lambda s: 1.3 * usual(s)), WAITS),
+            "an hour late": (histdemand_file(date(2026, 7, 17), lambda s: usual(s - 12)), WAITS),
+        },
+    ),
+]
+
+
+def _wave(hour: int) -> float:
+    return 0.05 + 0.04 * worlds.math.sin(hour / 4)
+
+
+_TRAFFIC = [
+    *_list(
+        TRAFFIC,
+        "new",
+        {
+            "last month": (station_file(9), BEYOND),
+            "last year": (station_file(10, year=2025), BEYOND),
+            "another district": (station_file(10, district=7), "district 7, not 4"),
+            "a day of the month before": (station_file(10, shift=-24), BEYOND),
+        },
+    ),
+    *_list(
+        TRAFFIC,
+        "again",
+        {
+            "percent": (station_file(9, occupancy=lambda hour: 100 * _wave(hour)), WAITS),
+            "doubled": (station_file(9, occupancy=lambda hour: 2 * _wave(hour)), WAITS),
+            "zeros": (station_file(9, occupancy=lambda _: 0.0), WAITS),
+            "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
+            "speed in its place": (station_file(9, occupancy=lambda _: 65.1), WAITS),
+        },
+    ),
+]
+
+_EXCHANGE = [
+    *_list(
+        EXCHANGE,
+        "new",
+        {
+            "other days": (rates_file(date(2026, 7, 7), start=date(2025, 7, 7)), BEYOND),
+            "upside down": (
+                rates_file(date(2026, 7, 7), rates={k: 1 / v for k, v in RATES.items()}),
+                BOUNDS,
+            ),
+            "two currencies swapped": (
+                rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 170.0, "JPY": 1.6}),
+                BOUNDS,
+            ),
+            "pounds for Australian dollars": (
+                rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 0.8}),
+                BOUNDS,
+            ),
+            "a hundred yen": (rates_file(date(2026, 7, 7), rates=RATES | {"JPY": 1.7}), BOUNDS),
+            "rates per dollar": (rates_file(date(2026, 7, 7), base="USD"), "a rate per USD"),
+            "zeros": (rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 0.0}), BOUNDS),
+            "every day twice": (rates_file(date(2026, 7, 7), repeat=2), "is a duplicate"),
+        },
+    ),
+    *_list(
+        EXCHANGE,
+        "again",
+        {"another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS)},
+    ),
+]
+
+_BITCOIN = [
+    *_list(
+        BITCOIN,
+        "price",
+        {
+            "zeros": (page_file("price", lambda _: 0), BOUNDS),
+            "another sign": (page_file("price", lambda n: -price_of(n)), BOUNDS),
+            "cents": (page_file("price", lambda n: 100 * price_of(n)), BOUNDS),
+            "tenfold": (page_file("price", lambda n: 10 * price_of(n)), WAITS),
+            "another coin": (page_file("price", lambda n: price_of(n) / 20), WAITS),
+            "a day late": (page_file("price", lambda n: price_of(n - 1)), WAITS),
+            "the latest price on all days": (page_file("price", lambda _: 60000.5), WAITS),
+            "upside down": (page_file("price", lambda n: 120000 - price_of(n)), WAITS),
+            "transactions": (page_file("price", count_of), WAITS),
+        },
+    ),
+    *_list(
+        BITCOIN,
+        "transactions",
+        {
+            "prices": (page_file("transactions", price_of), WAITS),
+            "zeros": (page_file("transactions", lambda _: 0), BOUNDS),
+        },
+    ),
+]
+
+_WEATHER = _list(
+    WEATHER,
+    "run",
+    {
+        "yesterday's run": (run_file(RUN, first=RUN - A_DAY), BEYOND),
+        "tomorrow's run": (run_file(RUN, first=RUN + A_DAY), BEYOND),
+        "kelvin": (run_file(RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
+        "fahrenheit": (run_file(RUN, units={"temperature_2m": "°F"}), "is in '°F'"),
+        "places in another order": (run_file(RUN, reverse=True), "degrees are not near"),
+        "wind of another sign": (run_file(RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
+        "wind in hundredths": (run_file(RUN, wind_speed_10m=(100.0, 0.0)), BOUNDS),
+        "no sun": (run_file(RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
+        "radiation in kilowatts": (run_file(RUN, shortwave_radiation=(0.001, 0.0)), LEVEL),
+        "radiation in joules": (run_file(RUN, shortwave_radiation=(3600.0, 0.0)), BOUNDS),
+    },
+)
+
+_STAMP = QUARTER + timedelta(minutes=30)
+_NEWS = [
+    *_list(
+        NEWS,
+        "GAL",
+        {
+            "last week's pages": (gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
+            "next week's pages": (gal_file(_STAMP, published=_STAMP + 7 * A_DAY), BEYOND),
+            "pages of 1970": (gal_file(_STAMP, published=datetime(1970, 1, 1, tzinfo=UTC)), BEYOND),
+        },
+    ),
+    *_list(
+        ANSWERS,
+        "answer",
+        {
+            "another day": (worlds.answer_file(seen=QUARTER - 5 * A_DAY), BEYOND),
+            "tomorrow": (worlds.answer_file(seen=QUARTER + A_DAY), BEYOND),
+            "no article": (json.dumps({"articles": []}).encode(), "EmptyNewsAnswer"),
+        },
+    ),
+]
+
 FAULTS = [
-    Fault(
-        name="another region", world=PRICES, role="NSW1", make=_month(region="QLD1"), says=BEYOND
-    ),
-    Fault(name="a year ago", world=PRICES, role="NSW1", make=_month(date(2025, 7, 1)), says=BEYOND),
-    Fault(name="last month", world=PRICES, role="NSW1", make=_month(date(2026, 6, 1)), says=BEYOND),
-    Fault(
-        name="a half-hour of the night",
-        world=REPORTS,
-        role="actual",
-        make=_actual(DAY + 2 * HALF_HOUR, value=1234.0),
-        says=BEYOND,
-    ),
-    Fault(
-        name="yesterday's half-hour",
-        world=REPORTS,
-        role="actual",
-        make=_actual(NEXT - timedelta(days=1)),
-        says=BEYOND,
-    ),
+    *_PRICES,
+    *_ACTUALS,
+    *_FORECASTS,
+    *_HISTDEMAND,
+    *_TRAFFIC,
+    *_EXCHANGE,
+    *_BITCOIN,
+    *_WEATHER,
+    *_NEWS,
 ]

@@ -5,8 +5,11 @@ faults (``cases``), what must come of them (``test_content_faults``), HTTP (``te
 """
 
 import gzip
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -15,11 +18,15 @@ from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.gdelt.source import BULK_SOURCE
+from compevo_pipeline.sources.common.nem import REGIONS
+from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
+from compevo_pipeline.sources.weather import forecast as weather
 from compevo_pipeline.work.preparation import ingest_feed
+from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
 from tests.support.nemweb import HALF_HOUR
+from tests.support.weather import make_run
 
 File = tuple[str, bytes]
 """Name and content."""
@@ -84,10 +91,33 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
 JULY = date(2026, 7, 1)
 
+Level = Callable[[int], float]
+"""Demand in MW of a region that uses what most do, by five minutes of the month."""
 
-def price_file(region: str, month: date = JULY, **kwargs: int) -> File:
-    path, body = nemweb.price_month(month, region, **kwargs)
-    return path.rsplit("/", 1)[1], body
+
+def usual(step: int) -> float:
+    """Return a day's wave that differs a little from day to day."""
+    return 8000 + 1500 * math.sin(2 * math.pi * step / 288) + step // 288
+
+
+def price_file(
+    region: str = "NSW1",
+    month: date = JULY,
+    *,
+    days: int = 3,
+    level: Level = usual,
+    price: float = 80.5,
+    shift: timedelta = timedelta(0),
+) -> File:
+    """Return a month's file with five-minute rows of its first days."""
+    first = datetime(month.year, month.month, 1) + shift  # noqa: DTZ001 - NEM time
+    rows = [
+        f"{region},{first + timedelta(minutes=5 * (step + 1)):%Y/%m/%d %H:%M:%S},"
+        f"{level(step) * nemweb.SHARES.get(region, 1):.2f},{price},TRADE"
+        for step in range(days * 288)
+    ]
+    text = "\r\n".join(["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE", *rows, ""])
+    return f"PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv", text.encode()
 
 
 PRICES = World(
@@ -101,7 +131,31 @@ PRICES = World(
         for region in ("NSW1", "QLD1", "TAS1")
         for month in (date(2025, 7, 1), date(2026, 6, 1), JULY)
     ],
-    files={"NSW1": price_file("NSW1", days=4), "TAS1": price_file("TAS1", days=4)},
+    files={"NSW1": price_file(days=4), "TAS1": price_file("TAS1", days=4)},
+)
+
+
+def histdemand_file(day: date, level: Level = usual, regions: Sequence[str] = REGIONS) -> File:
+    """Return the file of one trading day."""
+    records = [
+        f'D,DEMAND,HISTORIC,1,{region},"{day:%Y/%m/%d} 00:00:00",{period},'
+        f"{round(level(6 * period) * nemweb.SHARES.get(region, 1), 3)}"
+        for region in regions
+        for period in range(1, 49)
+    ]
+    index = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
+    text = nemweb.report("HISTDEMAND", index, records, datetime(2026, 7, 20))  # noqa: DTZ001 - NEM
+    return f"PUBLIC_HISTDEMAND_{day:%Y%m%d}_0000000302837680.csv", text.encode()
+
+
+HISTDEMAND = World(
+    name="histdemand",
+    dataset="electricity",
+    feed="aemo",
+    source="aemo_histdemand",
+    now=NOW,
+    known=[histdemand_file(date(2026, 7, day)) for day in (16, 17)],
+    files={"new": histdemand_file(date(2026, 7, 18)), "again": histdemand_file(date(2026, 7, 17))},
 )
 
 REPORTS = World(
@@ -118,9 +172,16 @@ REPORTS = World(
     files={
         "actual": nemweb.actual(DAY + 41 * HALF_HOUR),
         "forecast": nemweb.forecast(DAY.replace(hour=18)),
-        "rooftop": nemweb.rooftop(DAY.replace(hour=18)),
+        "rooftop": nemweb.rooftop(DAY.replace(hour=16) + timedelta(days=1)),
     },
 )
+
+
+def unzip_all(packed: bytes) -> list[File]:
+    """Return the files of a zip."""
+    with zipfile.ZipFile(io.BytesIO(packed)) as bundle:
+        return [(name, bundle.read(name)) for name in bundle.namelist()]
+
 
 QUARTER = datetime(2026, 7, 20, 6, tzinfo=UTC)
 TITLE = "Power prices surge in New South Wales as storm {} hits Sydney grid"
@@ -151,4 +212,179 @@ NEWS = World(
     now=NOW,
     known=[gal_file(), gal_file(QUARTER + timedelta(minutes=15))],
     files={"GAL": gal_file(QUARTER + timedelta(minutes=30))},
+)
+
+
+def station_file(
+    month: int = 10,
+    *,
+    year: int = 2026,
+    district: int = 4,
+    stations: Sequence[str] = ("400001", "400002"),
+    occupancy: Callable[[int], float] = lambda hour: 0.05 + 0.04 * math.sin(hour / 4),
+    shift: int = 0,
+) -> File:
+    """Return a station-hour file with the first two days of a month."""
+    first = datetime(year, month, 1)  # noqa: DTZ001 - the local clock
+    lines = [
+        line(
+            f"{first + timedelta(hours=hour + shift):%m/%d/%Y %H:%M:%S}",
+            station,
+            occupancy=f"{occupancy(hour):.4f}",
+        ).replace(f",{station},4,", f",{station},{district},")
+        for station in stations
+        for hour in range(48)
+    ]
+    text = "".join(f"{one}\n" for one in lines)
+    return (
+        f"d04_text_station_hour_{year}_{month:02d}.txt.gz",
+        gzip.compress(text.encode(), mtime=0),
+    )
+
+
+TRAFFIC = World(
+    name="traffic",
+    dataset="traffic",
+    feed="pems",
+    source="pems",
+    now=datetime(2026, 11, 20, 8, tzinfo=UTC),
+    known=[station_file(9), station_file(8)],
+    files={"new": station_file(10), "again": station_file(9)},
+)
+
+
+RATES = {"USD": 1.1, "AUD": 1.6, "GBP": 0.85, "JPY": 170.0, "CAD": 1.5}
+
+
+def rates_file(
+    first: date = date(2026, 7, 6),
+    *,
+    start: date | None = None,
+    rates: Mapping[str, float] = RATES,
+    base: str = "EUR",
+    repeat: int = 1,
+) -> File:
+    """Return the ECB's rates of two weeks, with days from ``start`` on."""
+    head = "KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE"
+    days = [(start or first) + timedelta(days=number) for number in range(10)]
+    rows = [
+        f"EXR.D.{code}.{base}.SP00.A,D,{code},{base},SP00,A,{day},{rate * (1 + day.day / 1000):.6f}"
+        for code, rate in rates.items()
+        for day in days
+    ] * repeat
+    name = f"eur_{first}_{first + timedelta(days=13)}.csv"
+    return name, "\n".join([head, *rows]).encode()
+
+
+EXCHANGE = World(
+    name="exchange",
+    dataset="exchange",
+    feed="exchange",
+    source="ecb_sdmx",
+    now=NOW,
+    known=[rates_file(), rates_file(date(2025, 7, 7))],
+    files={"again": rates_file(), "new": rates_file(date(2026, 7, 7))},
+)
+
+
+def page_file(
+    slug: str, value: Callable[[int], float], days: int = 20, last: date = date(2026, 7, 19)
+) -> File:
+    """Return a chart page of as many days, the last of which is not over."""
+    points = ",".join(
+        f'[new Date("{last - timedelta(days=days - number):%Y/%m/%d}"),{value(number)}]'
+        for number in range(days + 1)
+    )
+    return f"{slug}-btc.html", f"<!doctype html><script>d([{points}])</script>".encode()
+
+
+def price_of(number: int) -> float:
+    """Return a price in dollars that moves by tenths."""
+    return 60000 + 9000 * math.sin(number)
+
+
+def count_of(number: int) -> float:
+    """Return a number of transactions."""
+    return 300000 + 90000 * math.cos(number)
+
+
+BITCOIN = World(
+    name="bitcoin",
+    dataset="bitcoin",
+    feed="bitinfocharts",
+    source="bitinfocharts",
+    now=NOW,
+    known=[page_file("price", price_of), page_file("transactions", count_of)],
+    files={
+        "price": page_file("price", lambda n: price_of(n), 21, date(2026, 7, 20)),
+        "transactions": page_file("transactions", count_of),
+    },
+)
+
+
+def run_file(run: datetime, *, first: datetime | None = None, **changes: object) -> File:
+    """Return a run of the weather with an hourly wave.
+
+    Args:
+        run: its start, in its name.
+        first: the first stamp.
+        changes: ``factor`` and ``plus`` by variable, and other units.
+    """
+    places = make_run(first or run)
+    waves = {
+        "temperature_2m": lambda hour: 15 + 5 * math.sin(hour / 4),
+        "wind_speed_10m": lambda hour: 5 + 2 * math.sin(hour / 5),
+        "shortwave_radiation": lambda hour: max(0.0, 600 * math.sin(math.pi * (hour - 2) / 12)),
+    }
+    for place in places:
+        for name, wave in waves.items():
+            factor, plus = changes.get(name, (1.0, 0.0))
+            values = [round(factor * wave(hour) + plus, 3) for hour in range(72)]
+            place["hourly"][name] = values
+        place["hourly_units"] |= changes.get("units", {})
+    if changes.get("reverse"):
+        places.reverse()
+    return weather.name_run(run), json.dumps(places).encode()
+
+
+RUN = datetime(2026, 7, 18, 18, tzinfo=UTC)
+WEATHER = World(
+    name="weather",
+    dataset="electricity-operational",
+    feed="weather-forecast",
+    source=weather.SOURCE,
+    now=NOW,
+    known=[run_file(RUN - timedelta(days=days)) for days in (3, 2, 1)],
+    files={"run": run_file(RUN)},
+)
+
+
+def answer_file(
+    first: datetime = QUARTER - timedelta(days=1), *, seen: datetime | None = None
+) -> File:
+    """Return an answer of the DOC API for a day."""
+    at = seen or first + timedelta(hours=3)
+    articles = [
+        {
+            "url": f"https://example.com.au/doc/{number}",
+            "title": TITLE.format(f"doc{number}"),
+            "seendate": f"{at:%Y%m%dT%H%M%SZ}",
+            "domain": "example.com.au",
+            "language": "English",
+            "sourcecountry": "Australia",
+        }
+        for number in range(5)
+    ]
+    name = f"artlist_0123abcd_{first:%Y%m%d%H%M%S}_{first + timedelta(days=1):%Y%m%d%H%M%S}.json"
+    return name, json.dumps({"articles": articles}).encode()
+
+
+ANSWERS = World(
+    name="answers",
+    dataset="news",
+    feed="gdelt-doc",
+    source=DOC_SOURCE,
+    now=NOW,
+    known=[answer_file(QUARTER - timedelta(days=3))],
+    files={"answer": answer_file()},
 )

@@ -16,6 +16,10 @@ ROOFTOP = "ROOFTOP_PV/FORECAST"
 ZIP = "application/x-zip-compressed"
 
 
+SHARES = {"SA1": 0.25, "TAS1": 0.2}
+"""What smaller regions use of what the others do."""
+
+
 def pack(*members):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as bundle:
@@ -39,7 +43,8 @@ def actual(end, value=8000.0, created=None):
     """The zip of one half-hour's actuals: its name and its bytes; times are NEM time."""
     made = created or end + timedelta(seconds=7)
     rows = [
-        f"D,OPERATIONAL_DEMAND,ACTUAL,3,{region},{stamp(end)},{value + place},0,0,{stamp(made)}"
+        f"D,OPERATIONAL_DEMAND,ACTUAL,3,{region},{stamp(end)},"
+        f"{(value + place) * SHARES.get(region, 1)},0,0,{stamp(made)}"
         for place, region in enumerate(REGIONS)
     ]
     index = (
@@ -56,7 +61,10 @@ def forecast(issued, steps=96, value=8100.0, spread=300.0, created=None):
     ends = [issued + HALF_HOUR * (step + 1) for step in range(steps)]
     rows = [
         f"D,OPERATIONAL_DEMAND,FORECAST,1,{region},{stamp(end)},{stamp(issued)},"
-        f"{value + spread},{value},{value - spread},{stamp(issued)}"
+        + "".join(
+            f"{level * SHARES.get(region, 1)}," for level in (value + spread, value, value - spread)
+        )
+        + stamp(issued)
         for region in REGIONS
         for end in ends
     ]
@@ -125,7 +133,7 @@ def price_month(month, region, days=3, minutes=5):
     first = datetime(month.year, month.month, 1)  # noqa: DTZ001 - NEM time
     rows = [
         f"{region},{first + timedelta(minutes=minutes * (step + 1)):%Y/%m/%d %H:%M:%S},"
-        f"{7000 + step % 288},80.5,TRADE"
+        f"{(7000 + step % 288) * SHARES.get(region, 1)},80.5,TRADE"
         for step in range(days * 24 * 60 // minutes)
     ]
     text = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\r\n" + "\r\n".join(rows) + "\r\n"

@@ -25,6 +25,7 @@ MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
 
 DAY = timedelta(days=1)
 LONGEST_FORECAST = timedelta(days=10)  # AEMO's reach eight days
+LONGEST_DELAY = timedelta(hours=6)  # between a forecast's issue and the first stamp of its name
 
 _FIRST_YEAR, _LAST_YEAR = 1990, 2200
 _NEM_ZONE = ZoneInfo("Australia/Brisbane")  # NEM time: no daylight saving
@@ -40,11 +41,8 @@ _MMSDM = re.compile(
 def promises(raw: RawFile) -> list[Promise]:
     """Return what the names of a file and of the zip around it promise of its rows."""
     # The zip of one report bears its name; the zip of a week or month promises nothing of its own.
-    return [
-        found
-        for name in dict.fromkeys((raw.name, raw.packed_in))
-        if (found := _read_promise(unquote(unquote(name)).upper())) is not None
-    ]
+    names = dict.fromkeys((raw.name, raw.packed_in))
+    return [one for name in names for one in _read_promises(unquote(unquote(name)).upper())]
 
 
 def find_report(name: str) -> str:
@@ -70,29 +68,35 @@ def read_stamp(name: str) -> tuple[datetime, bool] | None:
     return (stamp - NEM_OFFSET).replace(tzinfo=UTC), len(match[1]) == 8
 
 
-def _read_promise(name: str) -> Promise | None:
+def _read_promises(name: str) -> list[Promise]:
     try:
         if price := _PRICE.search(name):
-            return promise_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])
+            return [promise_month(int(price[1]), int(price[2]), _NEM_ZONE, price[3])]
         if table := _MMSDM.search(name):
             month = promise_month(int(table[1]), int(table[2]), _NEM_ZONE)
             # A table holds what was recorded in a month: intervals at its ends may be of the next.
-            return Promise(first=month.first - DAY, end=month.end + DAY)
+            return [Promise(first=month.first - DAY, end=month.end + DAY)]
         if day := _DAY_FILE.search(name):
             start = datetime.fromisoformat(day[1]).replace(tzinfo=_NEM_ZONE).astimezone(UTC)
-            return Promise(first=start, end=start + DAY)
+            return [Promise(first=start, end=start + DAY)]
     except ValueError:
-        return None  # no month or day of any calendar
+        return []  # no month or day of any calendar
 
     found = read_stamp(name)
     if found is None:
-        return None
+        return []
     stamp, is_day = found
     if name.startswith("PUBLIC_HISTDEMAND") and is_day:
-        return Promise(first=stamp, end=stamp + DAY)
+        return [Promise(first=stamp, end=stamp + DAY)]
 
     report = "" if is_day else find_report(name)
     if report == ACTUAL_REPORT:
-        return Promise(first=stamp - HALF_HOUR, end=stamp)
-    # A rooftop forecast's first interval begins at the issue or in the half-hour around it.
-    return Promise(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST) if report else None
+        return [Promise(first=stamp - HALF_HOUR, end=stamp)]
+    if not report:
+        return []
+    # A rooftop forecast's first interval begins at the issue or in the half-hour around it. A
+    # forecast is issued within hours of its first interval.
+    return [
+        Promise(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST),
+        Promise(first=stamp - LONGEST_DELAY, end=stamp + LONGEST_DELAY, column="available_at"),
+    ]

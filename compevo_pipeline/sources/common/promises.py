@@ -79,7 +79,9 @@ def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promise
     )
     by_column = promised.unique(maintain_order=True).partition_by("column", as_dict=True)
     for (column,), of_column in by_column.items():
-        _refuse_rows(rows, of_column, str(column))
+        # A name promises when its forecasts were known; its series have no such time.
+        if column in rows.columns:
+            _refuse_rows(rows, of_column, str(column))
     return rows
 
 

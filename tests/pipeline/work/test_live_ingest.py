@@ -137,12 +137,12 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
 
 ISSUED = FIRST_HOUR.replace(hour=18)
 BAD_ISSUES = {
-    "gigawatts": ({"value": 8.1, "spread": 0.3}, "times that of the days before"),
-    "another sign": ({"value": -1200.0}, "times that of the days before"),
+    "gigawatts": ({"value": 8.1, "spread": 0.3}, "outside the bounds of published in NSW1"),
+    "another sign": ({"value": -1200.0}, "outside the bounds of published in NSW1"),
     "far below": ({"value": -8100.0}, "outside the bounds of published, -1500 to 20000"),
     "tenfold": ({"value": 81000.0}, "outside the bounds of published"),
     "a third of it": ({"value": 2600.0}, "times that of the days before"),
-    "zeros": ({"value": 0.0, "spread": 0.0}, "times that of the days before"),
+    "zeros": ({"value": 0.0, "spread": 0.0}, "outside the bounds of published in NSW1"),
     "swapped quantiles": ({"spread": -300.0}, "below a lower quantile of the same issue"),
 }
 

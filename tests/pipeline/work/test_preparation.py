@@ -124,7 +124,7 @@ def admit(frame):
 @pytest.mark.parametrize(
     "frame",
     [
-        demand(values=(7000.0, None, -20.0)),
+        demand(values=(2000.0, None, -20.0), series_id="AEMO/TOTALDEMAND/SA1"),
         demand(values=(None, None)).with_columns(pl.col("start_utc").dt.offset_by("1y")),
         demand(fetched_at=PRESENT + timedelta(days=60)).with_columns(
             pl.col("start_utc").dt.offset_by("60d")

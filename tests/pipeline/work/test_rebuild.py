@@ -7,6 +7,7 @@ import pytest
 from compevo_pipeline.cli.main import main
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
+from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.preparation import mend_store, rebuild
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file
 from tests.support.live import LOG
@@ -112,3 +113,10 @@ def test_versions_of_a_file_are_read_in_the_order_in_which_they_came(stored, tmp
     assert counts["aemo"]["files"] == len(PRICES.known) + 1
     after = home.series(PRICES.dataset)
     assert_same([after], [before])
+
+
+def test_every_feed_says_which_raw_files_are_its_own():
+    for dataset, feeds in default_feeds().items():
+        for feed in feeds:
+            assert feed.labels, (dataset, feed.name)
+            assert all(label.startswith(("live:", "archive:")) for label in feed.labels)

@@ -76,7 +76,8 @@ FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CS
     ],
 )
 def test_aemos_names_promise_a_span(name, first, end):
-    (promise,) = names.promises(raw(name, ""))
+    promise, *others = names.promises(raw(name, ""))
+    assert [one.column for one in others] == (["available_at"] if "FORECAST" in name else [])
     assert promise.first == first
     assert end is None or promise.end == end
     assert promise.entity == ("NSW1" if "NSW1" in name else "")
