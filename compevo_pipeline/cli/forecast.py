@@ -228,6 +228,7 @@ def forecast(
     dataset = dataset or choose_dataset(deployment)
     data = describe_data(deployment.data_mode, dataset)
     spec = find_daily_spec(deployment, dataset)
+    typer.echo(f"Forecasting {dataset} {data}, up to a minute ...", err=True)
     try:
         found = forecast_day(
             deployment,

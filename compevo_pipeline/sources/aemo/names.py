@@ -96,8 +96,7 @@ def _read_promises(name: str) -> list[Promise]:
         return []
     # A rooftop forecast's first interval begins at the issue or in the half-hour around it. A
     # forecast is issued within hours of its first interval.
-    known = {"first": stamp - LONGEST_DELAY, "end": stamp + LONGEST_DELAY}
     return [
         Promise(first=stamp - HALF_HOUR, end=stamp + LONGEST_FORECAST),
-        Promise(**known, column="available_at"),
+        Promise(first=stamp - LONGEST_DELAY, end=stamp + LONGEST_DELAY, column="available_at"),
     ]

@@ -19,6 +19,13 @@ from pydantic import BaseModel
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.splits import split_chronologically
+from compevo_core.data.steps import (
+    DAY,
+    choose_horizon,
+    choose_lookback,
+    name_step,
+    read_step,
+)
 from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.sources.common.base import RawFile
@@ -39,13 +46,6 @@ from compevo_pipeline.sources.own.stamps import (
     guess_format,
     read_stamps,
     read_zone,
-)
-from compevo_pipeline.sources.own.steps import (
-    DAY,
-    choose_horizon,
-    choose_lookback,
-    name_step,
-    read_step,
 )
 from compevo_pipeline.sources.own.table import (
     DecimalMark,
