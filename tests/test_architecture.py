@@ -23,6 +23,7 @@ LAYERS = (
     "compevo_core.training",
     "compevo_core.forecast",
     "compevo_core.evaluation",
+    "compevo_core.table",
     "compevo_core.paper",
     "compevo_core.report",
     "compevo_core",

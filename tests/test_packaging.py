@@ -69,6 +69,7 @@ def imported_modules() -> set[str]:
 def imported_distributions() -> set[str]:
     providers = metadata.packages_distributions()
     optional = {"dagster_k8s": "dagster-k8s", "toto2": "toto-2", "chronos": "chronos-forecasting"}
+    optional |= {"fastexcel": "fastexcel"}
     return {
         canonical(optional[module] if module in optional else providers[module][0])
         for module in imported_modules()
@@ -76,7 +77,7 @@ def imported_distributions() -> set[str]:
 
 
 def test_every_import_of_the_product_is_declared():
-    of_extras = {*EXTRAS["kubernetes"], *EXTRAS["zero-shot"]}
+    of_extras = {*EXTRAS["kubernetes"], *EXTRAS["zero-shot"], *EXTRAS["excel"]}
     assert sorted(imported_distributions() - set(NEEDED) - of_extras - set(NOT_DECLARED)) == []
 
 

@@ -18,8 +18,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from jinja2 import TemplateError
-
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.data.view import WindowView
 
@@ -319,6 +317,8 @@ def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -
     The cue opens the assistant's turn, so that the model continues it instead of greeting.
     """
     if getattr(tokenizer, "chat_template", None):
+        from jinja2 import TemplateError
+
         turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         render = tokenizer.apply_chat_template
         try:

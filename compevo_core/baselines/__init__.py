@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compevo_core.baselines.base import Baseline, Forecaster, read_baseline_file
+from compevo_core.baselines.base import Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.features import knows_past, knows_published_errors
 from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
@@ -26,7 +26,14 @@ from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
-__all__ = ["BASELINES", "Baseline", "Forecaster", "fit_baseline", "is_applicable", "load_baseline"]
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "ViewForecaster",
+    "fit_baseline",
+    "is_applicable",
+    "load_baseline",
+]
 
 # Typed loosely: mypy has no type for "a class whose instances satisfy Baseline".
 BASELINES: dict[str, type[Any]] = {

@@ -23,6 +23,7 @@ from compevo_core.data.view import (
     WindowView,
     find_horizon,
     keep_bounds,
+    require_views,
     stack_rows,
 )
 from compevo_core.data.window import WindowSet
@@ -33,7 +34,7 @@ BASELINE_FILE = "baseline.json"
 
 
 @runtime_checkable
-class Forecaster(Protocol):
+class ViewForecaster(Protocol):
     """Anything that forecasts the horizon of every view in its unit; it cannot see a truth."""
 
     @property
@@ -47,7 +48,7 @@ class Forecaster(Protocol):
 
 
 @runtime_checkable
-class Baseline(Forecaster, Protocol):
+class Baseline(ViewForecaster, Protocol):
     """A forecaster that is fitted on a train split and saved in a folder."""
 
     @classmethod
@@ -90,13 +91,13 @@ class MethodFacts:
     peak_memory_gb: float | None = None
 
 
-def read_facts(forecaster: Forecaster) -> MethodFacts:
+def read_facts(forecaster: ViewForecaster) -> MethodFacts:
     """Return the ``facts`` of a fitted method, or empty facts where it has none."""
     facts: MethodFacts = getattr(forecaster, "facts", MethodFacts())
     return facts
 
 
-def count_answers(forecaster: Forecaster) -> tuple[int, int]:
+def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
     """Return how many answers were unreadable so far and how many there were.
 
     Both are 0 for a method whose model does not answer in text.
@@ -203,6 +204,7 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H); DataError if a view lacks what train has."""
+        require_views(views)
         output_NH = np.zeros((len(views), find_horizon(views)))
         route_N = np.array([self._space.find_route(view) for view in views])
         for route in self._space.routes:

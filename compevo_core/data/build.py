@@ -277,6 +277,11 @@ def build_windows(
     Raises:
         DataError: no series of the data set is in the frame, or a frame breaks its contract.
     """
+    if not isinstance(series, pl.DataFrame):
+        raise DataError(
+            f"series is a {type(series).__name__}: give a polars DataFrame that follows "
+            "SERIES_SCHEMA, or a table of your own to compevo_core.Forecaster"
+        )
     chosen, unused = select_series(spec, series)
     planned = _plan_series(spec, chosen)
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)

@@ -248,9 +248,17 @@ TRAFFIC = DatasetSpec(
     mape_threshold=1e-3,
 )
 
-DATASETS: dict[str, DatasetSpec] = {
-    spec.name: spec for spec in (ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC)
-}
+
+class _DatasetsByName(dict[str, DatasetSpec]):
+    """Declarations by name; a name that is none is refused with those that are."""
+
+    def __missing__(self, name: str) -> DatasetSpec:
+        raise ConfigError(f"no data set {name!r}; known: {', '.join(self)}")
+
+
+DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
+    (spec.name, spec) for spec in (ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC)
+)
 
 
 def find_place(dataset: str, entity: str) -> Place:
@@ -259,6 +267,4 @@ def find_place(dataset: str, entity: str) -> Place:
     Raises:
         ConfigError: no data set of that name is declared.
     """
-    if dataset not in DATASETS:
-        raise ConfigError(f"no data set {dataset!r}; known: {', '.join(DATASETS)}")
     return DATASETS[dataset].find_place(entity)

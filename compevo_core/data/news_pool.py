@@ -64,6 +64,10 @@ class NewsPool:
         """Return a pool without articles, for a population that reads none."""
         return cls(pl.DataFrame(schema=ARTICLE_SCHEMA), np.empty((0, 0), dtype=np.float32), "")
 
+    def __repr__(self) -> str:
+        """Return how many articles there are, and their encoder."""
+        return f"NewsPool: {len(self):,} articles, encoder {self.encoder_name!r}"
+
     def __len__(self) -> int:
         """Return the number of articles."""
         return self.articles.height
@@ -153,7 +157,7 @@ class NewsPool:
         Raises:
             DataError: the folder has no manifest, or a file differs.
         """
-        remedy = "materialize models/compevo of its data set, which writes the news that it reads"
+        remedy = "give a folder that NewsPool.write wrote, or train again, which writes it"
         return read_together(Path(folder), cls._from_files, remedy=remedy)
 
     @classmethod

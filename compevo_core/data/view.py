@@ -242,6 +242,16 @@ def keep_bounds(views: Sequence[WindowView], values: FloatArray) -> FloatArray:
     )
 
 
+def require_views(views: Sequence[WindowView]) -> None:
+    """Raise a DataError for what is no view: windows, which hold the truth, or a table."""
+    if isinstance(views, Sequence) and all(isinstance(view, WindowView) for view in views):
+        return
+    raise DataError(
+        f"a {type(views).__name__} was given in place of views: give windows.views(), or a table "
+        "to compevo_core.Forecaster"
+    )
+
+
 def find_horizon(views: Sequence[WindowView]) -> int:
     """Return the horizon that views share; DataError if they have several."""
     return _find_shared(views, "horizon")

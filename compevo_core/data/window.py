@@ -209,6 +209,12 @@ class WindowSet(Sequence[Window]):
             return self.with_windows(self._windows[index])
         return self._windows[index]
 
+    def __repr__(self) -> str:
+        """Return the data set, and the number of windows of each split."""
+        splits = Counter(window.view.split for window in self)
+        counts = ", ".join(f"{count:,} {split}" for split, count in splits.items())
+        return f"WindowSet of {self.dataset}: {counts or 'no windows'}"
+
     def __len__(self) -> int:
         """Return the number of windows."""
         return len(self._windows)
@@ -299,7 +305,7 @@ class WindowSet(Sequence[Window]):
         return read_together(
             Path(folder),
             cls._from_files,
-            remedy="build the windows asset",
+            remedy="give a folder that WindowSet.write wrote, or build the windows again",
         )
 
     @classmethod

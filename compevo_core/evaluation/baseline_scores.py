@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.base import count_answers, read_facts
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
@@ -129,7 +129,7 @@ class ValidationForecasts:
     levels: ErrorLevels | None = None  # what recalibration adds later on; None without it
 
     @classmethod
-    def make(cls, name: str, fitted: Forecaster, val: WindowSet, scaler: Scaler) -> Self:
+    def make(cls, name: str, fitted: ViewForecaster, val: WindowSet, scaler: Scaler) -> Self:
         """Forecast validation with a baseline that was fitted on train."""
         if not len(val) or not is_applicable(name, val):
             return cls(windows=val[:0])
@@ -173,7 +173,7 @@ class Candidate:
 
     name: str  # its name in rows
     seeds: Sequence[int]  # the seeds that it is fitted with
-    fit: Callable[..., Forecaster]  # fits it with a ``seed``
+    fit: Callable[..., ViewForecaster]  # fits it with a ``seed``
     is_applicable: Callable[[WindowSet], bool]  # whether it can forecast all of some windows
     budget: str = ""  # name of what a fit may spend; empty where that changes nothing
     is_measured: bool = False  # whether rows say how long a fit took and what memory it needed
@@ -289,7 +289,7 @@ def score_candidates(
 
 def _score_scope(
     scope: Scope,
-    fitted: Forecaster,
+    fitted: ViewForecaster,
     known: ValidationForecasts,
     identity: Identity,
     train: WindowSet,

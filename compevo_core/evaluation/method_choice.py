@@ -10,6 +10,7 @@ Shapes: N windows of validation, A members, H horizon.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from compevo_core.baselines.zero_shot import PREFIX, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.splits import nearest_windows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
@@ -35,7 +37,7 @@ AUTO = "auto"
 MIXTURE = "mixture"
 POPULATION = "compevo"
 
-REFIT_DAYS = 28
+REFIT_DAYS = 91
 """Days after which an issued method learns anew from all that has become known."""
 
 _ORDER = (
@@ -45,8 +47,14 @@ _ORDER = (
 )
 """Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 
-_SLOW = {"theta": 2_000}
-"""Most windows that a method is scored on, where a forecast takes milliseconds."""
+_SLOW = {"theta": 250}
+"""Most windows that a method is scored on, where a forecast takes ten milliseconds."""
+
+_TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
+_MOST_TREE_STEPS = 60_000
+"""Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
+_FEWEST_TREE_DAYS = 182
+"""Of fewer days trees would not know a season: they are no candidate then."""
 
 OnStep = Callable[[str], None]
 
@@ -101,12 +109,15 @@ class MethodChoice:
         return dataclasses.asdict(self) | {"sentence": self.sentence}
 
 
-def configure_method(name: str, members: Sequence[str] = (), *, seed: int = 0) -> RunConfig:
+def configure_method(
+    name: str, members: Sequence[str] = (), *, train: WindowSet | None = None, seed: int = 0
+) -> RunConfig:
     """Return the settings of a method that needs no language model.
 
     Args:
         name: one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``.
         members: names of the mixture's members.
+        train: the windows to choose on; of many, trees take the nearest days.
         seed: of what a fit draws.
 
     Raises:
@@ -131,7 +142,11 @@ def configure_method(name: str, members: Sequence[str] = (), *, seed: int = 0) -
             "forecast.refit_days": REFIT_DAYS,
             "population.agents": len(names),
             "population.members": [
-                {"prior": "zero-shot" if is_zero_shot(each) else each} for each in names
+                {
+                    "prior": "zero-shot" if is_zero_shot(each) else each,
+                    "calibration_days": _limit_days(each, train),
+                }
+                for each in names
             ],
             "run.refit": True,
             "run.seed": seed,
@@ -152,8 +167,8 @@ def choose_method(
 ) -> MethodChoice:
     """Score the candidates on validation and choose the simplest of the good ones.
 
-    Each candidate is fitted on train and forecasts validation as it went by: days that are over are
-    learnt from as in use. That is also how the mixture, which weighs all of them, is scored.
+    Each candidate is fitted on train and forecasts validation as it went by; the mixture weighs
+    them by the days that were over. The method that is issued learns anew from all that is known.
 
     Args:
         train: windows of split "train".
@@ -181,9 +196,13 @@ def choose_method(
     left_out: dict[str, str] = {}
     fitted = []
     for name in names or _list_applicable(train, known, left_out):
+        if _is_too_slow(name, train):
+            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
+            continue
         on_step(f"fitting {name} on {len(train):,} windows")
         try:
-            fit(name, train)
+            # As the prior will be asked for, so that it is found again.
+            fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
         except (DataError, ConfigError) as error:
             left_out[name] = str(error)
             continue
@@ -194,7 +213,13 @@ def choose_method(
 
     on_step(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     mixed = MIXTURE if len(fitted) > 1 else fitted[0]
-    experience, scaler = validate_members(configure_method(mixed, fitted), train, known, fit)
+    experience, scaler = validate_members(
+        # Fits stay as they were on train: to fit all of them anew would take most of the time.
+        configure_method(mixed, fitted, train=train).with_overrides({"forecast.refit_days": 0}),
+        train,
+        known,
+        fit,
+    )
     errors = dict(zip(fitted, _measure(experience, scaler, known), strict=True))
     if len(fitted) > 1:
         errors[MIXTURE] = _measure_mixture(experience, scaler, known)
@@ -231,6 +256,22 @@ def choose_simplest(scores: Sequence[MethodScore]) -> str:
     """Return the simplest method whose excess is at most one standard error of it."""
     near = [score.name for score in scores if score.excess <= score.standard_error]
     return min(near, key=_place)
+
+
+def _limit_days(name: str, train: WindowSet | None) -> int:
+    """Return the nearest days that a method is fitted on; 0 for all of them."""
+    if name not in _TREES or train is None or not len(train):
+        return 0
+    days = _MOST_TREE_STEPS // (train.horizon * len(train.entities))
+    return 0 if len(train) <= days * len(train.entities) else max(days, 1)
+
+
+def _is_too_slow(name: str, train: WindowSet) -> bool:
+    """Whether the nearest days that a method would be fitted on are too few to be worth it."""
+    days = _limit_days(name, train)
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
+    return days > 0 and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
 
 
 def _place(name: str) -> int:

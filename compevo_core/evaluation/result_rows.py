@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines.base import Forecaster, MethodFacts
+from compevo_core.baselines.base import MethodFacts, ViewForecaster
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.coverage import share_with_choice
@@ -111,7 +111,7 @@ def hash_without_seed(config: RunConfig) -> str:
 
 
 def forecast_windows(
-    forecaster: Forecaster, windows: WindowSet, batch_size: int = BATCH_SIZE
+    forecaster: ViewForecaster, windows: WindowSet, batch_size: int = BATCH_SIZE
 ) -> FloatArray:
     """Return forecasts (N, H) of every window, in order.
 
@@ -138,7 +138,7 @@ def forecast_windows(
 
 
 def evaluate(
-    forecaster: Forecaster | FloatArray,
+    forecaster: ViewForecaster | FloatArray,
     windows: WindowSet,
     identity: Identity,
     *,

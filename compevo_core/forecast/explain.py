@@ -208,7 +208,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 change_pct=_compare(values, inputs, _count_shift(issued, len(inputs))),
                 week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
                 published=None if published is None else factor * float(published.mean()),
-                temperature=(min(temperature), max(temperature)) if temperature else None,
+                temperature=(temperature[0], temperature[1]) if temperature else None,
             )
         )
     return summaries

@@ -32,7 +32,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, estimate_day_quantiles, estimate_quantiles
-from compevo_core.data.view import WindowView, find_horizon, keep_bounds
+from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.daily_state import (
@@ -111,7 +111,17 @@ class CompEvoForecaster:
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
         """
+        if not isinstance(news, NewsPool):
+            raise ConfigError(
+                f"news is a {type(news).__name__}: give NewsPool.read(folder), or NewsPool.empty() "
+                "to a population that reads none"
+            )
         return cls(Path(run), news, backbone, fit)
+
+    def __repr__(self) -> str:
+        """Return what forecasts, and which artifact it is."""
+        members = ", ".join(self.logics) if self.config.is_numeric else f"{len(self.logics)} agents"
+        return f"CompEvoForecaster: {self.name} of {members}, artifact {self.artifact_hash[:16]}"
 
     def reweigh(self, config: RunConfig) -> None:
         """Weigh the trained agents as other settings of the selection say; for experiments.
@@ -173,6 +183,7 @@ class CompEvoForecaster:
             DataError: a view's entity was not in the train split, or an article is missing.
             LeakageError: a window begins before the end of one that was observed.
         """
+        require_views(views)
         self._raise_if_observed(views)
         mixture_NH = self._forecast(views).mixture_NH
         aggregate_1NH = self._unscale(mixture_NH[:, None], views)
@@ -183,6 +194,7 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on which others are asked for with it.
         """
+        require_views(views)
         self._raise_if_observed(views)
         return self._add_quantiles(views, self._describe(views, self._forecast(views)))
 
@@ -385,7 +397,8 @@ class CompEvoForecaster:
     ) -> dict[str, FloatArray]:
         """Return quantiles (N, Q) of the mean and of the peak of its forecasts (N, H) of views."""
         past = self._state.experience.errors(self._model.scaler)
-        return estimate_day_quantiles(past, views, forecast_NH)
+        found = estimate_day_quantiles(past, views, forecast_NH)
+        return {name: keep_bounds(views, values_NQ) for name, values_NQ in found.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

@@ -29,7 +29,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
-from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon
+from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import (
@@ -54,6 +54,9 @@ BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
 SUPERSEDES = "supersedes"
 """Fact of a later issue: the hash of the forecast whose place it takes."""
+
+TEMPERATURE = "temperature_c"
+"""Covariate by step: the temperature that was forecast, degrees Celsius."""
 
 _INSTANT = "%Y%m%dT%H%MZ"
 
@@ -225,6 +228,7 @@ def issue_forecast(
                     for name, values_NQ in day_quantiles.items()
                     if np.isfinite(values_NQ[row]).all()
                 },
+                **_describe_weather(view),
                 "filled_inputs": view.n_filled,
                 "unknown_inputs": view.unknown_steps,
             }
@@ -240,6 +244,13 @@ def issue_forecast(
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def _describe_weather(view: WindowView) -> dict[str, list[float]]:
+    """Return the lowest and highest temperature that a view knew of its steps, if any."""
+    known_H = stack_by_step([view], TEMPERATURE)[0]
+    known = known_H[np.isfinite(known_H)]
+    return {"temperature": [float(known.min()), float(known.max())]} if known.size else {}
 
 
 def _list_known(values: Iterable[float]) -> list[float | None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.base import ViewForecaster
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
@@ -155,7 +155,7 @@ class Method:
 
     name: str  # its name in rows and on the command line
     family: Family  # the part of the paper's table that it belongs to
-    fit: Callable[[FitInputs], Forecaster]  # fits it; heavy libraries are imported in there
+    fit: Callable[[FitInputs], ViewForecaster]  # fits it; heavy libraries are imported in there
     # Chooses one of the budget's learning rates on validation; None for methods without
     tune: Callable[[FitInputs], float] | None = None
     seeds: int = CHEAP_SEEDS  # how many seeds its rows have; 1 where nothing is random

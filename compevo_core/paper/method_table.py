@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from compevo_core.baselines import BASELINES, Forecaster, fit_baseline, is_applicable
+from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.theta import Theta
 from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
 from compevo_core.config.run import RunConfig
@@ -88,7 +88,7 @@ def list_numeric() -> list[Method]:
     return [*baselines, theta, *networks]
 
 
-def _fit_baseline(name: str, inputs: FitInputs) -> Forecaster:
+def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:
     return fit_baseline(name, inputs.train, seed=inputs.seed)
 
 
@@ -139,7 +139,7 @@ def make_zero_shot(name: str) -> Method:
     )
 
 
-def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> Forecaster:
+def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> ViewForecaster:
     """Fit a network; without ``describe`` it is one of the table of networks."""
     from compevo_core.networks.forecaster import NetworkBaseline
 
@@ -185,7 +185,7 @@ def _configure_news2forecast(inputs: FitInputs) -> RunConfig:
     return configure_news2forecast(inputs.seed, inputs.learning_rate)
 
 
-def _fit_news2forecast(inputs: FitInputs) -> Forecaster:
+def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.lm.encoder import load_encoder
     from compevo_core.paper.news2forecast import VALIDATION_WINDOWS, News2Forecast

@@ -8,6 +8,7 @@ Every plot has one axis; the page arranges them. In plots by round a dashed line
 supervised stage ends and the rewriting of logics begins.
 """
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta, timezone
@@ -16,6 +17,7 @@ from typing import Any
 import matplotlib as mpl
 import polars as pl
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.agents.logics import find_topics
 from compevo_core.data.arrays import evenly_spaced
@@ -111,11 +113,18 @@ def _plot_verdicts(summary: ResultSummary) -> Plot:
     axis.set_yticks(range(len(rivals)), [method_name(rival.row["method"]) for rival in rivals])
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
+    # Small differences and large ones on one axis: in proportion to 5 %, then by their logarithm.
+    axis.set_xscale("symlog", linthresh=5)
+    axis.margins(x=0.08)
+    axis.xaxis.set_major_locator(FixedLocator([-50, -20, -5, 0, 5, 20, 50]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
     axis.set_xlabel("error of CompEvo against it, %")
     with mpl.rc_context(THEME):
-        axis.set_title(summary.scope)
+        title = textwrap.fill(summary.scope, 60)
+        get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
     outcomes = Counter(rival.outcome for rival in rivals)
-    counts = join_items([f"{name} than or to {n}" for name, n in outcomes.items()])
+    counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
     alt = (
         f"Difference of CompEvo's error to each method's in percent for {summary.scope}: {counts}."
     )

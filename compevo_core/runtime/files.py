@@ -249,6 +249,8 @@ def _read_manifest(folder: Path, remedy: str) -> str:
     try:
         return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
     except FileNotFoundError as error:
+        if not folder.is_dir():
+            raise DataError(f"no folder {folder}; {remedy}") from error
         raise DataError(f"{folder} is incomplete ({MANIFEST_FILE} is missing); {remedy}") from error
 
 

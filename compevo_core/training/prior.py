@@ -102,16 +102,26 @@ class RefitMemory:
 
     def __init__(self, days: int, windows: WindowSet, fitted_utc: datetime | None = None) -> None:
         self.days = days
-        self.windows = windows
+        self._windows = windows
+        self._added: list[Window] = []  # since then; a set of windows costs its whole length
         self.fitted_utc = fitted_utc or max(view.end_utc for view in windows.views())
+
+    @property
+    def windows(self) -> WindowSet:
+        """All windows with a known truth, as windows of the train split."""
+        if self._added:
+            known = [*self._windows, *release_windows(self._added)]
+            self._windows = WindowSet(known, dataset=self._windows.dataset)
+            self._added = []
+        return self._windows
 
     def add(self, windows: Sequence[Window]) -> bool:
         """Add windows whose truth has become known; return whether a fit is due.
 
         It is due when the newest one ended so many days after the newest one of the last fit.
         """
-        known = [*self.windows, *release_windows(windows)]
-        self.windows = WindowSet(known, dataset=self.windows.dataset)
+        # A new list: copies of this memory share the old one.
+        self._added = [*self._added, *windows]
 
         newest_utc = max(window.view.end_utc for window in windows)
         if newest_utc - self.fitted_utc < timedelta(days=self.days):
@@ -303,8 +313,8 @@ def forecast_train(
     keys, _ = mix_priors(config)
     folds = config.forecast.prior_folds
 
-    if not keys or not len(train):
-        return np.empty((len(train), len(keys), train.horizon))
+    if not keys:
+        return np.empty((len(train), 0, train.horizon))
     return np.stack([forecast_out_of_fold(key, train, folds, fit) for key in keys], axis=1)
 
 

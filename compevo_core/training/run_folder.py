@@ -51,6 +51,10 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
+    def __repr__(self) -> str:
+        """Return the folder, and whether its training has ended."""
+        return f"RunFolder({str(self.path)!r}): {'finished' if self.is_finished else 'unfinished'}"
+
     @property
     def name(self) -> str:
         """Name of the folder, which names the run."""
@@ -318,6 +322,10 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     """
     manifest_file = folder / MANIFEST_FILE
     if not manifest_file.is_file():
+        if not folder.parent.is_dir():
+            raise CheckpointMismatch(
+                f"no folder {folder.parent}; give the folder of a training run"
+            )
         raise CheckpointMismatch(
             f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
         )

@@ -61,8 +61,9 @@ class TrainingData:
 
         # In training a prior knows its errors up to the day before, in use those up to the end of
         # validation. Those on train are out of fold, as in sample they would be too small.
-        past = known if _needs_past(config) else WindowSet([], dataset=known.dataset)
-        held_out_NPH = forecast_train(config, past, fit)
+        past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
+        if _needs_past(config):
+            past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
         priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
         inputs = NumericInputs.fit(known, followed_NPH, article_size)
@@ -109,6 +110,11 @@ def check_inputs(
         DataError: a split that is needed is empty.
         ConfigError: another encoder of the news, too many agents, or a member's unknown series.
     """
+    if not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"the configuration is a {type(config).__name__}: give a RunConfig, for example "
+            "RunConfig.preset('default').with_overrides({'run.rounds': 2})"
+        )
     for windows, split in ((train_windows, "train"), (val_windows, "val")):
         if others := {view.split for view in windows.views()} - {split}:
             raise LeakageError(

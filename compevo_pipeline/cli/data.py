@@ -30,9 +30,12 @@ class Decimal(StrEnum):
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="Table of values: CSV or Parquet.")],
-    time: Annotated[str, typer.Option(help="Column of stamps.")],
-    value: Annotated[list[str], typer.Option(help="Value column; repeat for several series.")],
+    file: Annotated[Path, typer.Argument(help="Table of values: CSV, Parquet or Excel.")],
+    time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
+    value: Annotated[
+        list[str] | None,
+        typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),
+    ] = None,
     name: Annotated[str, typer.Option(help="Name of the data set (default: the file name).")] = "",
     by: Annotated[str, typer.Option("--id", help="Column that names the series of each row.")] = "",
     unit: Annotated[str, typer.Option(help="Unit of the values, where no cell says it.")] = "",
@@ -102,7 +105,7 @@ def init(
         name=dataset,
         file=file,
         time=time,
-        values=tuple(value),
+        values=tuple(value or ()),
         id=by,
         unit=unit,
         zone=zone,
@@ -125,6 +128,8 @@ def init(
         typer.echo(f"found:   {line}")
     for line in draft.guesses:
         typer.echo(f"guessed: {line}")
+    for line in draft.warnings:
+        typer.echo(f"warning: {line}")
     typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
 
 

@@ -228,6 +228,7 @@ def forecast(
     dataset = dataset or choose_dataset(deployment)
     data = describe_data(deployment.data_mode, dataset)
     spec = find_daily_spec(deployment, dataset)
+    typer.echo(f"Forecasting {dataset} {data}, up to a minute ...", err=True)
     try:
         found = forecast_day(
             deployment,
@@ -415,7 +416,7 @@ def render_explanation(
 def _choose_step(
     issued: "IssuedForecast", why: "Explanation", step: str | None
 ) -> tuple["Read", str]:
-    """Return what reads a number out of 48, and what that number is."""
+    """Return what reads a number out of a day's, and what that number is."""
     from compevo_core.forecast.explain import format_start
 
     if step is None:

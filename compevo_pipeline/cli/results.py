@@ -192,8 +192,8 @@ def render_scores(rows: "pl.DataFrame") -> str:
         pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
     )
     lines = [
-        f"{pooled['dataset'][0]}, {pooled['split'][0]}, {means['n_windows'][0]:,} windows of 48 "
-        f"steps; MAE and RMSE in {pooled['unit'][0]}",
+        f"{pooled['dataset'][0]}, {pooled['split'][0]}, {means['n_windows'][0]:,} windows; "
+        f"MAE and RMSE in {pooled['unit'][0]}",
         "",
         f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
     ]

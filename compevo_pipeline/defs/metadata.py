@@ -234,11 +234,15 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
 
 def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
     """Return a drawing of each of the first series, by its name."""
+    by_entity = {str(facts["entity"]): facts for facts in issued.facts["series"]}
     sketches = {}
     for entity in issued.entities[:MOST_SERIES]:
         points = issued.select_points(entity)
-        inputs = next(s for s in issued.facts["series"] if str(s["entity"]) == entity)["inputs"]
-        lines = {METHOD: points[METHOD].tolist(), "yesterday": inputs[-len(issued.starts) :]}
+        lines = {"forecast": points[METHOD].tolist()}
+        # A line with a gap would be drawn without it, and stand beside the wrong hours.
+        last_week = by_entity[entity].get("last_week") or [None]
+        if None not in last_week:
+            lines["last week"] = last_week
         if PUBLISHED in points:
             lines[PUBLISHED] = points[PUBLISHED].tolist()
         sketches[f"chart of {entity}"] = render_sketch(lines)

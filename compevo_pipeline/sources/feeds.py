@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.data.news import deduplicate_articles
+from compevo_core.data.steps import DAY
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import names, parse_operational
@@ -30,7 +31,6 @@ from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import Declaration, make_label, name_publisher
-from compevo_pipeline.sources.own.steps import DAY
 from compevo_pipeline.sources.pems import live as pems_live
 from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.weather import collected as weather_collected

@@ -57,7 +57,7 @@ def name_method(dataset: str, method: str | None, preset: str | None) -> str:
         return POPULATION if preset or dataset in DATASETS else AUTO
     if preset and method != POPULATION:
         raise ConfigError(
-            f"preset {preset!r} is of the method {POPULATION}, not of {method!r}: leave one out"
+            f"preset {preset!r} is for the method {POPULATION}, not for {method!r}: leave one out"
         )
     return method
 
@@ -120,7 +120,9 @@ def plan_method(
     return MethodPlan(
         name=name,
         label=_label(name, dataset),
-        config=configure_method(name, choice.members).with_overrides(changes),
+        config=configure_method(name, choice.members, train=windows.split("train")).with_overrides(
+            changes
+        ),
         facts=facts,
         sentence=choice.sentence if method == AUTO else "",
     )

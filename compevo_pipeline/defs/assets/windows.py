@@ -1,4 +1,4 @@
-"""``windows/<dataset>``: 48 values in, 48 out, aligned with the news published before each origin.
+"""``windows/<dataset>``: inputs and targets, aligned with the news published before each origin.
 
 What belongs here: writing the windows that :mod:`compevo_pipeline.work.preparation` cuts, and
 showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits lie
@@ -45,8 +45,8 @@ class WindowConfig(LaunchConfig):
     windows_key,
     deps=[series_key, NEWS_ARTICLES],
     description=(
-        "Windows of {dataset}: 48 steps in, 48 out, chronological splits, five folds, a "
-        "manifest hash."
+        "Windows of {dataset}: inputs and targets of its grid, chronological splits, five folds, "
+        "a manifest hash."
     ),
     kinds={"polars", "parquet"},
     # Another release of the library may know other holidays: windows are cut again then.

@@ -14,7 +14,6 @@ import io
 import json
 import lzma
 import re
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -393,6 +392,8 @@ def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[
         SchemaDrift: a member is a link or device, its path leaves its folder, or the archive
             unpacks to more than ``cap`` bytes.
     """
+    import tarfile
+
     raise_if_html(content, name)
     plain = gunzip(content, name, cap) if content.startswith(_GZIP_MAGIC) else content
 

@@ -19,15 +19,15 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
-from compevo_core.data.view import count_season_steps, find_season
-from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
-from compevo_pipeline.sources.own.steps import (
+from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
     read_step,
 )
+from compevo_core.data.view import count_season_steps, find_season
+from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^A-Za-z0-9._+]+")

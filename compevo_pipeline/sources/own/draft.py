@@ -9,7 +9,7 @@ Whatever is guessed is said, in the file and to the user.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import cast
@@ -19,23 +19,33 @@ from pydantic import BaseModel
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.splits import split_chronologically
-from compevo_core.data.view import find_season
-from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
-from compevo_pipeline.sources.own.frames import parse_series
-from compevo_pipeline.sources.own.stamps import (
-    find_place_zone,
-    guess_format,
-    read_stamps,
-    read_zone,
-)
-from compevo_pipeline.sources.own.steps import (
+from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
     name_step,
     read_step,
+)
+from compevo_core.data.view import find_season
+from compevo_core.errors import ConfigError, DataError
+from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
+from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.guesses import (
+    ALL,
+    describe_odd_values,
+    guess_series,
+    guess_time,
+    guess_value,
+    is_numeric,
+    list_numbers,
+    refuse_changing_clock,
+)
+from compevo_pipeline.sources.own.stamps import (
+    find_place_zone,
+    guess_format,
+    read_stamps,
+    read_zone,
 )
 from compevo_pipeline.sources.own.table import (
     DecimalMark,
@@ -67,8 +77,8 @@ class Request:
 
     name: str
     file: Path
-    time: str
-    values: tuple[str, ...]
+    time: str = ""
+    values: tuple[str, ...] = ()
     id: str = ""
     unit: str = ""
     zone: str = ""
@@ -92,6 +102,7 @@ class DraftedDeclaration:
     text: str = ""
     findings: list[str] = field(default_factory=list)
     guesses: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def draft_declaration(
@@ -103,6 +114,7 @@ def draft_declaration(
         DataError: something cannot be decided or is no table; says which row and what to do.
     """
     draft = DraftedDeclaration()
+    request = _find_columns(request, raw, draft)
     table = read_columns(
         raw.content, raw.name, [request.time, *request.values, *filter(None, [request.id])]
     )
@@ -119,6 +131,7 @@ def draft_declaration(
         raise ConfigError(f"--zone: {error}") from error
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
     if not request.zone and not about.with_offset and not about.are_days:
+        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
         draft.guesses.append("the stamps have no offset and are read as UTC; say --zone if not")
     place = find_place_zone(zone)
     if place != zone:
@@ -152,10 +165,9 @@ def draft_declaration(
     declaration = check_declaration({"name": request.name, **raw_keys}, "the declaration")
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(repairs.describe())
-    gaps = [
-        _describe_gaps(part, step, draft)
-        for part in frame.partition_by("series_id", maintain_order=True)
-    ]
+    parts = frame.partition_by("series_id", maintain_order=True)
+    gaps = [_describe_gaps(part, step, draft) for part in parts]
+    draft.warnings += filter(None, map(describe_odd_values, parts))
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
     days = _find_days(frame, make_spec(declaration))
     raw_keys["splits"] = dict(days)
@@ -164,8 +176,38 @@ def draft_declaration(
         raw_keys["evaluation"] |= {"max_gap_share": max(share for share, _ in gaps)}
     # The checks of a declaration hold for the draft as well, before it is written.
     check_declaration({"name": request.name, **raw_keys}, "the declaration")
-    draft.text = write_declaration(request.name, raw_keys, draft.findings, draft.guesses)
+    draft.text = write_declaration(request.name, raw_keys, draft)
     return draft
+
+
+def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> Request:
+    """Return the request with the columns of stamps, series and values, and say those guessed."""
+    if request.time and request.values and ALL not in request.values:
+        return request
+
+    table = read_text_table(raw.content, raw.name)
+    time = request.time or guess_time(table, raw.name)
+    if not request.time:
+        draft.guesses.append(f"the stamps are in {time!r}; say --time if not")
+    if time not in table.columns:
+        return request  # whose reading says which columns there are
+    series = request.id
+    if not series and not (len(request.values) > 1 or ALL in request.values):
+        series = guess_series(table, time)
+        if series:
+            draft.guesses.append(f"{series!r} names the series of each row; say --id if not")
+
+    values = request.values
+    if not values or ALL in values:
+        numbers = list_numbers(table, raw.name, [time, series])
+        values = tuple(numbers) if values else (guess_value(numbers),)
+        others = [name for name in numbers if name not in values]
+        draft.guesses.append(
+            f"the values are in {', '.join(map(repr, values))}"
+            + (f", not in {', '.join(map(repr, others))}" if others else "")
+            + ("; say --value, or --value all" if others else "")
+        )
+    return replace(request, time=time, id=series, values=values)
 
 
 def _find_decimal(request: Request, columns: Sequence[TextColumn]) -> DecimalMark:
@@ -359,7 +401,7 @@ def _draft_values(
     """Return the columns of a table beside the series: its stamps, numbers and series."""
     time = _find_column(table, name, (request.time, "date", "day", "time", "stamp"))
     others = [c for c in table.columns if c not in ("line", time, request.id, known_at)]
-    numeric = [column for column in others if _is_numeric(TextColumn(table, name, column))]
+    numeric = [column for column in others if is_numeric(TextColumn(table, name, column))]
     if not numeric:
         raise DataError(f"{name}: no column of numbers beside {time!r}; write one a column")
     return {
@@ -403,22 +445,14 @@ def _find_column(table: pl.DataFrame, name: str, likely: Sequence[str]) -> str:
     )
 
 
-def _is_numeric(column: TextColumn) -> bool:
-    filled = column.table.filter(~column.is_blank)
-    looks_numeric = pl.col(column.name).str.contains(r"^\s*[+-]?[\d.,]+")
-    return filled.height > 0 and bool(filled.select(looks_numeric.all()).item())
-
-
 def write_declaration(
-    name: str,
-    sections: Mapping[str, Mapping[str, object]],
-    findings: Sequence[str],
-    guesses: Sequence[str],
+    name: str, sections: Mapping[str, Mapping[str, object]], draft: DraftedDeclaration
 ) -> str:
     """Return the text of a declaration whose ``sections`` hold the keys that are set."""
     lines = [f"# The data set {name}: written by `compevo init`, yours to change."]
-    lines += [f"# Found: {line}." for line in findings if line]
-    lines += [f"# Guessed: {line}." for line in guesses]
+    lines += [f"# Found: {line}." for line in draft.findings if line]
+    lines += [f"# Guessed: {line}." for line in draft.guesses]
+    lines += [f"# Warning: {line}." for line in draft.warnings]
     lines += ["", f"name = {_to_toml(name)}"]
 
     for title in SECTIONS:

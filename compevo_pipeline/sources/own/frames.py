@@ -21,6 +21,7 @@ from compevo_core.data.context import OWN
 from compevo_core.data.news import deduplicate_articles, derive_article_id
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
+from compevo_core.data.steps import DAY, name_step, read_step
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import Counts, RawFile
@@ -34,7 +35,6 @@ from compevo_pipeline.sources.own.declaration import (
     name_variable,
 )
 from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
-from compevo_pipeline.sources.own.steps import DAY, name_step, read_step
 from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
 
 _START = "_start"

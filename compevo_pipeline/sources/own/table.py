@@ -1,8 +1,8 @@
 """A user's table as text, and its cells as numbers.
 
-What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet) to columns of
-text with the number of each row, units, decimal commas and thousands in a cell, and the error that
-names row, column and remedy. What does not: stamps (``own.stamps``), what the columns mean.
+What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Excel) to columns
+of text with the number of each row, units, decimal commas and thousands in a cell, and the error
+that names row, column and remedy. What does not: stamps (``own.stamps``), what the columns mean.
 
 Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the first of a Parquet.
 """
@@ -26,6 +26,7 @@ BLANKS = ("", "na", "n/a", "nan", "null", "none", "-", "--", "#n/a")
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET = b"PAR1"
+_EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 20
 
@@ -59,6 +60,8 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`."""
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
+    if PurePath(name).suffix.lower() in _EXCEL:
+        return _read_excel(content, name)
 
     text = _decode(content, name)
     header, _, body = text.partition("\n")
@@ -134,6 +137,27 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
         table = pl.read_parquet(io.BytesIO(content))
     except PolarsError as error:
         raise DataError(f"{name} is no Parquet file ({error}); write it again") from error
+    return _convert_to_text(table, name)
+
+
+def _read_excel(content: bytes, name: str) -> pl.DataFrame:
+    """Read the first sheet, whose first row names the columns."""
+    try:
+        import fastexcel
+    except ImportError as error:
+        raise DataError(
+            f"{name} is an Excel file, which needs an extra: pip install 'compevo[excel]', or save "
+            "it as CSV"
+        ) from error
+
+    try:
+        table = fastexcel.read_excel(content).load_sheet(0).to_polars()
+    except fastexcel.FastExcelError as error:
+        raise DataError(f"{name} is no Excel file that can be read ({error})") from error
+    return _convert_to_text(table, name)
+
+
+def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:
     if not table.height:
         raise DataError(f"{name} has no rows; write it again")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statsmodels.tsa.forecasting.theta import ThetaModel
 
-from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.base import ViewForecaster
 from compevo_core.baselines.theta import Theta
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -40,7 +40,7 @@ def test_a_forecast_is_that_of_the_published_formula_around_the_usual_shape():
     alpha = ThetaModel(left - 915, period=1, deseasonalize=False).fit(disp=False).params["alpha"]
     expected = continue_by_formula(left - 915, alpha) + 915 + WAVE
     np.testing.assert_allclose(fitted.predict([view])[0], expected, rtol=2e-3)
-    assert isinstance(fitted, Forecaster)
+    assert isinstance(fitted, ViewForecaster)
 
 
 def test_a_daily_grid_has_no_shape_and_a_level_series_goes_on_as_it_is():

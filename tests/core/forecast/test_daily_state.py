@@ -17,7 +17,7 @@ from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
 
 FIRST = 70
-N_NIGHTS = 730
+N_NIGHTS = 365
 
 
 @pytest.fixture(scope="module")

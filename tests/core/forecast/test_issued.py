@@ -19,6 +19,7 @@ from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.issued import (
     CHAIN_FILE,
     FACTS_FILE,
+    TEMPERATURE,
     VALUES_FILE,
     IssuedForecast,
     count_issue,
@@ -379,3 +380,25 @@ def test_bands_of_the_day_and_last_week_are_sealed_where_they_are_known() -> Non
     # Without enough past errors of the peak there is no band of it.
     assert facts["day_quantiles"] == {"mean": [100 + 10 * (level - 0.5) for level in LEVELS]}
     assert facts["last_week"] == [90.0] * 40 + [None] * 8
+
+
+def test_the_temperature_that_a_view_knew_is_sealed() -> None:
+    assert "temperature" not in issue().facts["series"][0]
+    degrees_H = np.linspace(12.0, 31.0, 48)
+    degrees_H[:3] = np.nan
+    warm = tuple(
+        replace(view, step_covariates={**view.step_covariates, TEMPERATURE: degrees_H})
+        for view in VIEWS
+    )
+    low, high = issue(views=warm).facts["series"][0]["temperature"]
+    assert (low, high) == (degrees_H[3], 31.0)
+
+
+def test_a_forecast_of_one_step_or_of_several_days_knows_its_length() -> None:
+    issued = make_issued()
+    assert issued.is_day and issued.length == timedelta(days=1)
+    one = issued.rows.filter(pl.col("start_utc") == issued.starts[0])
+    single = IssuedForecast(rows=one, facts={**issued.facts, "step_minutes": 60})
+    assert (single.step, single.length) == (timedelta(hours=1), timedelta(hours=1))
+    later = issued.rows.with_columns(start_utc=pl.col("start_utc") + timedelta(hours=1))
+    assert not IssuedForecast(rows=later, facts=issued.facts).is_day

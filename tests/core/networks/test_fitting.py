@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.baselines import Forecaster
+from compevo_core.baselines import ViewForecaster
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -57,7 +57,7 @@ def test_a_fit_is_bit_equal_for_a_seed_and_survives_saving(name, tmp_path):
 
     fitted[0].save(tmp_path)
     loaded = NetworkBaseline.load(tmp_path)
-    assert isinstance(loaded, Forecaster) and loaded.name == name
+    assert isinstance(loaded, ViewForecaster) and loaded.name == name
     assert loaded.report == fitted[0].report
     assert loaded.predict(VAL.views()).tobytes() == forecasts[0].tobytes()
 

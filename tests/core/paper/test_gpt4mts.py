@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.baselines import Forecaster
+from compevo_core.baselines import ViewForecaster
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import LeakageError
@@ -96,7 +96,7 @@ def test_a_fit_is_bit_equal_for_a_seed_and_survives_saving(backbone, tmp_path):
 
     first.save(tmp_path)
     loaded = NetworkBaseline.load(tmp_path, make_gpt4mts(POOL, backbone))
-    assert isinstance(loaded, Forecaster) and loaded.name == "gpt4mts"
+    assert isinstance(loaded, ViewForecaster) and loaded.name == "gpt4mts"
     assert loaded.predict(VAL.views()).tobytes() == forecast.tobytes()
     assert loaded.predict([]).shape == (0, 48)
 

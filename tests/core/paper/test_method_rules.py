@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from compevo_core.baselines.base import Forecaster
+from compevo_core.baselines.base import ViewForecaster
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
@@ -45,7 +45,7 @@ def inputs(**changes: object) -> FitInputs:
 
 
 @cache
-def fitted(name: str) -> Forecaster:
+def fitted(name: str) -> ViewForecaster:
     """Return a method fitted on the train windows; one fit serves several tests."""
     return METHODS[name].fit(inputs())
 

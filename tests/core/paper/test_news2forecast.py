@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.baselines import Forecaster
+from compevo_core.baselines import ViewForecaster
 from compevo_core.baselines.base import count_answers
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -140,7 +140,7 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_train_mean(u
     views = VAL.views()
     fitted = News2Forecast(CONFIG, build_backbone(), HashingEncoder(), POOL, Scaler.fit(TRAIN))
     fitted.validate(VAL)
-    assert isinstance(fitted, Forecaster)
+    assert isinstance(fitted, ViewForecaster)
     assert count_answers(fitted) == (0, 0)  # those of validation are no answers of a row
 
     forecast = fitted.predict(views)

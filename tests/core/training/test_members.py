@@ -81,7 +81,13 @@ def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(
     alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
     np.testing.assert_allclose(again.predict(TEST.views()), alone.predict(TEST.views()), rtol=1e-12)
     assert not np.allclose(again.predict(TEST.views()), once.predict(TEST.views()), rtol=1e-6)
-    assert np.array_equal(again.experience.mixture_NH, once.experience.mixture_NH)
+    # In the unit of the series: the scale of train and validation is another.
+    scales = Scaler.fit(TRAIN), Scaler.fit(join_for_refit(TRAIN, VAL))
+    errors = [
+        population.experience.errors(scale).error_NH
+        for population, scale in zip((once, again), scales, strict=True)
+    ]
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-9, atol=1e-9)
 
 
 def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(
@@ -229,4 +235,6 @@ CompEvoForecaster.load(root / "run", NewsPool.empty()).follow(data[1])
     )
     packages, own = map(json.loads, done.stdout.splitlines())
     assert not {"transformers", "peft", "sentence_transformers", "tokenizers"} & set(packages)
-    assert own == []
+    assert not {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")} & {
+        *own
+    }

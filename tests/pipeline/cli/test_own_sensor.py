@@ -54,5 +54,5 @@ def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scor
     assert "mean: over the 48 steps" in forecast.output
 
     scored = run("evaluate", "sensor", "--every", "10", "--seeds", "1")
-    assert "windows of 48 steps; MAE and RMSE in share" in scored.output
+    assert "windows; MAE and RMSE in share" in scored.output
     assert "compevo" in scored.output and "persistence" in scored.output

@@ -12,6 +12,12 @@ from compevo_core.baselines.features import FeatureSpace
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.build import build_windows
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
+from compevo_core.data.steps import (
+    choose_horizon,
+    choose_lookback,
+    name_step,
+    read_step,
+)
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
@@ -20,12 +26,6 @@ from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
 from compevo_pipeline.sources.own.frames import parse_series
-from compevo_pipeline.sources.own.steps import (
-    choose_horizon,
-    choose_lookback,
-    name_step,
-    read_step,
-)
 from tests.support.own_tables import wrap
 from tests.support.population import news_pool, tiny
 

@@ -1,7 +1,7 @@
-"""Steps of a user's grid: their names, and the look-back and horizon that suit them.
+"""Steps of a grid: their names, and the look-back and horizon that suit them.
 
 What belongs here: ``15min`` to a length and back, and the defaults that follow from a length. What
-does not: keys of a declaration (``own.declaration``), seasons of a view (``compevo_core``).
+does not: keys of a declaration (the pipeline), seasons of a view (``data.view``).
 
 Months are refused: they differ in length, and every instant of a window is its origin plus so many
 equal steps.

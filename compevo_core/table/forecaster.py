@@ -1,0 +1,538 @@
+"""``compevo_core.Forecaster``: fit a table, get a table.
+
+    from compevo_core import Forecaster
+
+    forecaster = Forecaster(horizon=28).fit(sales)  # unique_id, ds, y
+    forecast = forecaster.predict()  # unique_id, ds, mean, q0.025 to q0.975
+
+What belongs here: the object, its parameters, and what is kept of a fit. What does not: reading and
+writing tables (``table.frames``), the choice of a method (``evaluation.method_choice``), forecasts.
+"""
+
+import dataclasses
+import html
+import inspect
+import io
+import json
+import shutil
+import tempfile
+import warnings
+import weakref
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.data.build import build_views, build_windows
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.steps import DAY, name_step
+from compevo_core.data.view import WindowView
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.method_choice import (
+    AUTO,
+    MIXTURE,
+    POPULATION,
+    MethodChoice,
+    MethodScore,
+    choose_method,
+    configure_method,
+)
+from compevo_core.runtime.files import write_json
+from compevo_core.table.frames import (
+    SERIES,
+    START,
+    VALUE,
+    TableForm,
+    WindowPlan,
+    find_end,
+    find_step,
+    put_on_series,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+    from compevo_core.forecast.prediction import Prediction
+
+_RUN, _ROWS, _FACTS = "run", "rows.parquet", "table.json"
+_BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
+_SHOWN_HORIZONS = 4  # of the past, in a plot
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Fit:
+    """What is kept of a fit: the sealed run, the rows that are known, how both are read."""
+
+    folder: Path  # of the sealed run
+    rows: pl.DataFrame
+    form: TableForm
+    plan: WindowPlan
+    facts: dict[str, Any]  # the method, and the choice if there was one
+
+    @property
+    def end(self) -> datetime:
+        """Where forecasts begin."""
+        return find_end(self.rows, self.plan.step)
+
+
+class Forecaster:
+    """Forecasts a table of one or many series.
+
+    Args:
+        method: ``auto`` takes the simplest within one standard error of the best on validation; or
+            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``.
+        horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
+            steps unless given.
+        lookback: last steps that a forecast reads; a week more than the horizon, eight weeks of
+            days, a year more of weeks unless given.
+        freq: step: ``15min``, ``1h``, ``1d``, ``1w``; the usual distance of stamps unless given.
+        series: column that names the series.
+        time: column of stamps, each the start of its interval.
+        value: column of values.
+        country: of public holidays, such as ``FR``.
+        low: no value is below this.
+        high: no value is above this.
+        seed: of what a fit draws.
+
+    Attributes:
+        method_: the method that was fitted.
+        choice_: errors of all candidates on validation; None where a method was named.
+    """
+
+    def __init__(
+        self,
+        method: str = AUTO,
+        horizon: int | None = None,
+        lookback: int | None = None,
+        freq: str | None = None,
+        *,
+        series: str = "unique_id",
+        time: str = "ds",
+        value: str = "y",
+        country: str = "",
+        low: float | None = None,
+        high: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.horizon = horizon
+        self.lookback = lookback
+        self.freq = freq
+        self.series = series
+        self.time = time
+        self.value = value
+        self.country = country
+        self.low = low
+        self.high = high
+        self.seed = seed
+        self._fit: _Fit | None = None
+
+    # ---- parameters, as scikit-learn asks for them ----
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **params: Any) -> Self:  # noqa: ANN401 - of the constructor
+        """Change parameters; what was fitted stays until the next fit.
+
+        Raises:
+            ConfigError: there is no such parameter.
+        """
+        if unknown := sorted(set(params) - set(self._names())):
+            raise ConfigError(
+                f"no parameter {', '.join(unknown)}; there are {', '.join(self._names())}"
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    # ---- fit and forecast ----
+
+    def fit(self, df: Any) -> Self:  # noqa: ANN401 - pandas or polars
+        """Fit on a table; see the class for its columns.
+
+        Raises:
+            DataError: the table cannot be read, or is too short.
+            ConfigError: there is no such method.
+        """
+        rows, form = read_table(df, series=self.series, time=self.time, value=self.value)
+        return self._fit_rows(rows, form)
+
+    def _fit_rows(self, rows: pl.DataFrame, form: TableForm) -> Self:
+        from compevo_core.training.trainer import train
+
+        for name in ("horizon", "lookback"):
+            number = getattr(self, name)
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        if self.method == POPULATION:
+            raise ConfigError(
+                f"method {POPULATION!r} reads news, and a table has none: train it with "
+                "compevo_core.train on windows, or choose another method"
+            )
+        if self.method not in (AUTO, MIXTURE):
+            configure_method(self.method)  # refuses an unknown name before anything is read
+
+        plan = self._plan(rows, form)
+        windows = build_windows(plan.spec, put_on_series(rows, form))
+        train_windows, val_windows = windows.split("train"), windows.split("val")
+        fits = SharedFits()
+        facts: dict[str, Any] = {"method": self.method}
+        if self.method in (AUTO, MIXTURE):
+            choice = choose_method(train_windows, val_windows, fit=fits)
+            facts = {"method": choice.method, "choice": choice.to_json()}
+            facts["method"] = choice.method if self.method == AUTO else MIXTURE
+            config = configure_method(
+                facts["method"], choice.members, train=train_windows, seed=self.seed
+            )
+        else:
+            config = configure_method(self.method, seed=self.seed)
+
+        folder = _make_folder(self)
+        train(config, train_windows, val_windows, NewsPool.empty(), folder, fit=fits, facts=facts)
+        self._fit = _Fit(folder=folder, rows=rows, form=form, plan=plan, facts=facts)
+        return self
+
+    def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
+        return WindowPlan.make(
+            rows,
+            find_step(rows, self.freq),
+            horizon=self.horizon,
+            lookback=self.lookback,
+            zone=form.zone,
+            country=self.country,
+            bounds=self._bounds,
+        )
+
+    @property
+    def _bounds(self) -> tuple[float | None, float | None]:
+        low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
+        return low, high
+
+    @property
+    def _fitted(self) -> _Fit:
+        if self._fit is None:
+            raise DataError("nothing is fitted yet; call fit(df) first, or Forecaster.load(folder)")
+        return self._fit
+
+    @property
+    def method_(self) -> str:
+        """The method that was fitted."""
+        return str(self._fitted.facts["method"])
+
+    @property
+    def choice_(self) -> MethodChoice | None:
+        """Errors of all candidates on validation; None where a method was named."""
+        raw = self._fitted.facts.get("choice")
+        if raw is None:
+            return None
+        fields = {name: value for name, value in raw.items() if name != "sentence"}
+        return MethodChoice(
+            **{**fields, "scores": tuple(MethodScore(**score) for score in raw["scores"])}
+        )
+
+    def predict(self, df: Any = None, *, horizon: int | None = None) -> Any:  # noqa: ANN401 - pandas or polars
+        """Forecast the steps after the last value that all series have.
+
+        Args:
+            df: newer rows, or the whole table again; they are learnt from as days go by, and newer
+                values of a stamp count. Without it, what follows the table of the fit.
+            horizon: fewer steps than were fitted.
+
+        Returns:
+            a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
+            quantile, such as ``q0.1``; null where there are too few errors for one.
+
+        Raises:
+            DataError: nothing is fitted, or the rows end at another time of day.
+            ConfigError: a longer horizon than was fitted.
+        """
+        fit = self._fitted
+        steps = fit.plan.horizon if horizon is None else horizon
+        if not 1 <= steps <= fit.plan.horizon:
+            raise ConfigError(
+                f"horizon = {steps}: {fit.plan.horizon} steps were fitted; fit again with "
+                f"Forecaster(horizon={steps})"
+            )
+        fit = self._extend(df)
+        views, prediction = self._forecast(fit)
+        names, starts = _list_steps(views, steps)
+        return fit.form.write(names, starts, **_tabulate(prediction, steps))
+
+    def explain(self, df: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
+        """Return what each member of the method adds to the forecast.
+
+        Returns:
+            a table: series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of a
+            step is the sum of weight times forecast.
+        """
+        fit = self._extend(df)
+        views, prediction = self._forecast(fit)
+        names, starts = _list_steps(views, fit.plan.horizon)
+        logics = self._load(fit).logics
+        return fit.form.write(
+            names * len(logics),
+            starts * len(logics),
+            member=[logic for logic in logics for _ in starts],
+            weight=prediction.step_weights.swapaxes(0, 1).ravel(),
+            forecast=prediction.agents.ravel(),
+        )
+
+    def backtest(self, df: Any = None, *, windows: int = 4) -> Any:  # noqa: ANN401 - pandas or polars
+        """Forecast the last windows of a table as they would have been forecast.
+
+        The method is chosen and fitted on what lies before all of them; each window is forecast
+        after the truth of the ones before was learnt.
+
+        Returns:
+            a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
+            and quantiles.
+        """
+        if windows < 1:
+            raise ConfigError(f"windows = {windows}: give 1 or more")
+        rows, form = (
+            (self._fitted.rows, self._fitted.form)
+            if df is None
+            else read_table(df, series=self.series, time=self.time, value=self.value)
+        )
+        plan = self._plan(rows, form)
+        step = plan.step
+        # Windows follow each other without sharing a step, and begin at one time of day.
+        horizon = plan.horizon * step
+        apart = -(-horizon // timedelta(days=1)) * timedelta(days=1) if step < DAY else horizon
+        cutoff = find_end(rows, step) - (windows - 1) * apart - horizon
+        before = rows.filter(pl.col(START) < cutoff)
+        twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
+        fit = twin._fit_rows(before, form)._fitted
+
+        later = build_windows(fit.plan.later_spec, put_on_series(rows, form), first_origin=fit.end)
+        origins = {fit.end + number * apart for number in range(windows)}
+        chosen = [window for window in later if window.view.origin_utc in origins]
+        if not chosen:
+            raise DataError(f"no series has a whole window from {cutoff:%Y-%m-%d %H:%M} UTC on")
+        scored = WindowSet(chosen, dataset=later.dataset)
+        prediction = twin._load(fit).follow(scored)
+        names, starts = _list_steps(scored.views(), plan.horizon)
+        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
+        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
+        columns = {form.value: truth, **_tabulate(prediction, plan.horizon)}
+        return form.write(names, starts, cutoff=form.read_clock(cutoffs), **columns)
+
+    def plot(self, series: str | None = None, df: Any = None) -> "Figure":  # noqa: ANN401 - pandas or polars
+        """Draw the forecast of a series, the first unless named, with its bands and its past."""
+        from matplotlib.figure import Figure
+
+        fit = self._extend(df)
+        views, prediction = self._forecast(fit)
+        names = [view.entity for view in views]
+        name = names[0] if series is None else str(series)
+        if name not in names:
+            raise DataError(f"no series {name!r}; there are {', '.join(names)}")
+        row = names.index(name)
+        _, starts = _list_steps([views[row]], fit.plan.horizon)
+        shown = fit.rows.filter(
+            pl.col(SERIES) == name,
+            pl.col(START) >= fit.end - _SHOWN_HORIZONS * fit.plan.horizon * fit.plan.step,
+        )
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot(fit.form.read_clock(shown[START].to_list()), shown[VALUE], color="#666666")
+        stamps = fit.form.read_clock(starts)
+        axes.plot(stamps, prediction.aggregate[row], color="#1f5fa8", label=self.method_)
+        for low, high, opacity in _BANDS:
+            bounds = [prediction.quantiles[row, LEVELS.index(level)] for level in (low, high)]
+            axes.fill_between(stamps, *bounds, color="#1f5fa8", alpha=opacity, linewidth=0)
+        axes.set_title(f"{name}: {self.method_}, bands of 80 and 95 %")
+        axes.set_ylabel(fit.form.value)
+        return figure
+
+    def _extend(self, df: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
+        """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
+        fit = self._fitted
+        if df is None:
+            return fit
+        form = fit.form
+        added, _ = read_table(
+            df, series=form.series or self.series, time=form.time, value=form.value
+        )
+        known = set(fit.rows[SERIES])
+        if new := sorted(set(added[SERIES]) - known):
+            raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
+        rows = pl.concat([fit.rows, added]).unique([SERIES, START], keep="last")
+        extended = dataclasses.replace(fit, rows=rows.sort(SERIES, START))
+        ends = extended.end
+        clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
+        fitted = timedelta(seconds=fit.plan.clock_seconds)
+        if fit.plan.step < DAY and clock != fitted:
+            raise DataError(
+                f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
+                "it were fitted: leave the last rows out, or fit again"
+            )
+        return extended
+
+    def _load(self, fit: _Fit) -> "CompEvoForecaster":
+        from compevo_core.forecast.forecaster import CompEvoForecaster
+
+        return CompEvoForecaster.load(fit.folder, NewsPool.empty())
+
+    def _forecast(self, fit: _Fit) -> "tuple[tuple[WindowView, ...], Prediction]":
+        population = self._load(fit)
+        frame = put_on_series(fit.rows, fit.form)
+        spec = fit.plan.spec
+        later = build_windows(fit.plan.later_spec, frame)
+        known = population.select_unobserved(later, fit.end)
+        if len(known):
+            population.observe(known)
+        built = build_views(spec, frame, origin_utc=fit.end)
+        if not built.views:
+            why = "; ".join(f"{name}: {reason}" for name, reason in built.left_out.items())
+            raise DataError(f"no series can be forecast ({why})")
+        for name, reason in built.left_out.items():
+            warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
+        return built.views, population.predict_by_agent(built.views)
+
+    # ---- keeping ----
+
+    def save(self, folder: str | Path) -> Path:
+        """Write everything into a folder, without pickle; return it.
+
+        Raises:
+            DataError: nothing is fitted, or the folder holds something else.
+        """
+        fit, folder = self._fitted, Path(folder)
+        if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
+            raise DataError(f"{folder} holds other files; name a new folder")
+        if (folder / _RUN).exists():
+            shutil.rmtree(folder / _RUN)
+        shutil.copytree(fit.folder, folder / _RUN)
+        fit.rows.write_parquet(folder / _ROWS)
+        return write_json(folder / _FACTS, self._describe())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
+        folder = Path(folder)
+        if not (folder / _FACTS).is_file():
+            raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
+        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        loaded = cls(**raw["params"])
+        kept = _make_folder(loaded)
+        shutil.copytree(folder / _RUN, kept, dirs_exist_ok=True)
+        return loaded._restore(raw, kept, pl.read_parquet(folder / _ROWS))
+
+    def _describe(self) -> dict[str, Any]:
+        fit = self._fitted
+        return {
+            "params": self.get_params(),
+            "form": dataclasses.asdict(fit.form),
+            "plan": dataclasses.asdict(fit.plan),
+            "facts": fit.facts,
+        }
+
+    def _restore(self, raw: dict[str, Any], folder: Path, rows: pl.DataFrame) -> Self:
+        plan = {**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}
+        self._fit = _Fit(
+            folder=folder,
+            rows=rows,
+            form=TableForm(**raw["form"]),
+            plan=WindowPlan(**plan),
+            facts=raw["facts"],
+        )
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return plain values and bytes: the run is a folder of files."""
+        if self._fit is None:
+            return {"params": self.get_params()}
+        rows = io.BytesIO()
+        self._fit.rows.write_parquet(rows)
+        folder = self._fit.folder
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        return {**self._describe(), "rows": rows.getvalue(), "files": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set what :meth:`__getstate__` gave."""
+        type(self).__init__(self, **state["params"])
+        if "files" not in state:
+            return
+        folder = _make_folder(self)
+        for name, content in state["files"].items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        self._restore(state, folder, pl.read_parquet(io.BytesIO(state["rows"])))
+
+    # ---- in words ----
+
+    def __repr__(self) -> str:
+        """Return the parameters that differ from the defaults, and what is fitted."""
+        defaults = inspect.signature(type(self).__init__).parameters
+        given = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != defaults[name].default
+        ]
+        said = f"Forecaster({', '.join(given)})"
+        if self._fit is None:
+            return said
+        fit, count = self._fit, self._fit.rows[SERIES].n_unique()
+        return (
+            f"{said}: {self.method_} for {count} series, {fit.plan.horizon} steps of "
+            f"{name_step(fit.plan.step)} after {fit.end:%Y-%m-%d %H:%M} UTC"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what :func:`repr` says, and the errors of all candidates as a table."""
+        said = f"<p>{html.escape(repr(self))}</p>"
+        choice = None if self._fit is None else self.choice_
+        if choice is None:
+            return said
+        rows = "".join(
+            f"<tr><td>{html.escape(score.name)}</td><td>{score.mae:.4g}</td>"
+            f"<td>{score.excess:.3g} &plusmn; {score.standard_error:.3g}</td></tr>"
+            for score in choice.scores
+        )
+        unit = html.escape(choice.unit)
+        return (
+            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>above the best</th></tr>"
+            f"{rows}</table>"
+        )
+
+
+def _make_folder(owner: Forecaster) -> Path:
+    """Return a new folder that goes when the object does."""
+    folder = Path(tempfile.mkdtemp(prefix="compevo-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _tabulate(prediction: "Prediction", steps: int) -> dict[str, pl.Series]:
+    """Return the columns of a forecast, window by window; null where there is no quantile."""
+    columns = {"mean": pl.Series(prediction.aggregate[:, :steps].ravel())}
+    for row, level in enumerate(LEVELS):
+        quantile = pl.Series(prediction.quantiles[:, row, :steps].ravel())
+        columns[f"q{level:g}"] = quantile.fill_nan(None)
+    return columns
+
+
+def _list_steps(
+    views: "list[WindowView] | tuple[WindowView, ...]", steps: int
+) -> tuple[list[str], list[datetime]]:
+    """Return series and start of every step of some views, view by view."""
+    names = [view.entity for view in views for _ in range(steps)]
+    starts = [view.origin_utc + i * view.step for view in views for i in range(steps)]
+    return names, starts

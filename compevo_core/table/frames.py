@@ -1,0 +1,362 @@
+"""Tables of a user as the library's series, and forecasts as tables of the same kind.
+
+What belongs here: pandas and polars, names and types of columns, clocks, steps, the windows that
+suit a table. What does not: fitting (``table.forecaster``), files (the pipeline).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Self
+
+import polars as pl
+
+from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
+from compevo_core.data.splits import Span
+from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, name_step, read_step
+from compevo_core.errors import ConfigError, DataError
+
+SERIES, START, VALUE = "series", "start_utc", "value"
+"""Columns of a table once it is read."""
+
+_PREFIX = "TABLE/"
+_ONE_SERIES = "y"  # what the one series of a table without names is called
+_VALIDATION_SHARE = 0.2
+_LEAST_HORIZONS = 3  # of validation, where there is room for them
+_ENOUGH_WINDOWS = 6_000
+_MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
+_FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
+_PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableForm:
+    """How a user's table was formed, so that forecasts come in the same form."""
+
+    kind: str  # pandas or polars
+    time: str
+    value: str
+    series: str  # empty where the table is one series
+    zone: str  # of its stamps; empty: they have none, and are read as UTC
+    is_date: bool  # days, not instants
+    is_number: bool  # whether names of series are whole numbers
+
+    def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
+        """Return instants on the table's clock, in its type."""
+        stamps = pl.Series(self.time, list(starts), dtype=UTC_US)
+        if self.is_date:
+            return stamps.dt.date()
+        local = stamps.dt.convert_time_zone(self.zone or "UTC")
+        return local if self.zone else local.dt.replace_time_zone(None)
+
+    def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
+        """Return rows as a table of the user's kind: series, stamps on its clock, columns."""
+        head: dict[str, Any] = {}
+        if self.series:
+            head[self.series] = [int(name) for name in names] if self.is_number else list(names)
+        frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
+        return frame.to_pandas() if self.kind == "pandas" else frame
+
+
+def read_table(table: Any, *, series: str, time: str, value: str) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - a frame of the user's kind
+    """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
+
+    Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
+    them as it likes.
+
+    Raises:
+        DataError: it is no table, a column is missing or of another type, or a stamp comes twice.
+    """
+    kind, frame = _to_polars(table, time)
+    names = frame.columns
+    if time not in names and len(names) == 2 and series not in names:
+        time, value = _tell_apart(frame)
+    for name, argument in ((time, "time"), (value, "value")):
+        if name not in names:
+            raise DataError(
+                f"no column {name!r}; the columns are {', '.join(map(repr, names))}: name it by "
+                f"Forecaster({argument}=...)"
+            )
+    has_series = series in names
+    if not frame.height:
+        raise DataError("the table has no rows")
+
+    stamps, zone, is_date = _read_stamps(frame[time])
+    values = frame[value]
+    if not values.dtype.is_numeric():
+        raise DataError(
+            f"column {value!r} holds {values.dtype}, not numbers; convert it, or name another by "
+            "Forecaster(value=...)"
+        )
+    label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
+    rows = pl.DataFrame(
+        {
+            SERIES: label.cast(pl.String),
+            START: stamps,
+            VALUE: values.cast(pl.Float64).fill_nan(None),
+        }
+    )
+    for name, column in ((series, SERIES), (time, START)):
+        if count := rows[column].null_count():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
+    infinite = rows.filter(pl.col(VALUE).is_infinite())
+    if infinite.height:
+        raise DataError(
+            f"column {value!r} is infinite at {infinite[START][0]:%Y-%m-%d %H:%M} UTC; set it to "
+            "missing"
+        )
+    twice = rows.filter(rows.select(SERIES, START).is_duplicated())
+    if twice.height:
+        remedy = (
+            "keep one row of each"
+            if has_series
+            else "name the column of series names by "
+            "Forecaster(series=...), or keep one row of each"
+        )
+        raise DataError(
+            f"{twice.height} rows share a stamp, the first {twice[START][0]:%Y-%m-%d %H:%M} UTC: "
+            f"{remedy}"
+        )
+    form = TableForm(
+        kind=kind,
+        time=time,
+        value=value,
+        series=series if has_series else "",
+        zone=zone,
+        is_date=is_date,
+        is_number=has_series and frame[series].dtype.is_integer(),
+    )
+    return rows.sort(SERIES, START), form
+
+
+def _to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
+    if isinstance(table, pl.LazyFrame):
+        table = table.collect()
+    if isinstance(table, pl.DataFrame):
+        return "polars", table
+    if type(table).__module__.partition(".")[0] == "pandas":
+        if hasattr(table, "to_frame") and not hasattr(table, "columns"):
+            table = table.to_frame(name=table.name or VALUE)
+        # Stamps are often the index, which polars does not know.
+        if time not in table.columns and hasattr(table.index, "tz"):
+            table = table.rename_axis(index=table.index.name or time).reset_index()
+        elif table.index.names != [None]:
+            table = table.reset_index()
+        return "pandas", pl.from_pandas(table)
+    raise DataError(
+        f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
+        "values"
+    )
+
+
+def _tell_apart(frame: pl.DataFrame) -> tuple[str, str]:
+    """Return which of two columns are stamps, and which are values."""
+    first, second = frame.columns
+    return (second, first) if frame.schema[second].is_temporal() else (first, second)
+
+
+def _read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
+    """Return stamps in UTC, their zone (empty without one), and whether they are days."""
+    kind = stamps.dtype
+    if kind == pl.String:
+        try:
+            stamps = stamps.str.to_datetime("%Y-%m-%d", time_unit="us")
+            kind = pl.Date()
+        except pl.exceptions.InvalidOperationError:
+            try:
+                stamps = stamps.str.to_datetime(time_unit="us")
+            except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
+                raise DataError(
+                    f"column {stamps.name!r} holds texts that are no stamps, such as "
+                    f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
+                ) from error
+            kind = stamps.dtype
+    if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
+        raise DataError(
+            f"column {stamps.name!r} holds {kind}, not stamps; convert it, or name another by "
+            "Forecaster(time=...)"
+        )
+    zone = getattr(kind, "time_zone", None) or ""
+    instants = stamps.cast(pl.Datetime("us", zone or None))
+    if zone:
+        return instants.dt.convert_time_zone("UTC"), zone, False
+    return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
+
+
+def find_step(rows: pl.DataFrame, freq: str | None) -> timedelta:
+    """Return the length of a step: as named, or the usual distance between stamps.
+
+    Raises:
+        ConfigError: a name that is no step.
+        DataError: stamps are as far apart as months, or too unlike each other.
+    """
+    if freq is not None:
+        try:
+            return read_step(_name_as_ours(freq))
+        except ValueError as error:
+            raise ConfigError(f"freq: {error}") from error
+
+    distances = rows.select(pl.col(START).diff().over(SERIES).drop_nulls().alias("d"))["d"]
+    if not len(distances):
+        raise DataError("no series has two rows, so that no step is known; give freq='1h'")
+    step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
+    microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
+    unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
+    if unlike > _MOST_UNLIKE:
+        raise DataError(
+            f"{unlike:.0%} of the stamps are no whole number of steps of {step} apart; months and "
+            "quarters are no steps. Give freq, or sum the values to days or weeks"
+        )
+    try:
+        return read_step(name_step(step))
+    except (ValueError, StopIteration) as error:
+        raise DataError(f"stamps are {step} apart, which is no step: {error}") from error
+
+
+def _name_as_ours(freq: str) -> str:
+    """Return pandas' and Nixtla's names of steps (h, D, 15min) as ``1h``, ``1d``, ``15min``."""
+    digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
+    word = freq.strip().lower().lstrip("0123456789 ").partition("-")[0]
+    return digits + _PANDAS_FREQ.get(word, word)
+
+
+def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
+    """Return rows as ``SERIES_SCHEMA`` has them."""
+    is_known = pl.col(VALUE).is_not_null()
+    return rows.select(
+        series_id=_PREFIX + pl.col(SERIES),
+        variable=pl.lit(VALUE),
+        start_utc=pl.col(START),
+        value=pl.col(VALUE),
+        unit=pl.lit(form.value),
+        flag=pl.when(is_known).then(pl.lit("observed")).otherwise(pl.lit("missing")),
+        source=pl.lit("table"),
+        fetched_at=pl.col(START).max(),
+    ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
+
+
+def find_end(rows: pl.DataFrame, step: timedelta) -> datetime:
+    """Return the end of the last value that all series have."""
+    known = rows.filter(pl.col(VALUE).is_not_null())
+    ends = known.group_by(SERIES).agg(pl.col(START).max())[START]
+    if not len(ends):
+        raise DataError("no row has a value")
+    end: datetime = ends.min()  # type: ignore[assignment]  # of a column of instants
+    return end + step
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowPlan:
+    """How windows of a table are cut: train, validation up to its end, later ones beyond.
+
+    Windows of grids below a day begin at the time of day at which the table ended.
+    """
+
+    step_seconds: int
+    clock_seconds: int  # of the day at which windows begin, UTC
+    horizon: int
+    lookback: int
+    validation_from: str
+    later_from: str
+    zone: str
+    country: str
+    bounds: tuple[float | None, float | None]
+    stride: int  # steps from one window to the next
+
+    @classmethod
+    def make(
+        cls,
+        rows: pl.DataFrame,
+        step: timedelta,
+        *,
+        horizon: int | None,
+        lookback: int | None,
+        zone: str,
+        country: str,
+        bounds: tuple[float | None, float | None],
+    ) -> Self:
+        """Plan the windows of rows; DataError if there are too few of them."""
+        end = find_end(rows, step)
+        first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
+        steps = (end - first) // step
+        horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
+        lookback = lookback or min(choose_lookback(step, horizon), max(2, steps // 3))
+
+        # Days are counted by a clock on which the table ends at midnight.
+        midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
+        clock = timedelta(0) if step >= DAY else end - midnight
+        usable = steps - lookback
+        validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon)
+        begin = (end - clock - validation * step).date()
+        train_steps = (datetime(begin.year, begin.month, begin.day, tzinfo=UTC) - first) // step
+        if train_steps < lookback + 2 * horizon:
+            raise DataError(
+                f"{steps:,} steps of {name_step(step)} are too few for a look-back of {lookback} "
+                f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
+                "shorter lookback or horizon"
+            )
+        return cls(
+            step_seconds=int(step.total_seconds()),
+            clock_seconds=int(clock.total_seconds()),
+            horizon=horizon,
+            lookback=lookback,
+            validation_from=begin.isoformat(),
+            later_from=(end - clock).date().isoformat(),
+            zone=zone or "UTC",
+            country=country,
+            bounds=bounds,
+            stride=max(1, DAY // step) if step < DAY else _choose_stride(rows, steps),
+        )
+
+    @property
+    def step(self) -> timedelta:
+        """Length of a step."""
+        return timedelta(seconds=self.step_seconds)
+
+    @property
+    def later_spec(self) -> DatasetSpec:
+        """The same for the windows after the fit alone, of which no split keeps a distance."""
+        spec = self.spec
+        return dataclasses.replace(spec, spans=spec.spans[-1:])
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """The same as the declaration of a data set."""
+        begin, later = map(date.fromisoformat, (self.validation_from, self.later_from))
+        spans = {
+            "train": (_FIRST_DAY, begin - DAY),
+            "val": (begin, later - DAY),
+            "test": (later, _LAST_DAY),
+        }
+        pattern = f"^{_PREFIX}(.+)$"
+        per_day = max(1, DAY // self.step)
+        return DatasetSpec(
+            name="table",
+            variable=VALUE,
+            step=self.step,
+            stride_steps=self.stride,
+            series=((pattern, ""),),
+            places={},
+            default_place=Place(timezone=self.zone, country=self.country),
+            market_offset=-timedelta(seconds=self.clock_seconds),
+            align_to_market_day=self.step < DAY,
+            lookback_steps=self.lookback,
+            horizon_steps=self.horizon,
+            spans=tuple(
+                Span(split=split, series_pattern=pattern, first_day=one, last_day=other)
+                for split, (one, other) in spans.items()
+            ),
+            max_fill_steps=max(1, min(3 * per_day, self.lookback // 8)),
+            max_filled_inputs=self.lookback // 4,
+            bounds=self.bounds,
+            task=f"Predict the next {self.horizon} values of {{entity}}",
+        )
+
+
+def _choose_stride(rows: pl.DataFrame, steps: int) -> int:
+    """Return the steps between windows that share most of their own: enough windows, not more."""
+    stride = max(1, round(steps * rows[SERIES].n_unique() / _ENOUGH_WINDOWS))
+    # Windows shall begin on every day of the week.
+    return stride + 1 if stride % 7 == 0 else stride

@@ -1,0 +1,210 @@
+"""A table in, a table out: forms, clocks, what a forecast knows, keeping it, wrong calls."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+import compevo_core
+from compevo_core import (
+    DATASETS,
+    CompEvoForecaster,
+    Forecaster,
+    NewsPool,
+    WindowSet,
+    build_windows,
+    fit_baseline,
+    train,
+)
+from compevo_core.errors import CompEvoError, ConfigError, DataError
+from tests.core.training.test_members import TRAIN, members, train_members
+from tests.support.population import windows
+
+HOURS = 24 * 90
+NAMES = ("unique_id", "ds", "y")
+
+
+def hourly(zone: str | None = None, series: tuple[str, ...] = ("a", "b")) -> pd.DataFrame:
+    """Two series with a day, a level and noise, each hour from the first of January on."""
+    rng = np.random.default_rng(0)
+    stamps = pd.date_range("2025-01-01", periods=HOURS, freq="h", tz=zone)
+    shape = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS) / 24)
+    tables = [
+        pd.DataFrame(
+            {"unique_id": name, "ds": stamps, "y": shape * 10**i + 0.3 * rng.normal(size=HOURS)}
+        )
+        for i, name in enumerate(series)
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
+TABLE = hourly()
+RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Forecaster:
+    return clone(RIDGE).fit(TABLE)
+
+
+def test_the_forecast_follows_the_table_in_its_own_form(fitted: Forecaster) -> None:
+    forecast = fitted.predict()
+    assert isinstance(forecast, pd.DataFrame) and tuple(forecast.columns[:3]) == (
+        *NAMES[:2],
+        "mean",
+    )
+    of_a = forecast[forecast["unique_id"] == "a"]
+    last = TABLE["ds"].max()
+    assert list(of_a["ds"]) == list(pd.date_range(last, periods=25, freq="h")[1:])
+    truth = 10 + 3 * np.sin(2 * np.pi * np.arange(HOURS, HOURS + 24) / 24)
+    assert np.abs(of_a["mean"] - truth).mean() < 0.25
+    assert (forecast["q0.1"] < forecast["q0.9"]).all()
+    assert len(fitted.predict(horizon=3)) == 6
+
+
+@pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
+def test_any_names_and_kinds_of_table_give_the_same_numbers(kind: str, fitted: Forecaster) -> None:
+    expected = clone(RIDGE).fit(TABLE[TABLE["unique_id"] == "a"]).predict()["mean"].to_numpy()
+    one = TABLE[TABLE["unique_id"] == "a"][["ds", "y"]]
+    if kind == "renamed":
+        table = TABLE[TABLE["unique_id"] == "a"].rename(
+            columns={"unique_id": "site", "ds": "when", "y": "load"}
+        )
+        got = clone(RIDGE).set_params(series="site", time="when", value="load").fit(table).predict()
+        assert tuple(got.columns[:3]) == ("site", "when", "mean")
+    elif kind == "two columns":
+        got = clone(RIDGE).fit(one.rename(columns={"ds": "at", "y": "mw"})).predict()
+        assert tuple(got.columns[:2]) == ("at", "mean")
+    elif kind == "index":
+        got = clone(RIDGE).fit(one.set_index("ds")["y"]).predict()
+    elif kind == "polars":
+        got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
+        assert isinstance(got, pl.DataFrame)
+    else:
+        table = one.assign(ds=one["ds"].dt.strftime("%Y-%m-%d %H:%M"))
+        got = clone(RIDGE).fit(table).predict()
+    np.testing.assert_allclose(np.asarray(got["mean"]), expected, rtol=1e-9)
+
+
+def test_local_time_is_kept_and_begins_the_days(fitted: Forecaster) -> None:
+    got = clone(RIDGE).fit(hourly("Australia/Sydney")).predict()
+    assert str(got["ds"].dt.tz) == "Australia/Sydney"
+    assert got["ds"].iloc[0] == pd.Timestamp("2025-04-01", tz="Australia/Sydney")
+
+
+def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(
+    fitted: Forecaster,
+) -> None:
+    day = TABLE.groupby("unique_id").tail(24).assign(ds=lambda t: t["ds"] + pd.Timedelta(days=1))
+    moved = fitted.predict(day)
+    assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
+    assert fitted.predict()["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=1)
+
+    # The same windows of a table with another future: what was not known changes nothing.
+    before = fitted.backtest(windows=3)
+    late = TABLE["ds"] >= before["cutoff"].max()
+    poisoned = clone(RIDGE).backtest(TABLE.assign(y=TABLE["y"].where(~late, 1e6)), windows=3)
+    known = before["cutoff"] <= before["cutoff"].max()
+    for column in ("mean", "q0.1", "q0.9"):
+        assert np.array_equal(before[column][known], poisoned[column][known]), column
+    assert before["cutoff"].nunique() == 3 and len(before) == 2 * 3 * 24
+    assert not np.array_equal(before["y"], poisoned["y"])
+
+
+def test_it_is_kept_by_folder_pickle_and_clone(fitted: Forecaster, tmp_path: Path) -> None:
+    expected = fitted.predict()
+    fitted.save(tmp_path / "kept")
+    for again in (Forecaster.load(tmp_path / "kept"), pickle.loads(pickle.dumps(fitted))):  # noqa: S301 - our own
+        pd.testing.assert_frame_equal(again.predict(), expected)
+        assert again.get_params() == fitted.get_params() and repr(again) == repr(fitted)
+    assert not list((tmp_path / "kept").rglob("*.pkl"))
+    assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
+
+
+def test_members_add_up_and_the_choice_is_said_in_words() -> None:
+    mixed = Forecaster("mixture", horizon=24, lookback=48).fit(TABLE[TABLE["unique_id"] == "a"])
+    parts, forecast = mixed.explain(), mixed.predict()
+    total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
+    np.testing.assert_allclose(total.to_numpy(), forecast["mean"].to_numpy(), rtol=1e-9)
+    assert mixed.choice_ is not None and "<table>" in mixed._repr_html_()
+    assert "mixture for 1 series, 24 steps of 1h after 2025-04-01" in repr(mixed)
+    assert mixed.plot().axes[0].get_title().startswith("a: mixture")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            TABLE.rename(columns={"y": "load"}),
+            r"no column 'y'; the columns are .* Forecaster\(value",
+        ),
+        (TABLE.drop(columns="unique_id"), r"rows share a stamp.*Forecaster\(series"),
+        (TABLE.assign(y="x"), "not numbers"),
+        (TABLE.assign(ds="soon"), "no stamps, such as 'soon'"),
+        (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
+        (
+            pd.DataFrame({"ds": pd.date_range("2000", periods=200, freq="MS"), "y": 1.0}),
+            "months and quarters are no steps",
+        ),
+        (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
+        (TABLE.head(0), "no rows"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        clone(RIDGE).fit(table)
+
+
+def test_wrong_calls_end_in_a_sentence(fitted: Forecaster, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"call fit\(df\) first"):
+        Forecaster().predict()
+    with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
+        fitted.predict(horizon=48)
+    with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
+        Forecaster("ridge").fit(TABLE)
+    with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):
+        Forecaster().set_params(horizons=3)
+    with pytest.raises(DataError, match="holds no forecaster"):
+        Forecaster.load(tmp_path)
+    with pytest.raises(DataError, match="series c were not fitted"):
+        fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
+    with pytest.raises(DataError, match="after midnight UTC"):
+        tail = TABLE.groupby("unique_id").tail(5)
+        fitted.predict(tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5)))
+
+
+def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path: Path) -> None:
+    population = train_members(tmp_path / "run", members("persistence"))
+    held, empty = windows("val", 2, first_day=30), NewsPool.empty()
+    calls = {
+        r"a WindowSet was given in place of views: give windows.views\(\)": lambda: (
+            population.predict(held)
+        ),
+        "a DataFrame was given in place of views": lambda: population.predict_by_agent(TABLE),
+        "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
+        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load(
+            "nope", empty
+        ),
+        "no folder nope; give a folder that WindowSet.write": lambda: WindowSet.read("nope"),
+        "no folder nope; give a folder that NewsPool.write": lambda: NewsPool.read("nope"),
+        "news is a str: give NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
+        "no data set 'electricty'; known: electricity": lambda: DATASETS["electricty"],
+        "the configuration is a dict: give a RunConfig": lambda: train(
+            {"rounds": 2}, TRAIN, held, empty, tmp_path / "other"
+        ),
+        "series is a DataFrame: give a polars DataFrame": lambda: build_windows(
+            DATASETS["electricity"], TABLE
+        ),
+    }
+    for message, call in calls.items():
+        with pytest.raises(CompEvoError, match=message):
+            call()
+    assert repr(held) == "WindowSet of electricity: 4 val" and "persistence" in repr(population)
+
+
+def test_public_names_are_listed_before_they_are_imported() -> None:
+    assert {"Forecaster", "CompEvoForecaster", "SERIES_SCHEMA", "train"} <= set(dir(compevo_core))
