@@ -195,13 +195,15 @@ class ErrorLevels:
         DataError if a window is older than the evidence or of an unknown series, or there is not
         one forecast for each window.
         """
+        if not len(windows):
+            return
         forecasters, _, horizon = self.evidence.sum_AEH.shape
         if forecast_NPH.shape != (len(windows), forecasters, horizon):
             raise DataError(
                 f"forecasts of shape {forecast_NPH.shape} for {len(windows)} windows and "
                 f"{forecasters} forecasters; forecast every window once"
             )
-        if self.rule.form == "none" or not len(windows):
+        if self.rule.form == "none":
             return
 
         views = [window.view for window in windows]

@@ -27,7 +27,6 @@ from compevo_core.data.view import (
     find_horizon,
     keep_bounds,
     stack_by_step,
-    stack_rows,
 )
 from compevo_core.errors import DataError
 
@@ -88,7 +87,7 @@ class PastErrors:
         Raises:
             DataError: there is not one forecast for each window, or a window is given twice.
         """
-        horizon = find_horizon([window.view for window in windows])
+        horizon = _find_horizon([window.view for window in windows], forecast_NH)
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
         if forecast_NH.shape != (len(windows), horizon) or len(keys) < len(windows):
             raise DataError(
@@ -98,7 +97,7 @@ class PastErrors:
 
         known = [i for i, window in enumerate(windows) if np.isfinite(window.y).any()]
         views = [windows[i].view for i in known]
-        truth_NH = stack_rows([windows[i].y for i in known])
+        truth_NH = np.array([windows[i].y for i in known]).reshape(-1, horizon)
         return cls(
             entities=tuple(view.entity for view in views),
             until_N=count_until(views),
@@ -130,7 +129,7 @@ def estimate_quantiles(
     Raises:
         DataError: there is not one finite forecast for each view.
     """
-    horizon = find_horizon(views)
+    horizon = _find_horizon(views, forecast_NH)
     if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
         raise DataError(
             f"forecasts of shape {forecast_NH.shape} for {len(views)} views, or some are not "
@@ -231,6 +230,11 @@ def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
         if (np.diff(known_QH, axis=0) < 0).any():
             checked_NQH[row] = np.nan
     return checked_NQH
+
+
+def _find_horizon(views: Sequence[WindowView], forecast_NH: FloatArray) -> int:
+    """Return the horizon of views; where there is none, that of their forecasts."""
+    return find_horizon(views) if views else forecast_NH.shape[-1]
 
 
 def _follow_series(

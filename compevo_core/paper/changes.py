@@ -214,16 +214,6 @@ def _keep_error_models(config: RunConfig) -> Settings:
     return {"population.members": kept, "population.agents": len(kept)}
 
 
-_WEIGHTS: tuple[NamedChange, ...] = (
-    NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
-    NamedChange(
-        name="weights=equal",
-        kind="weather",
-        settings={"selection.rule": "equal", "selection.parts": 1},
-    ),
-)
-"""Members that know the published forecast alone, and members that all count alike."""
-
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -313,14 +303,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="weather",
-            title="Weather and weights of members that know different things",
+            title="Weather, and members that know it",
             reference="weather=own",
             changes=(
                 *(
                     NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
                     for weather in WEATHER_CHANGES
                 ),
-                *_WEIGHTS,
+                NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
             ),
         ),
         Experiment(

@@ -92,7 +92,8 @@ def score_experiment(
             commit=commit,
             log=log,
             method=trial.change,
-            parts=False,
+            # What members do alone, and alike, is known without another training.
+            parts=forecaster.config.is_numeric and trial.change == experiment.reference,
         )
         # A row of a short training must not pass for one of a full one.
         if budget:

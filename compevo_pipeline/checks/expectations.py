@@ -8,6 +8,7 @@ to import, so it is imported when a suite runs.
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
@@ -79,7 +80,8 @@ def run_suites(
 
 def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Add how far each stamp is off the grid, in seconds."""
-    step = int(rules.step.total_seconds())
+    # Weeks begin where the first one does: of longer steps the days are held against the grid.
+    step = int(min(rules.step, timedelta(days=1)).total_seconds())
     since = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
     return frame.with_columns((since % step).alias("off_grid_seconds"))
 

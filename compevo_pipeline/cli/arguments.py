@@ -5,6 +5,7 @@ what a command does with them. Heavy modules are imported inside the functions, 
 --help`` answers at once.
 """
 
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,6 +125,17 @@ def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
     from compevo_core.config.run import RunConfig
 
     return RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
+
+
+def show_progress(text: str) -> None:
+    """Show how far a command is: on one line of a terminal that is rewritten, else line by line.
+
+    An empty text ends the line.
+    """
+    if not sys.stdout.isatty():
+        typer.echo(text, nl=bool(text))
+    else:
+        typer.echo(f"\r\x1b[2K{text}", nl=False)
 
 
 def open_deployment() -> "Deployment":

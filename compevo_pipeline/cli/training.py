@@ -92,10 +92,11 @@ def fit(
         news,
         layout.run(name),
         resume=not restart,
-        on_round=lambda record: typer.echo(describe_round(record)),
+        on_round=lambda record: arguments.show_progress(describe_round(record)),
         facts=plan.facts if plan else None,
         fit=fits,
     )
+    arguments.show_progress("")
     set_current_run(layout, dataset, name)
     typer.echo(f"trained in {layout.run(name)} ({len(summary)} facts in its summary)")
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
@@ -168,11 +169,12 @@ def train(
             NewsPool.read(news),
             out,
             resume=not restart,
-            on_round=lambda record: typer.echo(describe_round(record)),
+            on_round=lambda record: arguments.show_progress(describe_round(record)),
             shard_backbone=shard_backbone,
             selector=read_selector(config),
         )
 
     # The processes of torchrun share one terminal.
     if rank == 0:
+        arguments.show_progress("")
         typer.echo(json.dumps(summary, indent=1, sort_keys=True))

@@ -307,14 +307,11 @@ def _upsert(
     lacking = _find_lacking(stored, given)
     wanted = earlier.filter(pl.col("after").is_null())
     corrected = {*new["source"], *wanted["source"]} - {*far["source"]}
-    removals = list_removals(
-        lacking.filter(pl.col("source").is_in(list(corrected))),
-        given.group_by("source").agg(pl.col("fetched_at").max()),
-    )
+    missed = lacking.filter(pl.col("source").is_in(list(corrected)))
+    fetched = given.group_by("source").agg(pl.col("fetched_at").max())
+    removals = list_removals(missed, fetched)
     kept = find_waiting(removals, wanted) if keep_values else empty_changes()
-    dropped = lacking.filter(pl.col("source").is_in(list(corrected))).join(
-        kept, on=list(SERIES_KEY), how="anti"
-    )
+    dropped = missed.join(kept, on=list(SERIES_KEY), how="anti")
 
     gone = pl.concat([new.select(SERIES_KEY), dropped.select(SERIES_KEY)])
     merged = pl.concat(

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError, SourceError
+from compevo_pipeline.defs.asset_checks import judge_known_values
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.content_faults.cases import FAULTS, WAITS
@@ -70,6 +71,7 @@ def test_a_fault_is_refused_or_waits_and_its_correction_is_taken(fault, stored, 
     # Every row that was known is still there, and none came to a series that is in doubt.
     waiting = home.workspace.series_store().read_waiting(world.dataset)
     assert (waiting.height > 3) == (fault.says is WAITS)
+    assert judge_known_values(home.workspace, world.dataset).passed == (fault.says is not WAITS)
     for kind, rows in read_all(home, world).items():
         left = rows.join(before[kind], on=rows.columns, how="semi", nulls_equal=True)
         assert left.height == before[kind].height - fault.changed

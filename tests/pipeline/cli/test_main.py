@@ -9,7 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.cli.arguments import parse_changes
+from compevo_pipeline.cli.arguments import parse_changes, show_progress
 from compevo_pipeline.cli.demo import Dataset, Job
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.config.settings import Layout
@@ -109,3 +109,14 @@ def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):
 def test_parameter_counts_are_those_of_the_paper():
     result = RUNNER.invoke(app, ["params"])
     assert json.loads(result.stdout)["methods"]["compevo"]["millions"] == 922.8
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_one_line_of_a_terminal_and_lines_elsewhere(is_terminal, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    for text in ("round 1", "round 2", ""):
+        show_progress(text)
+    shown = capsys.readouterr().out
+    erase = "\r\x1b[2K"
+    wanted = f"{erase}round 1{erase}round 2{erase}" if is_terminal else "round 1\nround 2\n"
+    assert shown == wanted

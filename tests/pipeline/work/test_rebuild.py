@@ -9,7 +9,7 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.preparation import mend_store, rebuild
-from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file
+from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
 from tests.support.live import LOG
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
@@ -120,3 +120,20 @@ def test_every_feed_says_which_raw_files_are_its_own():
         for feed in feeds:
             assert feed.labels, (dataset, feed.name)
             assert all(label.startswith(("live:", "archive:")) for label in feed.labels)
+
+
+def test_what_waits_is_accepted_by_a_command(stored, tmp_path, monkeypatch, capsys):
+    home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
+    halved = price_file("NSW1", level=lambda step: usual(step) / 2)
+    home.wait(hours=1)
+    PRICES.deliver(home, [halved])
+    monkeypatch.setenv("COMPEVO_HOME", str(home.home))
+    monkeypatch.setenv("COMPEVO_MODE", "live")
+    with pytest.raises(SystemExit):
+        main(["accept", PRICES.dataset])
+    assert "accepted 144: the next run of the source applies them" in capsys.readouterr().out
+
+    home.wait(hours=1)
+    assert PRICES.deliver(home, [halved])["changed"] == 144
+    changes = home.workspace.series_store().read_changes(PRICES.dataset)
+    assert changes["kind"].unique().to_list() == ["changed"]

@@ -9,9 +9,11 @@ import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.build import build_windows
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import (
     choose_horizon,
     choose_lookback,
@@ -95,6 +97,14 @@ def test_scored_forecasts_keep_the_bounds_of_their_series() -> None:
         np.zeros((len(windows) - 100, 28)),
     )
     assert quantiles_NQH.min() == 0
+
+
+def test_no_window_is_forecast_and_remembered_on_any_grid() -> None:
+    empty = np.empty((0, 28))
+    assert len(PastErrors.from_windows([], empty)) == 0
+    assert estimate_quantiles(PastErrors.from_windows([], empty), [], empty).shape[::2] == (0, 28)
+    scaler = Scaler(mean={"a": 0.0}, std={"a": 1.0})
+    ErrorLevels(LevelRule("mean"), scaler, 2, 28).observe([], np.empty((0, 2, 48)))
 
 
 def test_season_columns_lie_at_the_place_of_the_target_step() -> None:

@@ -1,0 +1,28 @@
+"""Which method is meant by a launch or a command."""
+
+import pytest
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.work.methods import name_method
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method", "preset", "meant"),
+    [
+        ("electricity", None, None, "compevo"),  # built-in data keep what they did
+        ("my-load", None, None, "auto"),
+        ("my-load", None, "tiny", "compevo"),  # a preset is for agents
+        ("electricity", "auto", None, "auto"),
+        ("my-load", "compevo", "tiny", "compevo"),
+        ("my-load", "gbm", None, "gbm"),
+    ],
+)
+def test_own_data_ask_validation_unless_something_is_named(
+    dataset: str, method: str | None, preset: str | None, meant: str
+) -> None:
+    assert name_method(dataset, method, preset) == meant
+
+
+def test_a_preset_is_refused_for_a_method_without_agents() -> None:
+    with pytest.raises(ConfigError, match="preset 'tiny' is for the method compevo, not for 'gbm'"):
+        name_method("my-load", "gbm", "tiny")
