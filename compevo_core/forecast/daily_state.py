@@ -41,8 +41,6 @@ from compevo_core.training.prior import PriorSet
 
 KEPT_NIGHTS = 3
 """Newest states that stay: values of the last days are revised most often."""
-MOST_PARTS = 32
-"""Files that an experience is read from before it is written as one."""
 
 _FORMAT = 1
 _FACTS_FILE = "state.json"
@@ -263,8 +261,6 @@ class KeptStates:
 
         parts = list(before.facts[_EXPERIENCE]) if before else []
         first = sealed + sum(int(part.rpartition("-")[2]) for part in parts)
-        if len(parts) >= MOST_PARTS:
-            parts, first = [], sealed
         added = state.experience.select_from(first)
         if len(added):
             parts.append(f"{name}-{len(added)}")
