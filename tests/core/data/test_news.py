@@ -225,7 +225,7 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
 
 def test_a_pool_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "manifest.json").write_text('{"encoder": "hashing", "sha256": {}}')
-    with pytest.raises(DataError, match="torn; materialize models/compevo"):
+    with pytest.raises(DataError, match="torn; give a folder"):
         NewsPool.read(tmp_path)
 
 

@@ -78,10 +78,11 @@ def test_only_swapped_news_gets_other_windows() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news"}))
 def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str) -> None:
+    base = RunConfig.preset("operational") if name == "weather" else tiny()
     keys = {
         key
         for change in EXPERIMENTS[name].changes
-        for key in list_differences(tiny(), change.configure(tiny()))
+        for key in list_differences(base, change.configure(base))
     }
     assert len(keys - {"population.members"}) == 1
 
@@ -89,6 +90,11 @@ def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_what_the_paper_prints_is_varied_here_too(name: str) -> None:
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)
+
+
+def test_without_a_model_of_a_published_forecast_there_is_none_to_keep() -> None:
+    with pytest.raises(ConfigError, match="members=published"):
+        EXPERIMENTS["weather"].select(["members=published"])[0].configure(tiny())
 
 
 def test_more_agents_than_members_reuse_these_with_seeds_of_their_own() -> None:

@@ -75,6 +75,9 @@ class MadeUpPopulation:
         base_BH = np.concatenate([example.priors_PH for example in examples])
         return torch.tensor(np.stack([base_BH] * len(self.shards.local_agents))).float()
 
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> SimpleNamespace:
+        return self.forecast(logics, examples)
+
     def forecast(
         self, logics: Sequence[str], examples: Sequence[ForecastExample], *, train: bool = False
     ) -> SimpleNamespace:

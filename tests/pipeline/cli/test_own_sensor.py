@@ -51,7 +51,7 @@ def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scor
 
     forecast = run("forecast", "sensor")
     assert "sensor, Sunday 31 May 2015, share, times in UTC-8" in forecast.output
-    assert "mean: over the 48 steps" in forecast.output
+    assert "80 % band" in forecast.output and "31 May 15:00" in forecast.output
 
     scored = run("evaluate", "sensor", "--every", "10", "--seeds", "1")
     assert "windows; MAE and RMSE in share" in scored.output

@@ -82,7 +82,7 @@ def test_data_assets_report_rows_previews_and_plots(data):
     assert metadata(data, "windows/electricity")["hash"].value
 
     evaluated = checks(data)
-    assert len(evaluated) == 9 + 6 + 3
+    assert len(evaluated) == 10 + 6 + 3
     assert all(check.passed for check in evaluated.values())
 
 
