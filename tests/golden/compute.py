@@ -370,9 +370,9 @@ def reported(root: Path) -> Json:
 
 
 def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list[str]:
-    target = root / "page.html"
+    target = root / "report"
     command("report", results, *runs, "--out", target, "--mode", mode)
-    return numbers(visible(target.read_text(encoding="utf-8")))
+    return numbers(visible((target / "research.html").read_text(encoding="utf-8")))
 
 
 def freeze_timings(run: Path) -> Path:
