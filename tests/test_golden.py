@@ -15,9 +15,6 @@ from tests.golden.compare import FLOAT_BITS, differences
 
 pytestmark = [
     pytest.mark.slow,
-    # The report became two pages and the preset operational lost its agents: both parts are to be
-    # made again, after a comparison of all others.
-    pytest.mark.xfail(strict=False, reason="report and presets are to be made again"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="the golden numbers are a processor's"),
 ]
 PARTS = sorted(path.stem for path in compute.FILES.glob("*.json") if path.stem != "machine")
