@@ -199,17 +199,23 @@ class PlaceKeys(_Section):
         return self
 
 
-class CovariateKeys(_Section):
-    """A table of daily values, such as the weather; finer rows become mean, lowest and highest."""
+class _ValueTableKeys(_Section):
+    """A table of values beside those of the series."""
 
     file: str = Field(description="CSV or Parquet file")
-    time: str = Field(description="column of days or stamps, on the clock of the series")
+    time: str = Field(description="column of stamps")
     values: list[str] = Field(min_length=1, description="columns of values")
     id: str = Field(default="", description="column that names the series; empty: for every series")
     time_format: str = Field(
         default="", description="strptime format of the stamps; empty: ISO 8601"
     )
     decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
+
+
+class CovariateKeys(_ValueTableKeys):
+    """A table of daily values, such as the weather; finer rows become mean, lowest and highest."""
+
+    time: str = Field(description="column of days or stamps, on the clock of the series")
     known: Literal["after", "before"] = Field(
         default="after",
         description="after: measured, known when the day is over; before: a plan or forecast that "
@@ -217,17 +223,10 @@ class CovariateKeys(_Section):
     )
 
 
-class AheadKeys(_Section):
+class AheadKeys(_ValueTableKeys):
     """A table of values that are known ahead, one for each step: a temperature forecast, a plan."""
 
-    file: str = Field(description="CSV or Parquet file")
     time: str = Field(description="column of stamps, of the same steps as the series")
-    values: list[str] = Field(min_length=1, description="columns of values")
-    id: str = Field(default="", description="column that names the series; empty: for every series")
-    time_format: str = Field(
-        default="", description="strptime format of the stamps; empty: ISO 8601"
-    )
-    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
     known_at: str = Field(
         default="",
         description="column of the time each value was known; of several of one step the newest "
