@@ -13,9 +13,8 @@ A ratio is reference over ours, in processor seconds: above 1, ours is faster. W
     memory-joint-ratio, memory-by-agent-ratio: the peak with the most agents over the peak with the
         fewest, both without ``state_gb`` (trained tensors, gradients and Adam's averages).
 
-``dtype`` is that of ours (``backbone.dtype``); references by other libraries have the same types, see
-``cases``. A row
-replaces the one of the same case, agents, backbone and dtype; the others stay.
+``dtype`` is that of ours (``backbone.dtype``); references by other libraries have the same types,
+see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
 import math

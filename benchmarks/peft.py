@@ -1,8 +1,9 @@
 """A round of agents as a competent user of PEFT and TRL would write it.
 
 What belongs here: agents as named adapters, windows in padded batches, the prompt of a group read
-once and its cache repeated, the order of a round and its update, TRL's trainer. What does not: timing (``cases``), the
-layout of prompts, numeric tokens, read-out and losses, which are the core's own modules both ways.
+once and its cache repeated, the order of a round and its update, TRL's trainer. What does not:
+timing (``cases``), the layout of prompts, numeric tokens, read-out and losses, which are the core's
+own modules both ways.
 
 A round generates its own samples for their cost and scores the ones that our round sampled, so that
 the losses of both ways are comparable number by number.
