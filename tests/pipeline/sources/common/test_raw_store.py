@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common import raw_store
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 from compevo_pipeline.sources.common.raw_store import RawStore
@@ -172,6 +173,29 @@ def test_a_packing_that_is_killed_loses_nothing_and_goes_on(kept, step, monkeypa
     kept.pack(NEXT_YEAR)
     assert read_all(kept) == before
     assert list_loose(kept) == ["c.csv", "c.csv.json", "d.csv", "d.csv.json"]
+
+
+def test_a_version_that_comes_while_the_older_one_is_packed_stays(kept, monkeypatch):
+    write = raw_store.write_atomically
+
+    def write_and_receive(pack, fill):
+        write(pack, fill)
+        (kept.root / "aemo/a.csv").write_bytes(b"7\n")
+
+    monkeypatch.setattr(raw_store, "write_atomically", write_and_receive)
+    kept.pack(NEXT_YEAR)
+    assert (kept.root / "aemo/a.csv").read_bytes() == b"7\n"
+
+
+def test_a_file_whose_name_the_zip_has_with_other_bytes_stays(kept):
+    pack = kept.root / "packed/aemo-2026-01.zip"
+    pack.parent.mkdir()
+    with zipfile.ZipFile(pack, "w") as bundle:
+        bundle.writestr("a.csv", b"other")
+        bundle.writestr("a.csv.json", b"{}")
+    before = read_all(kept)
+    kept.pack(NEXT_YEAR)
+    assert "a.csv" in list_loose(kept) and read_all(kept) == before
 
 
 def test_a_damaged_file_stays_unpacked_and_a_damaged_zip_is_named(kept, caplog):
