@@ -157,7 +157,8 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     """Return the newest origin that every series of a data set can be forecast from.
 
     It follows the last value of the series that ends first, or lies as many steps later as the data
-    set's views may lack; where windows start with a day, it is the last midnight by then.
+    set's views may lack; where windows start with a day, it is the last midnight by then, or the
+    last origin of that day where several are a stride apart.
 
     Raises:
         DataError: no series of the data set is in the frame, or one has no value.
@@ -174,7 +175,7 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
         return min(ends)
     on_clock = min(ends) + spec.market_offset
     midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight - spec.market_offset
+    return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
 
 
 def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:

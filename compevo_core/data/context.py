@@ -298,7 +298,7 @@ class ContextBuilder:
         origin_utc = inputs.origin_utc
         until = origin_utc - inputs.unknown_steps * spec.step
         before = find_known_before(origin_utc, until)
-        calendar = build_calendar(origin_utc, spec.find_place(labels.entity))
+        calendar = build_calendar(origin_utc, spec.find_place(labels.entity), spec.horizon)
         median = self._published.find(labels.entity, MEDIAN, origin_utc, before)
 
         window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"

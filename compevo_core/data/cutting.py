@@ -187,15 +187,16 @@ def find_origins(
     is the first possible step.
 
     Raises:
-        DataError: the stride is not a number of days although origins follow the market's days.
+        DataError: origins that follow the market's days would be at other times each day.
     """
     start = lookback
 
     if market_offset is not None:
-        if _DAY % series.step or stride_steps * series.step % _DAY:
+        stride = stride_steps * series.step
+        if _DAY % series.step or (stride % _DAY and _DAY % stride):
             raise DataError(
                 f"{series.series_id}: a stride of {stride_steps} x {series.step} is not a number "
-                "of days; correct stride_steps of the data set"
+                "of days, nor divides one; correct stride_steps of the data set"
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
         earliest = series.first_utc + lookback * series.step + market_offset

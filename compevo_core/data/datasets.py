@@ -100,6 +100,11 @@ class DatasetSpec:
         """Whether windows start with a day, so that a next day can be forecast."""
         return self.align_to_market_day or self.step >= timedelta(days=1)
 
+    @property
+    def has_origins_within_days(self) -> bool:
+        """Whether windows start at several times of each day."""
+        return self.align_to_market_day and self.stride_steps * self.step < timedelta(days=1)
+
     def find_place(self, entity: str) -> Place:
         """Return where the people of an entity live."""
         return self.places.get(entity, self.default_place)

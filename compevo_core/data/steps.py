@@ -1,4 +1,4 @@
-"""Steps of a grid: their names, and the look-back and horizon that suit them.
+"""Steps of a grid: their names, and the look-back, horizon and stride that suit them.
 
 What belongs here: ``15min`` to a length and back, and the defaults that follow from a length. What
 does not: keys of a declaration (the pipeline), seasons of a view (``data.view``).
@@ -20,6 +20,7 @@ _HALF_HOUR = timedelta(minutes=30)
 _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
 _YEAR_WEEKS = 52
+_ENOUGH_WINDOWS = 6_000
 
 
 def read_step(text: str) -> timedelta:
@@ -69,3 +70,20 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
         return max(_DAILY_WEEKS, weeks + _SPARE_WEEKS) * WEEK // step
     # A week of five minutes is 2,016 steps already.
     return (weeks + (step >= _HALF_HOUR)) * WEEK // step
+
+
+def choose_stride(step: timedelta, horizon: int, steps: int, series: int) -> int:
+    """Return the steps from one origin to the next: enough windows of so many steps, not more.
+
+    Below a day origins are at the same times of each day, a horizon apart or a day.
+    """
+    wanted = max(1, round(steps * series / _ENOUGH_WINDOWS))
+    if step >= DAY:
+        # Windows shall begin on every day of the week.
+        return wanted + 1 if wanted % 7 == 0 else wanted
+    per_day = DAY // step
+    return next(
+        stride
+        for stride in range(1, per_day + 1)
+        if per_day % stride == 0 and stride >= min(max(horizon, wanted), per_day)
+    )

@@ -178,7 +178,7 @@ def forecast(
         str,
         typer.Option(
             help="Day to forecast on the market's clock: YYYY-MM-DD, today or tomorrow (default: "
-            "the newest day that can be forecast)."
+            "the newest day that can be forecast); YYYY-MM-DDTHH:MM where horizons are shorter."
         ),
     ] = "",
     known_to: Annotated[
@@ -271,7 +271,7 @@ def read_day(text: str, now: datetime) -> date | None:
     if text in words:
         return words[text]
     try:
-        return date.fromisoformat(text)
+        return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
             f"--day {text!r} is no day: give YYYY-MM-DD, today or tomorrow"

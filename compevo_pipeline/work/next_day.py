@@ -114,7 +114,10 @@ class NewsRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The day of a forecast: its first instant, and until when the forecast knows."""
+    """The day of a forecast: its first instant, and until when the forecast knows.
+
+    Where a day has several origins, a day alone means the one at midnight.
+    """
 
     day: date
     origin_utc: datetime
@@ -133,9 +136,10 @@ class Origin:
             raise ConfigError(
                 f"views of {spec.name} all know to midnight; leave --known-to as it is"
             )
-        origin_utc = datetime.combine(day, time(), UTC) - spec.market_offset
+        start = day if isinstance(day, datetime) else datetime.combine(day, time())
+        origin_utc = start.replace(tzinfo=UTC) - spec.market_offset
         until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
-        return cls(day=day, origin_utc=origin_utc, until=until)
+        return cls(day=start.date(), origin_utc=origin_utc, until=until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +313,8 @@ def forecast_day(
     Args:
         deployment: stores and folders.
         dataset: name of a declared data set, built-in or the user's own.
-        day: first target day on the market's clock; None for the newest one that can be forecast.
+        day: first target day on the market's clock, with a time where days have several origins;
+            None for the newest one that can be forecast.
         known_to: midnight before the day, or the time at which the publisher's own forecast of it
             is issued; None for the earlier one that the data set's views know.
         clock: gives the time of issue.
@@ -327,6 +332,7 @@ def forecast_day(
     spec = find_daily_spec(deployment, dataset)
     day = day or find_next_day(deployment, spec, known_to)
     origin = Origin.of(spec, day, known_to)
+    day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
     was_issued = is_issued(folder)
@@ -352,6 +358,8 @@ def find_next_day(
 ) -> date:
     """Return the newest day, on the market's clock, that every series can be forecast for.
 
+    Where days have several origins it is the newest of them, with its time.
+
     Where models correct a published forecast it is the newest one with a publication of the whole
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
@@ -360,7 +368,8 @@ def find_next_day(
         DataError: no value of the data set is stored.
     """
     series = deployment.series_store().read(spec.name)
-    newest = (find_next_origin(spec, series) + spec.market_offset).date()
+    start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
+    newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
         return newest
 

@@ -23,6 +23,7 @@ from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
+    choose_stride,
     read_step,
 )
 from compevo_core.data.view import count_season_steps, find_season
@@ -102,6 +103,12 @@ class GridKeys(_Section):
     lookback: int = Field(
         default=0, ge=0, le=_MOST_INPUTS, description="steps it looks back on; 0: as the step says"
     )
+    stride: int = Field(
+        default=0,
+        ge=0,
+        description="steps from one forecast to the next in train, validation and test; 0: a "
+        "horizon or a day below daily grids, else one step",
+    )
     season_steps: int = Field(default=0, ge=0, description="steps of a season; 0: as the step says")
     max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
     max_filled_inputs: int | None = Field(
@@ -119,6 +126,12 @@ class GridKeys(_Section):
             )
         if 0 < self.lookback < _FEWEST_INPUTS:
             raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+        stride = self.stride_steps * step
+        if stride % DAY and DAY % stride:
+            raise ValueError(
+                f"a stride of {self.stride} steps of {self.step} is not a number of days, nor "
+                "divides one"
+            )
         if self.filled_inputs >= self.lookback_steps:
             raise ValueError(
                 f"max_filled_inputs {self.max_filled_inputs} of {self.lookback_steps} inputs; at "
@@ -135,6 +148,11 @@ class GridKeys(_Section):
     def lookback_steps(self) -> int:
         """Steps that a forecast looks back on."""
         return self.lookback or choose_lookback(read_step(self.step), self.horizon_steps)
+
+    @property
+    def stride_steps(self) -> int:
+        """Steps from one origin to the next."""
+        return self.stride or choose_stride(read_step(self.step), self.horizon_steps, 0, 1)
 
     @property
     def filled_inputs(self) -> int:
@@ -368,8 +386,8 @@ def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed diction
 def make_spec(declaration: Declaration) -> DatasetSpec:
     """Return how windows of a declared data set are cut.
 
-    Windows of a grid below a day start at midnight of the clock without daylight saving, one each
-    day; windows of longer steps start at every step.
+    Windows of a grid below a day start at midnight of the clock without daylight saving, and where
+    the horizon is shorter a stride apart on each day; windows of longer steps a stride apart.
     """
     step = read_step(declaration.grid.step)
     is_daily = step >= DAY
@@ -384,7 +402,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         name=declaration.name,
         variable=name_variable(declaration),
         step=step,
-        stride_steps=1 if is_daily else DAY // step,
+        stride_steps=declaration.grid.stride_steps,
         series=((_PATTERN, ""),),
         places={},
         default_place=place,

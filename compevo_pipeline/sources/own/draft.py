@@ -23,6 +23,7 @@ from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
+    choose_stride,
     name_step,
     read_step,
 )
@@ -68,6 +69,7 @@ _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORTEST_MONTH = 28 * DAY
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
+_LISTED_SERIES = 3
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
@@ -167,8 +169,13 @@ def draft_declaration(
     draft.findings.append(repairs.describe())
     parts = frame.partition_by("series_id", maintain_order=True)
     gaps = [_describe_gaps(part, step, draft) for part in parts]
+    if len(parts) > _LISTED_SERIES:
+        draft.findings[-len(parts) + _LISTED_SERIES :] = [
+            f"{len(parts) - _LISTED_SERIES} more series in the same way"
+        ]
     draft.warnings += filter(None, map(describe_odd_values, parts))
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
+    raw_keys["grid"] |= _thin_windows(frame, step, horizon, draft)
     days = _find_days(frame, make_spec(declaration))
     raw_keys["splits"] = dict(days)
     raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
@@ -322,6 +329,20 @@ def _allow_gaps(
         f"carried over gaps of up to {longest} steps"
     )
     return {"max_fill_steps": longest, "max_filled_inputs": filled}
+
+
+def _thin_windows(
+    frame: pl.DataFrame, step: timedelta, horizon: int, draft: DraftedDeclaration
+) -> dict[str, object]:
+    """Return a longer stride than usual where a table would give more windows than are of use."""
+    series = frame["series_id"].n_unique()
+    stride = choose_stride(step, horizon, frame.height // series, series)
+    if stride == choose_stride(step, horizon, 0, 1):
+        return {}
+    draft.guesses.append(
+        f"a forecast every {stride} steps is enough to learn from; set grid.stride otherwise"
+    )
+    return {"stride": stride}
 
 
 def _find_low(

@@ -1,22 +1,24 @@
 """Own data on any grid: from a table to windows, forecasts of the baselines, and a population."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.build import build_windows
+from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import (
     choose_horizon,
     choose_lookback,
+    choose_stride,
     name_step,
     read_step,
 )
@@ -26,7 +28,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import forecast_windows
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
-from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
 from compevo_pipeline.sources.own.frames import parse_series
 from tests.support.own_tables import wrap
 from tests.support.population import news_pool, tiny
@@ -35,7 +37,15 @@ MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
 
 
 def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: object) -> WindowSet:
-    """Cut windows of a made-up count with a day, a week and a year in it; never below zero."""
+    """Cut windows of :func:`make_table`."""
+    declaration, frame = make_table(step, rows, start=start, **grid)
+    return build_windows(make_spec(declaration), frame)
+
+
+def make_table(
+    step: str, rows: int, *, start: datetime = MONDAY, **grid: object
+) -> tuple[Declaration, pl.DataFrame]:
+    """Return a made-up count with a day, a week and a year in it; never below zero."""
     length = read_step(step)
     days = np.arange(rows) * (length / timedelta(days=1))
     rng = np.random.default_rng(0)
@@ -51,13 +61,14 @@ def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: obje
     }
     declaration = check_declaration(keys, "the test")
     frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
-    return build_windows(make_spec(declaration), frame)
+    return declaration, frame
 
 
 @pytest.mark.parametrize(
     ("step", "rows", "grid", "lookback", "horizon", "stride"),
     [
         ("15min", 96 * 70, {}, 7 * 96, 96, timedelta(days=1)),
+        ("5min", 288 * 20, {"horizon": 12}, 7 * 288, 12, timedelta(hours=1)),
         ("1h", 24 * 120, {"horizon": 30}, 14 * 24, 30, timedelta(days=1)),
         ("1d", 700, {"horizon": 28}, 56, 28, timedelta(days=1)),
         ("1w", 420, {}, 104, 13, timedelta(days=7)),
@@ -187,6 +198,24 @@ def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season() ->
     }
     # Ten days of hours ahead begin two weeks back: the last one would not reach all of them.
     assert choose_lookback(timedelta(hours=1), 240) == 3 * 168
+
+
+def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> None:
+    five, hour = timedelta(minutes=5), timedelta(hours=1)
+    assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
+    assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
+    assert choose_stride(five, 12, 288 * 365, 1) == 18  # a year of five minutes: every 90
+    assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
+    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 4
+    assert choose_stride(timedelta(days=1), 48, 2100, 20) == 8  # not 7: all of a weekday
+
+
+def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
+    declaration, frame = make_table("5min", 288 * 10 + 200, horizon=12, lookback=288)
+    # 200 steps of the last day: 16 whole hours.
+    assert find_next_origin(make_spec(declaration), frame) == datetime(2022, 1, 13, 16, tzinfo=UTC)
+    daily, frame = make_table("5min", 288 * 10 + 200, horizon=288)
+    assert find_next_origin(make_spec(daily), frame) == datetime(2022, 1, 13, tzinfo=UTC)
 
 
 def test_rows_that_are_no_weeks_are_named() -> None:
