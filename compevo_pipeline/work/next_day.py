@@ -31,6 +31,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
+from compevo_core.data.steps import WEEK, count_year
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
@@ -74,7 +75,6 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 LEAST_SPREAD = 0.05
 """A spread is at least this part of the level: a steady series may move too."""
 UNBOUNDED = Variable(unit="", low=None, high=None)
-WEEK = timedelta(days=7)
 LATEST_DAYS = 14
 """Days that are tried for the newest one with a published forecast."""
 
@@ -575,7 +575,8 @@ def refuse_implausible(
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
         elif nearest > MOST_SPREADS:
-            problem = f"is {nearest:.1f} spreads from yesterday and from last week"
+            far_season = "last week" if view.step < WEEK else "last year"
+            problem = f"is {nearest:.1f} spreads from the season before and from {far_season}"
         elif far > MOST_SPREADS:
             problem = f"is {far:.1f} spreads from the published forecast"
         if problem:
@@ -588,8 +589,8 @@ def refuse_implausible(
 
 
 def count_week(view: WindowView) -> int:
-    """Return the steps of a week; one where a step is longer."""
-    return max(1, WEEK // view.step)
+    """Return the steps of a week; of a year where a step is a week or longer."""
+    return WEEK // view.step if view.step < WEEK else count_year(view.step)
 
 
 def _repeat(view: WindowView, grid: GriddedSeries, period: int) -> FloatArray:
