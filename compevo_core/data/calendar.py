@@ -103,6 +103,16 @@ def find_holiday(day: date, place: Place) -> str:
     return str(_holidays(place.country, place.subdivision, day.year).get(day) or "")
 
 
+def count_holidays(start_utc: datetime, end_utc: datetime, place: Place) -> int:
+    """Return the public holidays in an interval: days that begin in it, or the day it lies in."""
+    zone = ZoneInfo(place.timezone)
+    # A day of a market may begin an hour before or after the one of the place.
+    moment = start_utc + min(end_utc - start_utc, timedelta(days=1)) / 2
+    days = max(1, round((end_utc - start_utc) / timedelta(days=1)))
+    first = moment.astimezone(zone).date()
+    return sum(bool(find_holiday(first + timedelta(days=i), place)) for i in range(days))
+
+
 def build_calendar(
     origin_utc: datetime, place: Place, horizon: timedelta = timedelta(days=1)
 ) -> Calendar:

@@ -26,7 +26,6 @@ from compevo_core.data.steps import (
     choose_stride,
     read_step,
 )
-from compevo_core.data.view import count_season_steps, find_season
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
@@ -94,8 +93,8 @@ class GridKeys(_Section):
     """The steps that the values are put on."""
 
     step: str = Field(
-        description="length of a step: 5min to 1d, or weeks as 1w; rows finer than a step of at "
-        "most a day are averaged"
+        description="length of a step: 5min to 1d, weeks as 1w, months as 1mo (3mo, 12mo); rows "
+        "finer than a step of at most a day are averaged"
     )
     horizon: int = Field(
         default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: as the step says"
@@ -109,7 +108,9 @@ class GridKeys(_Section):
         description="steps from one forecast to the next in train, validation and test; 0: a "
         "horizon or a day below daily grids, else one step",
     )
-    season_steps: int = Field(default=0, ge=0, description="steps of a season; 0: as the step says")
+    season_steps: int = Field(
+        default=0, ge=0, description="steps of the season that the data show; 0: as the step says"
+    )
     max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
     max_filled_inputs: int | None = Field(
         default=None, ge=0, description="most of the inputs that may be bridged; empty: a quarter"
@@ -118,16 +119,15 @@ class GridKeys(_Section):
     @model_validator(mode="after")
     def _check_step(self) -> "GridKeys":
         step = read_step(self.step)
-        seasons = {count_season_steps(step), find_season(step)}
-        if self.season_steps not in {0, *seasons}:
+        if self.season_steps > self.lookback_steps:
             raise ValueError(
-                f"a season of {self.season_steps} steps; with steps of {self.step} it is "
-                f"{max(seasons)}"
+                f"a season of {self.season_steps} steps is longer than the look-back of "
+                f"{self.lookback_steps}; set lookback to two seasons or more"
             )
         if 0 < self.lookback < _FEWEST_INPUTS:
             raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
         stride = self.stride_steps * step
-        if stride % DAY and DAY % stride:
+        if step < DAY and stride % DAY and DAY % stride:
             raise ValueError(
                 f"a stride of {self.stride} steps of {self.step} is not a number of days, nor "
                 "divides one"
@@ -410,6 +410,8 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
         horizon_steps=declaration.grid.horizon_steps,
+        season_steps=declaration.grid.season_steps,
+        year_evidence=True,
         spans=_make_spans(declaration.splits),
         fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,
