@@ -227,7 +227,7 @@ def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str
     """
     week = ("week", "last week")
     if issued.step < DAY:
-        return ("day", "the same steps of yesterday"), week
+        return ("day", "yesterday"), week
     steps = _STEP_NAMES.get(issued.step, "steps")
     before = ("before", f"the {len(issued.starts)} {steps} before")
     year = ("year", f"the same {steps} of last year")

@@ -65,7 +65,8 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     if any(columns[near]):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         span = f" up to {until:%H:%M}" if until < issued.origin else ""
-        parts.append(f"{near}: against {near_words}{span}")
+        steps = "the same steps of " if near == "day" else ""
+        parts.append(f"{near}: against {steps}{near_words}{span}")
     if any(columns[far]):
         parts.append(f"{far}: against {far_words}")
     notes = _wrap("; ".join(parts))

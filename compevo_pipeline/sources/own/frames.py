@@ -145,9 +145,9 @@ def _find_starts(
 
     if is_calendar_step(step):
         # Of the first or the last day of a month; what ends with the first ended the month before.
-        wall = to_wall_clock(stamps, keys.time_zone)
-        ends = wall - timedelta(microseconds=1) if keys.stamps == "end" else wall
-        months = ends.dt.truncate("1mo")
+        local = to_wall_clock(stamps, keys.time_zone)
+        is_end = keys.stamps == "end"
+        months = (local - timedelta(microseconds=1) if is_end else local).dt.truncate("1mo")
         first = cast(datetime, months.min())
         number = 12 * pl.col("_month").dt.year() + pl.col("_month").dt.month()
         times.add(_month=pl.lit(months)).raise_if(
