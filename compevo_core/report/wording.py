@@ -24,6 +24,7 @@ METHOD_NAMES = {
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
     "theta": "Theta",
+    "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
     "gpt4mts-no-news": "GPT4MTS without news",
