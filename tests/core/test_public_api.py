@@ -42,13 +42,13 @@ def test_the_forecaster_is_imported_without_what_only_a_language_model_or_trees_
 
 
 def test_a_first_forecast_of_a_ridge_loads_nothing_heavy():
-    statement = '''
+    statement = """
 import polars as pl
 from datetime import datetime, timedelta
 from compevo_core import Forecaster
 hours = [datetime(2026, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
 table = pl.DataFrame({"ds": hours, "y": [float(hour.hour) for hour in hours]})
-Forecaster("calendar-ridge", horizon=24, lookback=48).fit(table).predict()'''
+Forecaster("calendar-ridge", horizon=24, lookback=48).fit(table).predict()"""
     assert find_imported(statement, _HEAVY) == "[]"
 
 
