@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -128,11 +129,16 @@ def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
     writers = ControlPlan(config=search(), compares="search").configure_arms(1)
     assert writers["flat"].evolution.flat_share == 1.0 and not writers["flat"].grpo.enabled
     assert writers["policy"].evolution.flat_share == 0.0 and writers["policy"].grpo.enabled
+    some = ControlPlan(config=search(), compares="search", only=("flat", "no-grpo"))
+    assert some.configure_arms(1) == {arm: writers[arm] for arm in ("flat", "no-grpo")}
 
 
-@pytest.mark.parametrize("changes", [{"world": "flat"}, {"compares": "worlds"}])
-def test_an_unknown_world_or_comparison_is_refused_by_name(changes: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(changes.values()))):
+@pytest.mark.parametrize(
+    "changes", [{"world": "flat"}, {"compares": "worlds"}, {"only": ["evolved", "no-grpo"]}]
+)
+def test_an_unknown_world_comparison_or_arm_is_refused_by_name(changes: dict[str, Any]) -> None:
+    unknown = next(iter(changes.values()))
+    with pytest.raises(ConfigError, match=unknown if isinstance(unknown, str) else "no-grpo"):
         ControlPlan(config=search(), **changes)
 
 
