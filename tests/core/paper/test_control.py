@@ -21,6 +21,7 @@ from compevo_core.paper.control import (
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
 from compevo_core.training import model, trainer
 from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, read_hash, read_records
 
@@ -112,6 +113,25 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     # Three logics are remembered beside the played one and the eight new ones.
     state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
+
+
+def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    world = planted_world()
+    data = world.split("train")[:40], world.split("val")[:8], world.news
+
+    def draw(name: str, **changes: Any) -> list[tuple[list[str], list[list[str]]]]:
+        config = search(run__rounds=3, evolution__every=1, evolution__cross_share=0.5, **changes)
+        trainer.train(config, *data, tmp_path / name)
+        records = RunFolder(tmp_path / name).read_rounds()
+        return [(record.logics, record.group_logics) for record in records]
+
+    without = {"evolution__update": "simplified", "objective__lambda_div": 0.0}
+    whole = draw("whole", objective__lambda_div=1.0, objective__lambda_prune=1.0)
+    assert draw("without", **without, objective__lambda_prune=0.0) == whole
+    assert draw("alone", population__exposed_peers=0) != whole
 
 
 def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
