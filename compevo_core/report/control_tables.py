@@ -213,7 +213,8 @@ def search_table(rows: Sequence[Row]) -> Table:
         highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == POLICY],
         notes=(
             "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
-            "the ridge alone. Less flat draws, less the policies: the difference of the slopes of equal seeds, with the 95 % interval of Student's t.",
+            "the ridge alone. Less flat draws, less the policies: the difference of the slopes of "
+            "equal seeds, with the 95 % interval of Student's t.",
         ),
     )
 

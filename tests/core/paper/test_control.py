@@ -120,10 +120,12 @@ def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(
 ) -> None:
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()
-    data = world.split("train")[:40], world.split("val")[:8], world.news
+    data = world.split("train")[:30], world.split("val")[:4], world.news
+    short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}
+    short |= {"grpo__group_size": 4, "grpo__reward_windows": 4, "run__batch_size": 4}
 
     def draw(name: str, **changes: Any) -> list[tuple[list[str], list[list[str]]]]:
-        config = search(run__rounds=3, evolution__every=1, evolution__cross_share=0.5, **changes)
+        config = search(**short, **changes)
         trainer.train(config, *data, tmp_path / name)
         records = RunFolder(tmp_path / name).read_rounds()
         return [(record.logics, record.group_logics) for record in records]
