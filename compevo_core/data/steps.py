@@ -25,7 +25,7 @@ _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
 _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
-_ENOUGH_WINDOWS = 6_000
+_ENOUGH_WINDOWS = 3_000
 
 
 def read_step(text: str) -> timedelta:

@@ -213,10 +213,10 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> No
     five, hour = timedelta(minutes=5), timedelta(hours=1)
     assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
-    assert choose_stride(five, 12, 288 * 365, 1) == 18  # a year of five minutes: every 90
+    assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
     assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
-    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 4
-    assert choose_stride(timedelta(days=1), 48, 2100, 20) == 8  # not 7: all of a weekday
+    assert choose_stride(timedelta(days=1), 48, 600, 20) == 4
+    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 8  # not 7: all of a weekday
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
