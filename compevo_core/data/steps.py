@@ -2,7 +2,7 @@
 
 What belongs here: ``15min`` to a length and back, an instant so many steps later, and the defaults
 that follow from a length. What does not: keys of a declaration (the pipeline), seasons of a view
-(``data.view``), seasons that values show (``data.seasons``).
+(``data.view``).
 
 Months, quarters and years are steps of the calendar: their length is the mean one, and an instant
 so many of them later keeps its day of the month. Grids of months begin with a month on some clock.

@@ -18,7 +18,6 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.seasons import find_shown_season
 from compevo_core.data.series import regularise_series
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
@@ -39,6 +38,7 @@ from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     describe_odd_values,
+    find_shown_season,
     guess_series,
     guess_time,
     guess_value,
