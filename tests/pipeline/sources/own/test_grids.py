@@ -308,10 +308,11 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
     rng = np.random.default_rng(1)
     cycle_of_ten = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 160) + rng.normal(0, 0.5, 1600)
     assert find_shown_season([cycle_of_ten], 24) == 10
-    days = (
-        np.sin(2 * np.pi * np.arange(1600) / 24) + np.tile(np.repeat([0, 0.2], [20, 4]), 67)[:1600]
-    )
-    assert find_shown_season([days], 24) == 24  # not 168, nor 12
+    # Weekends differ, so that changes repeat better after a week than after the grid's day.
+    by_day = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 0.2, 0.1], 10).repeat(24)
+    weeks = by_day * np.sin(2 * np.pi * np.arange(1680) / 24)
+    assert find_shown_season([weeks], 24) == 24
+    assert find_shown_season([weeks], 100) == 168
     assert find_shown_season([rng.normal(size=1600).cumsum()], 24) == 24
     assert find_shown_season([np.full(50, np.nan)], 7) == 7
 
