@@ -172,7 +172,7 @@ def issue_forecast(
             (``data.coverage``); kept among the facts.
         last_week: of each series the same steps (H,) of last week as they were known, to compare
             with; NaN where unknown.
-        totals: names of series by that of their total, whose forecasts shall add up.
+        totals: names of series by the name of their total, whose forecasts shall add up.
 
     Raises:
         DataError: there is no view, a part of a total has none, or they have several origins.

@@ -39,7 +39,7 @@ def reconcile(
     Args:
         prediction: of the views.
         views: one a series.
-        totals: names of series by that of their total, or ``ALL_SERIES``.
+        totals: names of series by the name of their total, or ``ALL_SERIES``.
 
     Raises:
         DataError: a series of a total has no view.

@@ -317,7 +317,7 @@ class Declaration(_Section):
     covariates: CovariateKeys | None = None
     ahead: AheadKeys | None = None
     totals: dict[str, list[str]] = Field(
-        default={}, description='names of series by that of their total; ["*"]: all'
+        default={}, description='names of series by the name of their total; ["*"]: all'
     )
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
