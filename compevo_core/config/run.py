@@ -49,7 +49,7 @@ _NUMERIC: Mapping[str, tuple[str, ...]] = {
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
 }
 """Settings that act without a language model, by section; an empty entry is all of a section."""
-_NUMERIC_MEMBER = ("prior", "calibration_days")
+_NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
 class RunConfig(SettingsSection):
@@ -164,6 +164,16 @@ class RunConfig(SettingsSection):
             raise ValueError(
                 "selection.begin = 'train' weighs forecasts that were made out of fold, and agents "
                 "were trained on these windows: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        weighed = any(member.weight != 1.0 for member in self.population.members)
+        if weighed and not (self.selection.online and self.selection.rule in ("boa", "equal")):
+            raise ValueError(
+                f"members have weights that selection.rule = {self.selection.rule!r} does not begin "
+                "with: set online = true and rule = 'boa' or 'equal', or leave them out"
             )
         return self
 

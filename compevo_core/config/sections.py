@@ -87,6 +87,9 @@ class MemberConfig(SettingsSection):
     none"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
+    weight: float = Field(default=1.0, gt=0.0, exclude_if=lambda weight: weight == 1.0)
+    """what the online rule 'boa' weighs it with before any error is known, beside the others'; 'equal'
+    keeps it"""
 
     def count_seen(self, lookback: int) -> int:
         """Return how many of a window's last inputs it sees."""
@@ -129,6 +132,12 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    @property
+    def first_weights(self) -> tuple[float, ...]:
+        """Weights before any error is known, which sum to 1."""
+        weights = [self.member(agent).weight for agent in range(self.agents)]
+        return tuple(weight / sum(weights) for weight in weights)
 
     def list_scopes(self, agents: Iterable[int]) -> list[str]:
         """Return which articles each of some agents may choose from."""
