@@ -120,7 +120,7 @@ def run_experiment(
         scopes=plan.scopes,
         budget=plan.budget,
         # What one change was refitted on, another may be: its members are some of the same.
-        fit=SharedFits(fits_folder(layout)),
+        fit=SharedFits(fits_folder(layout), log),
     )
 
 
