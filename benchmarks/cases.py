@@ -5,9 +5,9 @@ the table of results (``engine``), other ways of doing a round (``peft``) and of
 (``dense_sampling``).
 
 A case prints one JSON object a row. Peak memory is the high-water mark of the process when our part
-is done and the reference has not begun. Cases that time both our types (:data:`LARGEST_GAP`)
-compare them with one and the same reference, which is float32; their peak is that of the types
-timed so far. Tokens are those that pass through the backbone's first layer, read or written.
+is done and the reference has not begun; with two types (:func:`list_types`) it is that of the types
+timed so far. A reference has the types of ours: to ``mixed`` it loads its backbone in bfloat16.
+Tokens are those that pass through the backbone's first layer, read or written.
 
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
@@ -37,7 +37,7 @@ from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.frozen_linear import linear_without_grad
+from compevo_core.lm.frozen_linear import WIDENS_BFLOAT16, linear_without_grad
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
@@ -49,8 +49,7 @@ from compevo_core.training.update import PolicyStep
 # The reference is imported where our part is done: its libraries count in no peak of ours.
 
 #: The types of our products with frozen layers, and the largest relative difference between our
-#: forecast loss and the reference's: with more, the two do not do the same work. The samples of the
-#: last type are those that the reference scores.
+#: forecast loss and the reference's: with more, the two do not do the same work.
 LARGEST_GAP = {"mixed": 2e-2, "float32": 1e-3}
 
 #: The same for the two gradients, see :func:`_compare_gradients`. Mixed products round to bfloat16,
@@ -60,6 +59,7 @@ LARGEST_DIFFERENCE = {"mixed": 5e-2, "float32": 1e-4}
 #: What the reference of a row is, in words.
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
 PEFT_MIXED = "PEFT, mixed batch by adapter_names"
+PEFT_SHARED = "PEFT, agent by agent, each group's prompt read once"
 TRL_BY_AGENT = "TRL's trainer, agent by agent"
 
 _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
@@ -74,10 +74,10 @@ _ENTITIES = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 
 def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a call took, and what it returned."""
-    began = time.perf_counter()
+    """Return the processor seconds that a call took, over all threads, and what it returned."""
+    began = time.process_time()
     out = call()
-    return time.perf_counter() - began, out
+    return time.process_time() - began, out
 
 
 class TokenCounter:
@@ -107,7 +107,7 @@ def build_row(
     **others: Any,  # noqa: ANN401 - columns of the table
 ) -> Row:
     """Build the row of a case from the seconds of its repeats; ``others`` replace its columns."""
-    # Medians: another process on the machine slows single repeats.
+    # Processor seconds and medians: another process on the machine slows single repeats.
     our_median = statistics.median(ours)
     their_median = None if theirs is None else statistics.median(theirs)
     return {
@@ -124,23 +124,32 @@ def build_row(
     } | others
 
 
+def list_types(*, quick: bool) -> list[str]:
+    """Return the types that are timed: mixed where the processor multiplies bfloat16, and float32.
+
+    Without such an instruction neither way would be what a user runs.
+    """
+    return [dtype for dtype in LARGEST_GAP if quick or dtype == "float32" or not WIDENS_BFLOAT16]
+
+
 def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure a whole round, against one adapter at a time."""
-    world, measured = _measure_types(agents, repeats, quick, _run_rounds)
+    """Measure a whole round, against PEFT agent by agent."""
+    measured = _measure_types(agents, repeats, quick, _run_rounds)
 
     from benchmarks.peft import PeftRound
 
-    reference = PeftRound(world)
-    theirs: list[tuple[float, Row]] = []
-    for day, (_, _, replay) in enumerate(measured["float32"][0]):
-        world.reset()
-        reference.reset()
-        theirs.append(time_call(partial(reference.step, world.days[day], replay)))
-    their_seconds, their_records = zip(*theirs, strict=True)
-
     rows = []
     for dtype, (rounds, columns) in measured.items():
-        seconds, records, _ = zip(*rounds, strict=True)
+        seconds, records, replays = zip(*rounds, strict=True)
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        reference = PeftRound(world)
+        theirs: list[tuple[float, Row]] = []
+        for day, replay in enumerate(replays):
+            world.reset()
+            reference.reset()
+            theirs.append(time_call(partial(reference.step, world.days[day], replay)))
+        their_seconds, their_records = zip(*theirs, strict=True)
+
         parity = compare_records(records, their_records)
         if parity["loss_pred"] > LARGEST_GAP[dtype]:
             raise ArithmeticError(
@@ -148,32 +157,41 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
                 f"by {parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
                 "bring benchmarks/peft.py in line with compevo_core/training/round.py"
             )
-        columns |= {"reference": PEFT_BY_AGENT, "parity": parity}
+        columns |= {"reference": PEFT_SHARED, "parity": parity}
         rows.append(build_row("round", world, seconds, their_seconds, **columns))
     return rows
 
 
 def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure candidates, group, rewards and policy update, against TRL's trainer.
+    """Measure candidates, group, rewards and policy update, against PEFT and TRL's trainer.
 
     TRL's step is measured for one agent and counted once per agent.
     """
 
-    def time_steps(world: World) -> list[float]:
+    def time_steps(world: World) -> list[tuple[float, Replay]]:
         return [_time_policy_step(world, day) for day in range(repeats)]
 
-    world, measured = _measure_types(agents, repeats, quick, time_steps)
+    measured = _measure_types(agents, repeats, quick, time_steps)
 
     from benchmarks.peft import PeftRound, time_trl_steps
 
-    reference = PeftRound(world)
-    reference.reset()
-    steps = time_trl_steps(reference, world.observe(), _select_reward_examples(world, 0), repeats)
-    theirs = [agents * step for step in steps]
-    return [
-        build_row("policy", world, ours, theirs, **columns, reference=TRL_BY_AGENT)
-        for ours, columns in measured.values()
-    ]
+    rows = []
+    for dtype, (timed, columns) in measured.items():
+        ours = [seconds for seconds, _ in timed]
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        reference = PeftRound(world)
+        shared = []
+        for _, replay in timed:
+            world.reset()
+            reference.reset()
+            shared.append(time_call(partial(reference.step_policy, replay))[0])
+        rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
+
+        examples = _select_reward_examples(world, 0)
+        steps = time_trl_steps(reference, world.observe(), examples, repeats)
+        trl = [agents * step for step in steps]
+        rows.append(build_row("policy", world, ours, trl, **columns, reference=TRL_BY_AGENT))
+    return rows
 
 
 def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
@@ -183,25 +201,26 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world.reset()
         return _time_days(world, world.model.executor(world.news_retriever))
 
-    world, measured = _measure_types(agents, repeats, quick, time_ours)
+    measured = _measure_types(agents, repeats, quick, time_ours)
 
     from benchmarks.peft import PeftRound
 
-    # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
-    population = PeftRound(world)
-    population.reset()
     rows = []
-    for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
-        population.forecasts.is_mixed = way == PEFT_MIXED
-        reference = _time_days(world, population.executor)
-        theirs = [seconds for seconds, _ in reference]
-
-        for timed, columns in measured.values():
+    for dtype, (timed, columns) in measured.items():
+        # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        world.reset()
+        population = PeftRound(world)
+        population.reset()
+        ours = [seconds for seconds, _ in timed]
+        for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
+            population.forecasts.is_mixed = way == PEFT_MIXED
+            reference = _time_days(world, population.executor)
+            theirs = [seconds for seconds, _ in reference]
             gap = max(
                 float((ours_BH - theirs_BH).abs().max())
                 for (_, ours_BH), (_, theirs_BH) in zip(timed, reference, strict=True)
             )
-            ours = [seconds for seconds, _ in timed]
             described = columns | {"reference": way, "parity": {"forecast": gap}}
             rows.append(build_row(case, world, ours, theirs, **described))
     return rows
@@ -209,19 +228,13 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
 def _measure_types(
     agents: int, repeats: int, quick: bool, measure: Callable[[World], Any]
-) -> tuple[World, dict[str, tuple[Any, Row]]]:
-    """Measure a world of each type.
-
-    Returns:
-        the world of the last type, and for each type what ``measure`` returned, and the columns
-        that hold after it.
-    """
+) -> dict[str, tuple[Any, Row]]:
+    """Return for each type what ``measure`` returned of a world, and the columns that hold then."""
     measured = {}
-    for dtype in LARGEST_GAP:
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        out = measure(world)
+    for dtype in list_types(quick=quick):
+        out = measure(World(build_compared_config(agents, quick=quick, dtype=dtype), repeats))
         measured[dtype] = (out, {"dtype": dtype, "peak_memory_gb": peak_memory_gigabytes()})
-    return world, measured
+    return measured
 
 
 def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, float]:
@@ -267,8 +280,8 @@ def _select_reward_examples(world: World, day: int) -> list[ForecastExample]:
     return world.days[day][:count]
 
 
-def _time_policy_step(world: World, day: int) -> float:
-    """Return the seconds of one policy step of all agents."""
+def _time_policy_step(world: World, day: int) -> tuple[float, Replay]:
+    """Return the seconds of one policy step of all agents, and what it sampled."""
     config = world.config
     trainer = world.build_replay_trainer()
     examples = _select_reward_examples(world, day)
@@ -289,7 +302,8 @@ def _time_policy_step(world: World, day: int) -> float:
         nn.utils.clip_grad_norm_(trainer.model.policy_parameters(), config.optim.max_grad_norm)
         trainer.optimizer.step()
 
-    return time_call(step)[0]
+    seconds, _ = time_call(step)
+    return seconds, World.get_replay(trainer)
 
 
 @torch.no_grad()
@@ -299,10 +313,10 @@ def _time_days(world: World, executor: StrategyExecutor) -> list[tuple[float, Te
     _forecast_weighted(world, executor, world.days[0][:size])  # warms up
     timed = []
     for examples in world.days:
-        began = time.perf_counter()
+        began = time.process_time()
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
         forecast_BH = torch.cat([_forecast_weighted(world, executor, part) for part in parts])
-        timed.append((time.perf_counter() - began, forecast_BH))
+        timed.append((time.process_time() - began, forecast_BH))
     return timed
 
 

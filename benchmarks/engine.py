@@ -4,7 +4,7 @@ What belongs here: running the cases, each in a process of its own, the rows der
 the table. What does not: the measuring itself (``cases``); what each case measures beside what is
 in ``docs/explanation/benchmarks.md``.
 
-A ratio is reference over ours: above 1, ours is faster. Where it is not:
+A ratio is reference over ours, in processor seconds: above 1, ours is faster. Where it is not:
     matmul-2048: GFLOP/s.
     backbone-forward: the share of that ceiling.
     gradient-difference: the norm of the gradients' difference over their norm, of the tensor that
@@ -13,8 +13,8 @@ A ratio is reference over ours: above 1, ours is faster. Where it is not:
     memory-joint-ratio, memory-by-agent-ratio: the peak with the most agents over the peak with the
         fewest, both without ``state_gb`` (trained tensors, gradients and Adam's averages).
 
-``dtype`` is that of ours (``backbone.dtype``); references by other libraries are float32. A row
-replaces the one of the same case, agents, backbone and dtype; the others stay.
+``dtype`` is that of ours (``backbone.dtype``); references by other libraries have the same types,
+see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
 import math
@@ -151,7 +151,7 @@ def main(
         typer.Option(help="Only this number of agents (may be given more than once)."),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Runs of each case; medians are written.")] = 3,
-    threads: Annotated[int, typer.Option(help="Threads of torch; 0 is its own choice.")] = 0,
+    threads: Annotated[int, typer.Option(help="Threads of torch; 0 is its own choice.")] = 1,
     quick: Annotated[
         bool, typer.Option("--quick", help="The tiny random backbone; needs --out.")
     ] = False,

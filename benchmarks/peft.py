@@ -1,8 +1,9 @@
-"""A round of agents as a user of PEFT and TRL would write it, and nothing of the engine's sharing.
+"""A round of agents as a competent user of PEFT and TRL would write it.
 
-What belongs here: agents as named adapters, whole prompts in padded batches, ``generate`` for every
-agent, the order of a round and its update, TRL's trainer. What does not: timing (``cases``), the
-layout of prompts, numeric tokens, read-out and losses, which are the core's own modules both ways.
+What belongs here: agents as named adapters, windows in padded batches, the prompt of a group read
+once and its cache repeated, the order of a round and its update, TRL's trainer. What does not:
+timing (``cases``), the layout of prompts, numeric tokens, read-out and losses, which are the core's
+own modules both ways.
 
 A round generates its own samples for their cost and scores the ones that our round sampled, so that
 the losses of both ways are comparable number by number.
@@ -25,7 +26,7 @@ from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import TrainerCallback
+from transformers import DynamicCache, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import selective_log_softmax
 
@@ -46,9 +47,10 @@ from compevo_core.agents.prompts import render_logic_prompt, tokenize_prompt
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
-from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.training.update import group_parameters
 
@@ -78,7 +80,7 @@ class PeftForecasts:
     """
 
     def __init__(self, config: RunConfig) -> None:
-        self.backbone = load_backbone(config.backbone, device="cpu")
+        self.backbone = load_reference(config.backbone)
         self.local_agents = range(config.population.agents)
         self.is_mixed = False
         self._in_use = self.local_agents
@@ -124,14 +126,14 @@ class PeftForecasts:
         """Embed tokens, ids (..., T) to (..., T, D), soft ones from each agent's table."""
         embedding = self.backbone.model.get_input_embeddings()
         if soft_ASD is None:
-            embeds: Tensor = embedding(ids)
+            embeds: Tensor = embedding(ids).float()
             return embeds
 
         rows_AL = ids - self._vocabulary_size
         soft_ALD = torch.stack(
             [soft_SD[row] for soft_SD, row in zip(soft_ASD, rows_AL.clamp(min=0), strict=True)]
         )
-        words_ALD = embedding(ids.clamp(max=self._vocabulary_size - 1))
+        words_ALD = embedding(ids.clamp(max=self._vocabulary_size - 1)).float()
         return torch.where((rows_AL >= 0)[..., None], soft_ALD, words_ALD)
 
     def read_out(
@@ -164,7 +166,7 @@ class PeftForecasts:
 
     def _forward(self, embeds_NPD: Tensor, mask_NP: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
         out = self.model(
-            inputs_embeds=embeds_NPD,
+            inputs_embeds=embeds_NPD.to(self.backbone.model.dtype),
             attention_mask=mask_NP,
             # Padding on the left must not shift the positions of real tokens.
             position_ids=(mask_NP.cumsum(1) - 1).clamp(min=0),
@@ -172,7 +174,7 @@ class PeftForecasts:
             **options,
         )
         states_NPD: Tensor = out.last_hidden_state
-        return states_NPD
+        return states_NPD.float()
 
 
 class PeftRound:
@@ -202,7 +204,7 @@ class PeftRound:
             self.config, self.forecasts, self.decoder, world.news_retriever, theirs.mix_AP
         )
 
-        self.backbone = load_backbone(self.config.backbone, device="cpu")
+        self.backbone = load_reference(self.config.backbone)
         self._names = [_name_adapter(LOGIC, agent) for agent in range(self.agents)]
         self.model: Any = _build_peft_model(
             self.backbone.model, self.config, self._names, task_type="CAUSAL_LM"
@@ -264,6 +266,17 @@ class PeftRound:
             "group_rewards": reward_AG.tolist(),
         }
 
+    def step_policy(self, replay: Replay) -> None:
+        """Do the policy's part of a round: candidates, groups, their rewards, one update."""
+        self.generate_candidates(replay)
+        soft_prompt_AD = None
+        if self.config.evolution.update == "three-stage":
+            candidate_AD = self._encode(replay.proposal.candidates)
+            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
+        self.generate_groups(replay, soft_prompt_AD)
+        self._backward_policy(replay, soft_prompt_AD, self._score_groups(replay))
+        self._take_step()
+
     def generate_candidates(self, replay: Replay) -> list[list[int]]:
         """Generate one candidate an agent, by one ``generate`` each."""
         candidates = []
@@ -276,19 +289,26 @@ class PeftRound:
             candidates.append(generated[0, ids.shape[1] :].tolist())
         return candidates
 
+    @torch.no_grad()
     def generate_groups(self, replay: Replay, soft_prompt_AD: Tensor | None) -> list[Tensor]:
-        """Generate G logics an agent, by one ``generate`` with ``num_return_sequences`` each."""
-        detached_AD = None if soft_prompt_AD is None else soft_prompt_AD.detach()
+        """Generate G logics an agent from one reading of its prompt, (G, T) each."""
+        size, tokens = self.config.grpo.group_size, self.config.evolution.max_new_tokens
 
         groups = []
         for agent in range(self.agents):
             self.model.set_adapter(self._names[agent])
-            embeds = self._embed_logic_prompt(agent, replay, detached_AD)
-            mask = torch.ones(embeds.shape[:2], dtype=torch.long)
-            settings = self._sampling_settings(self.config.grpo.group_size)
-            groups.append(
-                self.model.generate(inputs_embeds=embeds, attention_mask=mask, **settings)
-            )
+            logits_1V, cache = self._read_logic_prompt(agent, replay, soft_prompt_AD)
+            cache.batch_repeat_interleave(size)
+            logits_GV = logits_1V.expand(size, -1)
+
+            sampled = []
+            for _ in range(tokens):
+                probabilities_GV = (logits_GV / self.config.evolution.temperature).softmax(-1)
+                sampled.append(torch.multinomial(probabilities_GV, 1))
+                if len(sampled) < tokens:
+                    out = self.model(input_ids=sampled[-1], past_key_values=cache)
+                    logits_GV = out.logits[:, -1].float()
+            groups.append(torch.cat(sampled, dim=1))
         return groups
 
     def score_group(
@@ -365,7 +385,7 @@ class PeftRound:
             self.model.set_adapter(name)
             ids = torch.tensor([tokenize_prompt(self.backbone.tokenizer, text)])
             out = self.backbone.decoder(input_ids=ids, use_cache=False)
-            states.append(out.last_hidden_state[0, -1])
+            states.append(out.last_hidden_state[0, -1].float())
         return torch.stack(states)
 
     def _backward_regularisers(self, candidate_AD: Tensor) -> float:
@@ -418,16 +438,25 @@ class PeftRound:
         ).loss
 
     def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None) -> Tensor:
-        """Return log-probabilities of one agent's sampled tokens, (1, G, T), whole sequences."""
+        """Return log-probabilities of one agent's sampled tokens, (1, G, T); prompt read once."""
         ids_GT = replay.proposal.ids_AGT[agent]
-        size, length = ids_GT.shape
+        logits_1V, cache = self._read_logic_prompt(agent, replay, soft_prompt_AD)
+        cache.batch_repeat_interleave(len(ids_GT))
 
-        prompt = self._embed_logic_prompt(agent, replay, soft_prompt_AD).expand(size, -1, -1)
-        sequence = torch.cat([prompt, self.model.get_input_embeddings()(ids_GT)], dim=1)
         # The logits of the last prompt token score the first sampled one.
-        out = self.model(inputs_embeds=sequence, use_cache=False, logits_to_keep=length + 1)
-        logits = out.logits[:, :-1].float() / self.config.evolution.temperature
-        return selective_log_softmax(logits, ids_GT)[None]
+        out = self.model(input_ids=ids_GT[:, :-1], past_key_values=cache)
+        first_G1V = logits_1V.expand(len(ids_GT), -1)[:, None]
+        logits_GTV = torch.cat([first_G1V, out.logits.float()], dim=1)
+        return selective_log_softmax(logits_GTV / self.config.evolution.temperature, ids_GT)[None]
+
+    def _read_logic_prompt(
+        self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
+    ) -> tuple[Tensor, DynamicCache]:
+        """Return the logits (1, V) behind an agent's prompt, and its keys and values."""
+        embeds = self._embed_logic_prompt(agent, replay, soft_prompt_AD)
+        cache = DynamicCache()
+        out = self.model(inputs_embeds=embeds, past_key_values=cache, logits_to_keep=1)
+        return out.logits[:, -1].float(), cache
 
     def _take_step(self) -> float:
         """Clip each group's gradient and update; return the norm before clipping."""
@@ -466,7 +495,8 @@ class PeftRound:
         embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
         if soft_prompt_AD is None:
             return embeds
-        return torch.cat([soft_prompt_AD[agent][None, None], embeds], dim=1)
+        soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
+        return torch.cat([soft_11D, embeds], dim=1)
 
     def _sampling_settings(self, count: int) -> dict[str, Any]:
         tokens = self.config.evolution.max_new_tokens
@@ -483,7 +513,7 @@ class PeftRound:
 
 
 class _StepTimer(TrainerCallback):
-    """Measure seconds from the start of a step to the end of its update."""
+    """Measure processor seconds from the start of a step to the end of its update."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -491,11 +521,11 @@ class _StepTimer(TrainerCallback):
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
         """Start the clock."""
-        self._began = time.perf_counter()
+        self._began = time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
         """Stop the clock."""
-        self.seconds.append(time.perf_counter() - self._began)
+        self.seconds.append(time.process_time() - self._began)
 
 
 def time_trl_steps(
@@ -508,7 +538,7 @@ def time_trl_steps(
     agent's forecast of ``examples`` by ``reference``, from its whole prompt.
     """
     config = reference.config
-    backbone = load_backbone(config.backbone, device="cpu")
+    backbone = load_reference(config.backbone)
 
     def score_completions(completions: list[str], **_: Any) -> list[float]:  # noqa: ANN401
         logics = [clean_logic(text, observation.logics[0])[0] for text in completions]
@@ -556,7 +586,7 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
         top_p=1.0,
         max_completion_length=tokens,
         generation_kwargs={"min_new_tokens": tokens},
-        # The same type and device as ours, and nothing beside the step in the measured time.
+        # The same device as ours, the backbone's own type, nothing beside the step in the time.
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
@@ -578,6 +608,15 @@ def pad_left(rows: Sequence[Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
     ids = pad_sequence(rows, batch_first=True, padding_value=pad_id, padding_side="left")
     masks = [torch.ones_like(row) for row in rows]
     return ids, pad_sequence(masks, batch_first=True, padding_side="left")
+
+
+def load_reference(config: BackboneConfig) -> Backbone:
+    """Load a backbone in the type that is fair to ours: bfloat16, its adapters float32, to mixed.
+
+    PEFT keeps adapters in float32 whatever the backbone's type.
+    """
+    dtype = "bfloat16" if config.dtype == "mixed" else config.dtype
+    return load_backbone(config.model_copy(update={"dtype": dtype}), device="cpu")
 
 
 def _build_lora(config: RunConfig, *, dropout: float, task_type: str | None) -> LoraConfig:

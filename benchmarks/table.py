@@ -30,6 +30,7 @@ HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB"
 TEXTS = {
     "round": "a round",
     "policy": "candidates, group and policy step",
+    "policy-peft": "candidates, group and policy step",
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",
     "round-exponent": "exponent of a round's seconds in the agents",

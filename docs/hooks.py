@@ -19,6 +19,7 @@ REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
 FILLED_PAGES = (
+    "explanation/results.md",
     "explanation/paper-tables.md",
     "explanation/does-news-help.md",
     "explanation/evidence.md",

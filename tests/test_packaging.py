@@ -142,5 +142,4 @@ def test_no_file_of_the_install_names_a_registry(name):
 
 
 def test_the_readme_says_what_the_rows_say():
-    documents = [REPO / "README.md", REPO / "docs/explanation/results.md"]
-    assert find_outdated(documents, REPO / "results") == []
+    assert find_outdated([REPO / "README.md"], REPO / "results") == []

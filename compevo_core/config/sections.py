@@ -14,6 +14,7 @@ PriorName = Literal[
     "weekly",
     "seasonal-mean",
     "theta",
+    "ets",
     "calendar-ridge",
     "gbm",
     "blend",

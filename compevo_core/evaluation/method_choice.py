@@ -9,14 +9,14 @@ Shapes: N windows of validation, A members, H horizon.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compevo_core.baselines import PRIORS, is_applicable
+from compevo_core.baselines import PRIORS, find_cost, is_applicable
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline, SharedFits
@@ -29,6 +29,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.runtime.durations import OnStep, Steps
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -41,13 +42,13 @@ REFIT_DAYS = 91
 """Days after which an issued method learns anew from all that has become known."""
 
 _ORDER = (
-    *("persistence", "weekly", "seasonal-mean", "published", "theta", "calendar-ridge"),
+    *("persistence", "weekly", "seasonal-mean", "published", "theta", "ets", "calendar-ridge"),
     *("published-error-ridge", "own-weather-ridge", "gbm", "published-error-gbm"),
     *("own-weather-gbm", "blend", MIXTURE, POPULATION),
 )
 """Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 
-_SLOW = {"theta": 250}
+_SLOW = {"theta": 250, "ets": 250}
 """Most windows that a method is scored on, where a forecast takes ten milliseconds."""
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
@@ -55,8 +56,6 @@ _MOST_TREE_STEPS = 60_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182
 """Of fewer days trees would not know a season: they are no candidate then."""
-
-OnStep = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,12 +193,18 @@ def choose_method(
         )
     fit = fit or SharedFits()
     left_out: dict[str, str] = {}
-    fitted = []
+    candidates = []
     for name in names or _list_applicable(train, known, left_out):
         if _is_too_slow(name, train):
             left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-            continue
-        on_step(f"fitting {name} on {len(train):,} windows")
+        else:
+            candidates.append(name)
+
+    fitted = []
+    costs = [find_cost(name) for name in candidates]
+    steps = Steps([*costs, len(candidates)], on_step)
+    for name in candidates:
+        steps.begin(f"fitting {name} on {len(train):,} windows")
         try:
             # As the prior will be asked for, so that it is found again.
             fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
@@ -211,7 +216,7 @@ def choose_method(
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise DataError(f"no method can forecast {train.dataset}: {reasons}")
 
-    on_step(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
+    steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     mixed = MIXTURE if len(fitted) > 1 else fitted[0]
     experience, scaler = validate_members(
         # Fits stay as they were on train: to fit all of them anew would take most of the time.

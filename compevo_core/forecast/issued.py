@@ -29,6 +29,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
+from compevo_core.data.steps import is_calendar_step, shift
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
@@ -133,11 +134,10 @@ class IssuedForecast:
 
     @property
     def step(self) -> timedelta:
-        """Length of a step; a record of one step names it."""
-        first, *later = self.starts
-        if later:
-            return later[0] - first
-        return timedelta(minutes=int(self.facts["step_minutes"]))
+        """Length of a step; a record of one step or of months names it."""
+        if "step_minutes" in self.facts:
+            return timedelta(minutes=int(self.facts["step_minutes"]))
+        return self.starts[1] - self.starts[0]
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
@@ -238,7 +238,7 @@ def issue_forecast(
     if first.horizon != DEFAULT_STEPS:
         # Otherwise left out: records of before have the same form.
         facts["horizon"] = first.horizon
-    if first.horizon == 1:
+    if first.horizon == 1 or is_calendar_step(first.step):
         facts["step_minutes"] = first.step // timedelta(minutes=1)
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
@@ -540,7 +540,7 @@ def _tabulate(
                 view.entity,
                 method,
                 level,
-                view.origin_utc + step * view.step,
+                shift(view.origin_utc, step, view.step),
                 float(value),
                 view.unit,
             )

@@ -133,7 +133,7 @@ _USES_ONEDNN = (
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     and is_onednn_faster(_read_cpu_facts())
 )
-_WIDENS_BFLOAT16 = lacks_bfloat16(_read_cpu_facts())
+WIDENS_BFLOAT16 = lacks_bfloat16(_read_cpu_facts())
 _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 
@@ -145,7 +145,7 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     if hasattr(weight, "device_mesh"):
         whole: Any = weight
         return multiply_sharded(x, whole, None if bias is None else bias.to(weight.dtype))
-    if _WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
+    if WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
         plain_bias = None if bias is None else bias.to(weight.dtype).float()
         return linear_without_grad(x.float(), weight.float(), plain_bias).to(weight.dtype)

@@ -3,8 +3,8 @@
 What belongs here: the full tables with their summaries, the short one, replacing what stands
 between two markers, comparing. What does not: any other text of those documents.
 
-    python -m compevo_core.report.markdown README.md docs/explanation/results.md
-    python -m compevo_core.report.markdown --check README.md docs/explanation/results.md
+    python -m compevo_core.report.markdown README.md
+    python -m compevo_core.report.markdown --check README.md
 """
 
 from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ def format_short_results(inputs: ReportInputs) -> str:
 # The markers are HTML comments, which Markdown does not show.
 BLOCKS = (
     Block(
-        "<!-- results: made by `make readme` from results/*.csv -->",
+        "<!-- results: filled in from results/*.csv when the site is built -->",
         "<!-- end of results -->",
         lambda inputs: format_results(inputs, is_compact=True),
     ),

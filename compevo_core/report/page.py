@@ -192,110 +192,178 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     scopes = list_scopes(select_pooled(inputs.rows))
     tests = [scope for scope in scopes if not scope[1].startswith(LEAKAGE_SUBSET)]
     later = [scope for scope in scopes if scope not in tests]
-    has_rows = not inputs.rows.is_empty()
 
-    def show(anchor: str, title: str, finding: str, **view: Any) -> list[Section]:  # noqa: ANN401
-        macro = anchor.replace("-", "_")
-        name = {"template": "sections.html", "macro": macro}
-        return [Section(anchor=anchor, title=title, finding=finding, view=view, **name)]
+    sections = [
+        _build_summary(inputs),
+        _build_results(inputs, tests),
+        _build_bands(inputs, tests),
+        _build_regions(inputs, tests),
+        _build_panels(inputs),
+        *build_run_sections(inputs.runs, inputs.audit),
+        _build_mechanism(inputs),
+        _build_ablation(inputs),
+        _build_paper(inputs),
+        _build_evidence(inputs),
+        _build_audit(inputs),
+        _build_leakage(inputs, later),
+        _build_identity(inputs),
+        _fold("terms", "Glossary", "What the words of this page mean."),
+    ]
+    return [section for section in sections if section is not None]
 
-    # The first is always there: the absence of scores is also shown.
+
+def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noqa: ANN401
+    return Section(
+        anchor=anchor,
+        title=title,
+        finding=finding,
+        template="sections.html",
+        macro=anchor.replace("-", "_"),
+        view=view,
+    )
+
+
+def _build_summary(inputs: ReportInputs) -> Section:
+    # Always there: the absence of scores is also shown.
     summaries = summarize_results(inputs)
+    finding = findings.count_verdicts(summaries)
     verdicts = show_verdicts(summaries)
-    found = findings.count_verdicts(summaries)
-    sections = show("summary", "Summary", found, summaries=summaries, verdicts=verdicts)
+    return _fold("summary", "Summary", finding, summaries=summaries, verdicts=verdicts)
+
+
+def _build_results(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
     paired = [test for test in inputs.paired if not is_of_variant(test)]
-    if tests or paired:
-        results: list[dict[str, Any]] = [
-            {
-                "table": headline_table(inputs.rows, *scope),
-                "bars": show_methods(inputs.rows, *scope),
-                "agents": agent_table(inputs.rows, *scope),
-            }
-            for scope in tests
-        ]
-        table = paired_table(paired) if paired else None
-        found = findings.name_leaders([result["table"] for result in results])
-        sections += show("results", "Results", found, scopes=results, paired=table)
-    if shown := [
+    if not tests and not paired:
+        return None
+
+    tables = [headline_table(inputs.rows, *scope) for scope in tests]
+    views = [
+        {
+            "table": table,
+            "bars": show_methods(inputs.rows, *scope),
+            "agents": agent_table(inputs.rows, *scope),
+        }
+        for scope, table in zip(tests, tables, strict=True)
+    ]
+    finding = findings.name_leaders(tables)
+    table = paired_table(paired) if paired else None
+    return _fold("results", "Results", finding, scopes=views, paired=table)
+
+
+def _build_bands(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
+    views = [
         {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
         for scope in tests
         if (table := quantile_table(inputs.rows, *scope)) is not None
-    ]:
-        found = findings.describe_bands(inputs.rows, tests)
-        sections += show("how-sure", "Uncertainty", found, scopes=shown)
-    if regions := _list_regions(inputs.rows, tests):
-        found = findings.count_best(regions)
-        sections += show("regions", "Results by region", found, tables=regions)
-    if inputs.panels:
-        panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
-        found = findings.count_near(inputs.panels)
-        sections += show("forecasts", "Forecasts and actual values", found, panels=panels)
-    sections += build_run_sections(inputs.runs, inputs.audit)
-    if groups := list_groups(inputs):
-        found = findings.describe_mechanism(inputs)
-        sections += show("mechanism", "Mechanism", found, groups=groups)
-    ablated = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
-    if variants := [
+    ]
+    if not views:
+        return None
+    finding = findings.describe_bands(inputs.rows, tests)
+    return _fold("how-sure", "Uncertainty", finding, scopes=views)
+
+
+def _build_regions(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
+    tables = _list_regions(inputs.rows, tests)
+    if not tables:
+        return None
+    return _fold("regions", "Results by region", findings.count_best(tables), tables=tables)
+
+
+def _build_panels(inputs: ReportInputs) -> Section | None:
+    if not inputs.panels:
+        return None
+    views = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
+    finding = findings.count_near(inputs.panels)
+    return _fold("forecasts", "Forecasts and actual values", finding, panels=views)
+
+
+def _build_mechanism(inputs: ReportInputs) -> Section | None:
+    groups = list_groups(inputs)
+    if not groups:
+        return None
+    return _fold("mechanism", "Mechanism", findings.describe_mechanism(inputs), groups=groups)
+
+
+def _build_ablation(inputs: ReportInputs) -> Section | None:
+    names = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
+    views = [
         {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
-        for name in ablated
-    ]:
-        found = findings.count_changes([test for test in inputs.paired if is_of_variant(test)])
-        sections += show("ablation", "Ablation and controls", found, datasets=variants)
-    if has_rows:
-        papers = [
-            {"title": title, "tables": build_paper_tables(name, inputs)}
-            for name, (title, _) in PAPER_TABLES.items()
-        ]
-        title = "Comparison with the paper"
-        curves = show_curves(inputs)
-        found = findings.count_tables(papers)
-        sections += show("paper", title, found, groups=papers, curves=curves, reading=READING)
-    controls, searches = list_controls(inputs.control), list_searches(inputs.control)
-    texts = list_texts(inputs.text)
-    if controls or searches or texts:
-        views: list[dict[str, Any]] = [
-            {
-                "verdict": judge_control(rows),
-                "table": control_table(rows),
-                "picture": show_control(rows, inputs.control_rounds),
-            }
-            for rows in controls
-        ]
-        title = "Does competition find evidence?"
-        tables = [search_table(rows) for rows in searches]
-        read: list[dict[str, Any]] = [
-            {"verdict": judge_text(rows), "table": text_table(rows)} for rows in texts
-        ]
-        found = findings.join_verdicts([one["verdict"] for one in (*views, *read)])
-        sections += show("evidence", title, found, controls=views, searches=tables, texts=read)
-    if audits := list_audits(inputs.audit):
-        answers = [judge_news(rows) for rows in audits]
-        views = [
-            {"verdict": answer, "table": audit_table(rows)}
-            for answer, rows in zip(answers, audits, strict=True)
-        ]
-        found = findings.join_verdicts(answers)
-        sections += show("news", "Does news help?", found, audits=views)
-    if later or inputs.checks:
-        headlines = [headline_table(inputs.rows, *scope) for scope in later]
-        passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
-        found = f"{passed} of {total} checks passed." if total else findings.name_leaders(headlines)
-        sections += show(
-            "leakage",
-            "Leakage check",
-            found,
-            tables=headlines + _list_regions(inputs.rows, later),
-            checks=check_table(inputs.checks) if inputs.checks else None,
-            passed=passed,
-            total=total,
-        )
-    if has_rows:
-        table = identity_table(inputs.rows)
-        title = "Where the numbers come from"
-        found = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
-        sections += show("identity", title, found, table=table, unread=inputs.unread)
-    return sections + show("terms", "Glossary", "What the words of this page mean.")
+        for name in names
+    ]
+    if not views:
+        return None
+    finding = findings.count_changes([test for test in inputs.paired if is_of_variant(test)])
+    return _fold("ablation", "Ablation and controls", finding, datasets=views)
+
+
+def _build_paper(inputs: ReportInputs) -> Section | None:
+    if inputs.rows.is_empty():
+        return None
+    groups = [
+        {"title": title, "tables": build_paper_tables(name, inputs)}
+        for name, (title, _) in PAPER_TABLES.items()
+    ]
+    view = {"groups": groups, "curves": show_curves(inputs), "reading": READING}
+    return _fold("paper", "Comparison with the paper", findings.count_tables(groups), **view)
+
+
+def _build_evidence(inputs: ReportInputs) -> Section | None:
+    controls: list[dict[str, Any]] = [
+        {
+            "verdict": judge_control(rows),
+            "table": control_table(rows),
+            "picture": show_control(rows, inputs.control_rounds),
+        }
+        for rows in list_controls(inputs.control)
+    ]
+    searches = [search_table(rows) for rows in list_searches(inputs.control)]
+    texts: list[dict[str, Any]] = [
+        {"verdict": judge_text(rows), "table": text_table(rows)} for rows in list_texts(inputs.text)
+    ]
+    if not controls and not searches and not texts:
+        return None
+
+    finding = findings.join_verdicts([view["verdict"] for view in (*controls, *texts)])
+    view = {"controls": controls, "searches": searches, "texts": texts}
+    return _fold("evidence", "Does competition find evidence?", finding, **view)
+
+
+def _build_audit(inputs: ReportInputs) -> Section | None:
+    views: list[dict[str, Any]] = [
+        {"verdict": judge_news(rows), "table": audit_table(rows)}
+        for rows in list_audits(inputs.audit)
+    ]
+    if not views:
+        return None
+    finding = findings.join_verdicts([view["verdict"] for view in views])
+    return _fold("news", "Does news help?", finding, audits=views)
+
+
+def _build_leakage(inputs: ReportInputs, later: Sequence[Scope]) -> Section | None:
+    if not later and not inputs.checks:
+        return None
+
+    headlines = [headline_table(inputs.rows, *scope) for scope in later]
+    passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
+    finding = f"{passed} of {total} checks passed." if total else findings.name_leaders(headlines)
+    return _fold(
+        "leakage",
+        "Leakage check",
+        finding,
+        tables=headlines + _list_regions(inputs.rows, later),
+        checks=check_table(inputs.checks) if inputs.checks else None,
+        passed=passed,
+        total=total,
+    )
+
+
+def _build_identity(inputs: ReportInputs) -> Section | None:
+    if inputs.rows.is_empty():
+        return None
+    table = identity_table(inputs.rows)
+    finding = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
+    title = "Where the numbers come from"
+    return _fold("identity", title, finding, table=table, unread=inputs.unread)
 
 
 def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:

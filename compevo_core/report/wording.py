@@ -24,6 +24,7 @@ METHOD_NAMES = {
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
     "theta": "Theta",
+    "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
     "gpt4mts-no-news": "GPT4MTS without news",
@@ -119,7 +120,7 @@ def format_number(value: float | int | None) -> str:
 
     size = abs(value)
     if size >= 100 or size == 0:
-        return f"{value:,.1f}"
+        return f"{value:z,.1f}"
     if size >= 1:
         return f"{value:.2f}"
     return f"{value:.4f}" if size >= 0.001 else f"{value:.2e}"
@@ -167,14 +168,14 @@ def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
         decimals = 1 if largest >= 100 or largest == 0 else max(2, 3 - floor(log10(largest)))
 
     return [
-        MISSING if value is None or not isfinite(value) else f"{value:,.{decimals}f}"
+        MISSING if value is None or not isfinite(value) else f"{value:z,.{decimals}f}"
         for value in values
     ]
 
 
 def format_percent(share: float | None) -> str:
     """Format a share between 0 and 1 as a percentage."""
-    return MISSING if share is None or isnan(share) else f"{100 * share:.1f} %"
+    return MISSING if share is None or isnan(share) else f"{100 * share:z.1f} %"
 
 
 def format_with_unit(value: float | None, unit: str) -> str:

@@ -15,7 +15,14 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.splits import Span
-from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, name_step, read_step
+from compevo_core.data.steps import (
+    DAY,
+    choose_horizon,
+    choose_lookback,
+    choose_stride,
+    name_step,
+    read_step,
+)
 from compevo_core.errors import ConfigError, DataError
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -25,7 +32,6 @@ _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
-_ENOUGH_WINDOWS = 6_000
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 _PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
@@ -307,7 +313,7 @@ class WindowPlan:
             zone=zone or "UTC",
             country=country,
             bounds=bounds,
-            stride=max(1, DAY // step) if step < DAY else _choose_stride(rows, steps),
+            stride=choose_stride(step, max(horizon, DAY // step), steps, rows[SERIES].n_unique()),
         )
 
     @property
@@ -353,10 +359,3 @@ class WindowPlan:
             bounds=self.bounds,
             task=f"Predict the next {self.horizon} values of {{entity}}",
         )
-
-
-def _choose_stride(rows: pl.DataFrame, steps: int) -> int:
-    """Return the steps between windows that share most of their own: enough windows, not more."""
-    stride = max(1, round(steps * rows[SERIES].n_unique() / _ENOUGH_WINDOWS))
-    # Windows shall begin on every day of the week.
-    return stride + 1 if stride % 7 == 0 else stride

@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from compevo_core.agents.bases import Executor
 from compevo_core.agents.decoders import ForecastExample
@@ -29,7 +28,7 @@ from compevo_core.baselines.known_errors import (
     split_by_time,
 )
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
 from compevo_core.training.members import MemberModel
@@ -98,7 +97,6 @@ def measure_validation(
     )
 
 
-@torch.no_grad()
 def forecast_examples(
     model: MemberModel,
     executor: Executor,
@@ -117,20 +115,19 @@ def forecast_examples(
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
         forecasts = executor.play(local, part)
-        values.append(model.shards.all_gather(forecasts.values_ABH, "forecasts"))
+        values.append(to_array(model.shards.all_gather(forecasts.values_ABH, "forecasts")))
         if forecasts.weights_BA is not None:
-            weights.append(forecasts.weights_BA)
-        bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
+            weights.append(to_array(forecasts.weights_BA))
+        bases.append(to_array(model.shards.all_gather(executor.base_forecasts(part), "forecasts")))
 
     return AgentForecasts(
-        values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
-        base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
+        values_ABH=np.concatenate(values, axis=1).astype(np.float64),
+        base_ABH=np.concatenate(bases, axis=1).astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-        weights_BA=torch.cat(weights).cpu().numpy().astype(np.float64) if weights else None,
+        weights_BA=np.concatenate(weights).astype(np.float64) if weights else None,
     )
 
 
-@torch.no_grad()
 def weigh_examples(
     model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
@@ -139,7 +136,7 @@ def weigh_examples(
         return forecasts.weights_BA
     # A debate's verifiers weigh each window by itself; fitness weighs each series.
     weights_BA = model.selection.weights([example.view.entity for example in examples])
-    return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
+    return to_array(weights_BA).astype(np.float64)
 
 
 def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
@@ -272,11 +269,10 @@ def calibrate(
         fitted = _Correction(np.zeros_like(blend_AH), NO_LEVEL, None)
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
 
-    with torch.no_grad():
-        calibration = model.calibration
-        calibration.blend_AH.copy_(torch.from_numpy(model.shards.local(fitted.blend_AH)))
-        calibration.override_A.copy_(torch.from_numpy(override_A))
-        calibration.best_prior.fill_(int(prior_A.argmin()))
+    calibration = model.calibration
+    calibration.blend_AH[:] = model.shards.local(fitted.blend_AH)
+    calibration.override_A[:] = override_A
+    calibration.best_prior.fill(int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
     model.experience = follow_validation(
         model, config, forecasts, errors, fitted, forecasts.weights_BA
@@ -333,13 +329,13 @@ def restart_levels(
         return
 
     gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
-    base_ABH = gathered_ABH.cpu().numpy().astype(np.float64)
+    base_ABH = to_array(gathered_ABH).astype(np.float64)
     views = [example.view for example in examples]
     added = [corrections[view.window_id] / model.scaler.std[view.entity] for view in views]
     truth_BH = np.stack([np.asarray(example.truth_H) for example in examples])
     forecasts = AgentForecasts(base_ABH + np.stack(added, axis=1), base_ABH, truth_BH)
     local_AH = model.calibration.blend_AH
-    blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
+    blend_AH = to_array(model.shards.all_gather(local_AH, "forecasts")).astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
     _remember(model, model.calibration.level_rule, known)
 

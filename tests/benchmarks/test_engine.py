@@ -163,9 +163,12 @@ def test_rows_are_padded_on_the_left_and_masked():
 @pytest.mark.parametrize("case", ["inference", "policy"])
 def test_a_case_times_both_ways(case):
     measured = CASES[case][0](2, 1, quick=True)
-    others = {"inference": [cases.PEFT_BY_AGENT, cases.PEFT_MIXED], "policy": [cases.TRL_BY_AGENT]}
+    others = {
+        "inference": [cases.PEFT_BY_AGENT, cases.PEFT_MIXED],
+        "policy": [cases.PEFT_SHARED, cases.TRL_BY_AGENT],
+    }
     assert [(row["reference"], row["dtype"]) for row in measured] == [
-        (other, dtype) for other in others[case] for dtype in ("mixed", "float32")
+        (other, dtype) for dtype in ("mixed", "float32") for other in others[case]
     ]
     for row in measured:
         assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])

@@ -21,7 +21,7 @@ from compevo_core.data.context import OWN
 from compevo_core.data.news import deduplicate_articles, derive_article_id
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
-from compevo_core.data.steps import DAY, name_step, read_step
+from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import Counts, RawFile
@@ -143,6 +143,19 @@ def _find_starts(
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(keys.time_zone)
 
+    if is_calendar_step(step):
+        # Of the first or the last day of a month; what ends with the first ended the month before.
+        local = to_wall_clock(stamps, keys.time_zone)
+        is_end = keys.stamps == "end"
+        months = (local - timedelta(microseconds=1) if is_end else local).dt.truncate("1mo")
+        first = cast(datetime, months.min())
+        number = 12 * pl.col("_month").dt.year() + pl.col("_month").dt.month()
+        times.add(_month=pl.lit(months)).raise_if(
+            (number - 12 * first.year - first.month) % (step // MONTH) != 0,
+            f"is off the grid of {name_step(step)}, which begins {first:%Y-%m}",
+            "correct the stamp, or write one row for each step",
+        )
+        return (months - offset).dt.replace_time_zone("UTC")
     if step >= DAY:
         # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
         days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")

@@ -63,7 +63,7 @@ def test_a_frozen_product_and_its_gradient_are_torchs_own(
 def test_a_bfloat16_weight_multiplies_in_bfloat16_and_answers_in_the_inputs_type(
     widens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_WIDENS_BFLOAT16", widens)
+    monkeypatch.setattr(module, "WIDENS_BFLOAT16", widens)
     x, weight, bias = _drawn(4, 48).requires_grad_(), _drawn(32, 48).bfloat16(), _drawn(32)
     out = frozen_linear(x, weight, bias)
     assert out.dtype == torch.float32

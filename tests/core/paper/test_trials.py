@@ -43,7 +43,7 @@ def run(tmp_path_factory, windows):
 def test_a_temperature_moves_the_weights_and_leaves_the_agents(windows, run):
     views = windows.split("test").views()
     forecaster = load_population(run, news_pool())
-    forecaster._model.calibration.override_A.zero_()
+    forecaster._model.calibration.override_A.fill(0.0)
     forecaster._model.selection.fitness_EA.copy_(
         forecaster._model.selection.fitness_EA.new_tensor([[-1.0, -2.0, -3.0]])
     )

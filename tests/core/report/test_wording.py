@@ -15,6 +15,7 @@ from compevo_core.report import wording
         ("mae", [5.125, None], ["5.125", "n/a"]),
         ("mape_pct", [12.3456, math.inf], ["12.35", "n/a"]),
         ("mase", [1.0], ["1.000"]),
+        ("mase", [-0.0001], ["0.000"]),
     ],
 )
 def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
@@ -41,6 +42,7 @@ def test_a_month_of_inference_is_named_by_its_month():
         (math.nan, "n/a"),
         (12345, "12,345"),
         (0.0, "0.0"),
+        (-0.0, "0.0"),
         (-123.45, "-123.5"),
         (1.005, "1.00"),
         (0.03, "0.0300"),
@@ -49,3 +51,10 @@ def test_a_month_of_inference_is_named_by_its_month():
 )
 def test_a_number_has_decimals_that_fit_its_size(value, shown):
     assert wording.format_number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(-0.0002, "0.0 %"), (-0.002, "-0.2 %"), (None, "n/a")]
+)
+def test_a_share_that_rounds_to_zero_has_no_sign(share, shown):
+    assert wording.format_percent(share) == shown

@@ -1,12 +1,13 @@
 """Each Great Expectations suite finds the fault it is there for, and nothing in sound data."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
 
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_pipeline.checks.expectations import SUITES, run_suites
+from compevo_pipeline.checks.expectations import SUITES, _deferred, run_suites
 from compevo_pipeline.sources.registry import BUILT_IN
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -62,6 +63,21 @@ def test_sound_data_passes_every_suite():
     numbers = [o.numbers for o in outcomes]
     assert all(o.passed for o in outcomes)
     assert all(n["expectations"] and not n["broken_rows"] for n in numbers)
+    # Nothing else imports it, and no suite draws.
+    assert "altair" not in sys.modules
+
+
+def test_a_deferred_module_is_imported_by_who_uses_it_and_whole_for_all_others():
+    for name in ("colorsys", "wave"):
+        sys.modules.pop(name, None)
+    with _deferred(("colorsys", "wave")):
+        import colorsys
+        import wave
+    assert not {"colorsys", "wave"} & set(sys.modules)
+
+    assert colorsys.rgb_to_hsv(1, 1, 1) == (0.0, 0.0, 1)
+    assert sys.modules["colorsys"] is not colorsys and "wave" not in sys.modules
+    assert wave.Error is sys.modules["wave"].Error
 
 
 @pytest.mark.parametrize("name", SUITES)
