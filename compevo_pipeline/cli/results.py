@@ -369,7 +369,7 @@ def clean(
         bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
 ) -> None:
-    """Delete old runs, unused fits, leftovers of killed processes, Dagster's old records."""
+    """Delete old runs, unused fits, leftovers, Dagster's old records; pack old raw files."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.defs.assets.report import clean_dagster, shorten
     from compevo_pipeline.storage.runs import clean as clean_folders

@@ -1,7 +1,7 @@
 """Series, and the frames that accompany them, in Parquet.
 
 What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing,
-gaps, windows, news (``storage.news_store``), raw files (``sources.common.ledger``).
+gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_store``).
 
 Series: ``series/<dataset>/<series>.parquet``, where a slash in a series id is two underscores. A
 file is replaced by a rename, so a reader sees the old or the new one and never half of either;
@@ -32,8 +32,8 @@ from compevo_core.runtime.files import (
 )
 from compevo_core.runtime.storage_errors import describe_storage_error, translate_storage_errors
 from compevo_pipeline.sources.common.base import Counts, FrameKind
-from compevo_pipeline.sources.common.ledger import check_folder_name
 from compevo_pipeline.sources.common.nem import INCOMPLETE
+from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
 from compevo_pipeline.storage.series_changes import (
     ACCEPTED_AT,
