@@ -309,7 +309,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="weather",
-            title="Weather, and members that know it",
+            title="Weather, and members that know it (a second look at this test)",
             reference="weather=own",
             changes=(
                 *(
