@@ -89,8 +89,8 @@ class MemberConfig(SettingsSection):
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
     weight: float = Field(default=1.0, gt=0.0, exclude_if=lambda weight: weight == 1.0)
-    """what online weights begin with beside those of the others, under the rules 'boa' and 'equal';
-    the second keeps them"""
+    """what online weights begin with, relative to the other members, under the rules 'boa' and
+    'equal'; the second keeps them"""
 
     def count_seen(self, lookback: int) -> int:
         """Return how many of a window's last inputs it sees."""
