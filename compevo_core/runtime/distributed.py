@@ -87,8 +87,8 @@ class AgentShards:
     def all_gather(self, local: Any, purpose: str) -> Any:  # noqa: ANN401 - a tensor or an array
         """Gather the rows of all agents: (local agents, ...) to (A, ...).
 
-        Local rows keep their gradient path; the others have none. An array of one process stays
-        one, those of several become a tensor.
+        Local rows keep their gradient path; the others have none. What one process holds is
+        returned as it is, arrays of several become a tensor.
         """
         if len(self._agents_by_rank) == 1:
             return local
