@@ -13,11 +13,11 @@ Shapes:
     A agents (of this process; all of them where said so), B windows, E series, H horizon.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+import numpy.typing as npt
 
 from compevo_core.baselines.known_errors import (
     NOT_STARTED,
@@ -32,7 +32,7 @@ from compevo_core.data.view import DEFAULT_STEPS
 _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
 
 
-class ErrorCalibration(nn.Module):
+class ErrorCalibration:
     """The calibration of a population; changes no forecast until it is fitted.
 
     Attributes:
@@ -46,17 +46,11 @@ class ErrorCalibration(nn.Module):
         best_prior: shared: the agent of all whose base validated best.
     """
 
-    AGENT_BUFFERS = ("blend_AH", "level_AEH", "evidence_AEH")
-    """Names of the buffers whose first dimension is the agents of this process."""
+    AGENT_ARRAYS = ("blend_AH", "level_AEH", "evidence_AEH")
+    """Names of the arrays whose first dimension is the agents of this process."""
 
-    blend_AH: Tensor
-    level_AEH: Tensor
-    evidence_AEH: Tensor
-    weight_EH: Tensor
-    minute: Tensor
-    rule: Tensor
-    override_A: Tensor
-    best_prior: Tensor
+    SHARED_ARRAYS = ("best_prior", "minute", "override_A", "rule", "weight_EH")
+    """Names of the arrays that every process holds whole."""
 
     def __init__(
         self,
@@ -65,49 +59,53 @@ class ErrorCalibration(nn.Module):
         local_agents: int | None = None,
         horizon: int = DEFAULT_STEPS,
     ) -> None:
-        super().__init__()
         self.entities = tuple(entities)
         local = agents if local_agents is None else local_agents
         series = len(self.entities)
 
-        self.register_buffer("blend_AH", torch.ones(local, horizon))
-        self.register_buffer("level_AEH", torch.zeros(local, series, horizon))
-        # Sums over years: in single precision a day would be lost in them.
-        exact = torch.float64
-        self.register_buffer("evidence_AEH", torch.zeros(local, series, horizon, dtype=exact))
+        # Single precision, as models have it; sums over years would lose a day in it.
+        self.blend_AH = np.ones((local, horizon), dtype=np.float32)
+        self.level_AEH = np.zeros((local, series, horizon), dtype=np.float32)
+        self.evidence_AEH = np.zeros((local, series, horizon))
 
-        self.register_buffer("weight_EH", torch.zeros(series, horizon, dtype=exact))
-        self.register_buffer("minute", torch.tensor(NOT_STARTED))
-        self.register_buffer("rule", torch.zeros(2, dtype=exact))
-        self.register_buffer("override_A", torch.zeros(agents))
-        self.register_buffer("best_prior", torch.tensor(0))
+        self.weight_EH = np.zeros((series, horizon))
+        self.minute = np.array(NOT_STARTED)
+        self.rule = np.zeros(2)
+        self.override_A = np.zeros(agents, dtype=np.float32)
+        self.best_prior = np.array(0)
 
-    def agent_state(self) -> dict[str, Tensor]:
-        """Return the buffers of this process's agents by name."""
-        return {name: getattr(self, name) for name in self.AGENT_BUFFERS}
+    def agent_state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of this process's agents by name."""
+        return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
 
-    def shared_state(self) -> dict[str, Tensor]:
-        """Return the buffers that every process holds whole, by name."""
-        names = self.state_dict().keys() - set(self.AGENT_BUFFERS)
-        return {name: getattr(self, name) for name in sorted(names)}
+    def shared_state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that every process holds whole, by name."""
+        return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
-    def forward(self, values_ABH: Tensor, base_ABH: Tensor, entities: Sequence[str]) -> Tensor:
+    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set all arrays to those of another calibration, by name."""
+        for name, array in (self.agent_state() | self.shared_state()).items():
+            array[...] = arrays[name]
+
+    def __call__(
+        self, values_ABH: FloatArray, base_ABH: FloatArray, entities: Sequence[str]
+    ) -> FloatArray:
         """Return calibrated forecasts (A, B, H), scaled; DataError for a series not of train."""
         level_ABH = self.level_AEH[:, self.find_rows(entities)]
         return self.blend(values_ABH, base_ABH) + level_ABH
 
-    def blend(self, values_ABH: Tensor, base_ABH: Tensor) -> Tensor:
+    def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with the part of its correction that has proved its worth."""
         blend_A1H = self.blend_AH[:, None]
         blended = base_ABH + blend_A1H * (values_ABH - base_ABH)
         # A full correction is the agent's own forecast to the last bit, none is its base.
-        return torch.where(blend_A1H == 1.0, values_ABH, blended)
+        return np.where(blend_A1H == 1.0, values_ABH, blended)
 
-    def weigh(self, weights_BA: Tensor) -> Tensor:
+    def weigh(self, weights_BA: FloatArray) -> FloatArray:
         """Return the weights (B, A) of all agents: the selection's, or what the guard put there."""
         if not self.override_A.any():
             return weights_BA
-        return self.override_A.to(weights_BA.dtype).expand_as(weights_BA)
+        return np.broadcast_to(self.override_A.astype(weights_BA.dtype), weights_BA.shape)
 
     @property
     def level_rule(self) -> LevelRule:
@@ -119,16 +117,13 @@ class ErrorCalibration(nn.Module):
         """Return the row of each series; DataError if it is none of the train split's."""
         return find_rows(self.entities, entities)
 
-    @torch.no_grad()
     def start_levels(self, rule: LevelRule) -> None:
         """Forget all known errors and remember the next ones by a rule."""
-        values = [_FORMS.index(rule.form), rule.half_life_days]
-        self.rule.copy_(torch.tensor(values, dtype=self.rule.dtype))
-        for buffer in (self.level_AEH, self.evidence_AEH, self.weight_EH):
-            buffer.zero_()
-        self.minute.fill_(NOT_STARTED)
+        self.rule[:] = _FORMS.index(rule.form), rule.half_life_days
+        for array in (self.level_AEH, self.evidence_AEH, self.weight_EH):
+            array.fill(0.0)
+        self.minute.fill(NOT_STARTED)
 
-    @torch.no_grad()
     def observe(
         self, minutes: Sequence[int], entities: Sequence[str], error_ABH: FloatArray
     ) -> None:
@@ -144,14 +139,10 @@ class ErrorCalibration(nn.Module):
         if rule.form == "none":
             return
 
-        evidence = ErrorEvidence(
-            self.evidence_AEH.cpu().numpy().copy(),
-            self.weight_EH.cpu().numpy().copy(),
-            int(self.minute),
-        )
+        evidence = ErrorEvidence(self.evidence_AEH.copy(), self.weight_EH.copy(), int(self.minute))
         evidence.add(rule, minutes, self.find_rows(entities), np.asarray(error_ABH))
 
-        self.evidence_AEH.copy_(torch.from_numpy(evidence.sum_AEH))
-        self.weight_EH.copy_(torch.from_numpy(evidence.weight_EH))
-        self.minute.fill_(evidence.minute)
-        self.level_AEH.copy_(torch.from_numpy(evidence.level()))
+        self.evidence_AEH[:] = evidence.sum_AEH
+        self.weight_EH[:] = evidence.weight_EH
+        self.minute.fill(evidence.minute)
+        self.level_AEH[:] = evidence.level()

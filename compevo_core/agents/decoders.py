@@ -9,7 +9,7 @@ Shapes: A agents, B windows or forecasts of an agent, P priors of the run, H hor
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 
 if TYPE_CHECKING:  # priors of the news audit read windows where no torch is installed
-    from torch import Tensor, nn
+    from torch import nn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ AgentReadings = Sequence[Sequence[ForecastRequest]]
 
 @dataclasses.dataclass(frozen=True)
 class BatchForecasts:
-    """Forecasts of every agent.
+    """Forecasts of every agent: tensors, or arrays of members without a language model.
 
     Attributes:
         values_ABH: scaled, of B windows, or of several logics of a window one after the other;
@@ -101,11 +101,11 @@ class BatchForecasts:
         weights_BA: how much each agent counts, where the forecasts themselves say so.
     """
 
-    values_ABH: "Tensor"
-    token_loss_A: "Tensor"
+    values_ABH: Any
+    token_loss_A: Any
     n_unparsed: int = 0
     n_cut: int = 0
-    weights_BA: "Tensor | None" = None
+    weights_BA: Any = None
 
 
 class ForecastDecoder(Protocol):

@@ -1,7 +1,7 @@
 """The head decoder: numbers as soft tokens, the forecast read out at the target day's tokens.
 
 What belongs here: the layout of the prompt, and reading it. What does not: which numbers
-(``agents.numeric_inputs``), the trained maps (``agents.numeric_inputs``), wording
+(``agents.numeric_inputs``), the trained maps (``agents.numeric_tokens``), wording
 (``agents.prompts``), packed forward passes (``lm.population``).
 
 A prompt is, in this order (decision 01-decoder):
@@ -29,9 +29,9 @@ from compevo_core.agents.decoders import (
     RetrievedArticle,
     mix_bases,
 )
-from compevo_core.agents.numeric_inputs import (
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.numeric_tokens import (
     CONTEXT_TOKENS,
-    NumericInputs,
     NumericTokens,
     Patches,
     PatchReadout,

@@ -305,7 +305,8 @@ class LogicWriter:
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return representations (A, D) of all agents' logics; the previous states of round 0."""
         local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
-        return self.shards.all_gather(local_AD, "states")
+        gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
+        return gathered_AD
 
     def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
         """Return a proposal of texts that no policy sampled, each with whether it held no logic."""

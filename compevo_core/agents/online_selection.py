@@ -15,18 +15,20 @@ Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 
+from compevo_core.agents.bases import EqualFitness
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
-from compevo_core.agents.selection import FitnessSelection, reward, weigh_fitness
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
-from compevo_core.data.arrays import FloatArray, split_evenly
+from compevo_core.data.arrays import FloatArray, split_evenly, to_array
 from compevo_core.data.view import WindowView, find_horizon
+
+if TYPE_CHECKING:
+    from compevo_core.agents.selection import FitnessSelection
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -42,14 +44,14 @@ class RuleState(Protocol):
 
 
 class EqualState:
-    """All experts alike, whatever they forecast."""
+    """The first weights, equal where members have none of their own, whatever they forecast."""
 
-    def __init__(self, experts: int) -> None:
-        self._experts = experts
+    def __init__(self, first: Sequence[float]) -> None:
+        self._first_A = np.array(first)
 
     def weights(self) -> FloatArray:
-        """Return 1 / A for each."""
-        return np.full(self._experts, 1.0 / self._experts)
+        """Return the first weights."""
+        return self._first_A
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
         """Learn nothing."""
@@ -73,17 +75,21 @@ class InverseState:
 
 
 class BoaState:
-    """Bernstein online aggregation, a learning rate for each expert (Wintenberger 2017)."""
+    """Bernstein online aggregation, a learning rate for each expert (Wintenberger 2017).
 
-    def __init__(self, experts: int) -> None:
+    An expert of first weight 0.4 counts as four of ten that forecast alike.
+    """
+
+    def __init__(self, first: Sequence[float]) -> None:
+        self._first_A = np.array(first)
         self._range = 0.0  # largest excess loss so far: the rule adapts to the unit of the errors
-        self._squares_A = np.zeros(experts)
-        self._gain_A = np.zeros(experts)  # sum of r - rate * r^2, whatever the rate was then
+        self._squares_A = np.zeros(len(first))
+        self._gain_A = np.zeros(len(first))  # sum of r - rate * r^2, whatever the rate was then
 
     def weights(self) -> FloatArray:
-        """Return weights proportional to rate * exp(rate * gain)."""
+        """Return weights proportional to first weight * rate * exp(rate * gain)."""
         rate_A = self._rates()
-        score_A = rate_A * self._gain_A + np.log(rate_A)
+        score_A = rate_A * self._gain_A + np.log(rate_A * self._first_A)
         weight_A = np.exp(score_A - score_A.max())
         return np.asarray(weight_A / weight_A.sum())
 
@@ -97,7 +103,7 @@ class BoaState:
     def _rates(self) -> FloatArray:
         if self._range == 0.0:
             return np.ones_like(self._gain_A)
-        log_experts = math.log(max(2, len(self._gain_A)))
+        log_experts = math.log(max(2.0, count_alike(self._first_A)))
         second_order_A = np.sqrt(log_experts / (self._range**2 + self._squares_A))
         return np.minimum(1.0 / (2.0 * self._range), second_order_A)
 
@@ -136,36 +142,53 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
     return np.asarray((slope_h * (mixture_h - experts_Ah)).mean(axis=1))
 
 
-def build_state(config: SelectionConfig, experts: int, paper: Callable[[], RuleState]) -> RuleState:
+def count_alike(first: Sequence[float] | FloatArray) -> float:
+    """Return as how many equal experts a rule counts those of different first weights."""
+    return float(1.0 / np.min(first))
+
+
+def build_state(
+    config: SelectionConfig, first: Sequence[float], paper: Callable[[], RuleState]
+) -> RuleState:
     """Return the state of a rule that has seen nothing; the paper's begins where training left."""
     if config.rule == "paper":
         return paper()
     if config.rule == "inverse":
-        return InverseState(experts, config.half_life_days)
+        return InverseState(len(first), config.half_life_days)
     if config.rule == "boa":
-        return BoaState(experts)
-    return MlPolyState(experts) if config.rule == "ml-poly" else EqualState(experts)
+        return BoaState(first)
+    return MlPolyState(len(first)) if config.rule == "ml-poly" else EqualState(first)
 
 
 class PaperState:
     """Fitness of A agents; gates stay as they are, no gradient is taken."""
 
-    def __init__(self, trained: FitnessSelection, entity: str, metric: str) -> None:
-        self._fitness_1A = trained.fitness([entity])[:1].detach().cpu().double().clone()
-        self._gates_A = trained.gates_A.detach().cpu().double()
-        self._config = trained.config
-        self._metric = metric
+    def __init__(
+        self, trained: "FitnessSelection | EqualFitness", entity: str, config: RunConfig
+    ) -> None:
+        self._fitness_1A = to_array(trained.fitness([entity]))[:1].astype(np.float64)
+        self._gates_A = to_array(trained.gates_A).astype(np.float64)
+        self._config = config.selection
+        self._metric = config.objective.metric
 
     def weights(self) -> FloatArray:
         """Return softmax(g * M / tau) (Eq. 5)."""
-        weights_1A = weigh_fitness(self._fitness_1A, self._gates_A, self._config)
-        return np.asarray(weights_1A[0].numpy())
+        # The rounds' own arithmetic, whose import takes seconds that no other rule needs.
+        import torch
+
+        from compevo_core.agents.selection import weigh_fitness
+
+        tensors = torch.from_numpy(self._fitness_1A), torch.from_numpy(self._gates_A)
+        return np.asarray(weigh_fitness(*tensors, self._config)[0].numpy())
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
         """Set M <- beta M + (1 - beta) R (Eq. 4) with the rewards of a day."""
-        reward_A = reward(
-            torch.from_numpy(experts_Ah)[:, None], torch.from_numpy(truth_h)[None], self._metric
-        )
+        import torch
+
+        from compevo_core.agents.selection import reward
+
+        forecasts_A1h, truth_1h = torch.from_numpy(experts_Ah)[:, None], torch.from_numpy(truth_h)
+        reward_A = reward(forecasts_A1h, truth_1h[None], self._metric).numpy()
         beta = self._config.ema
         self._fitness_1A = beta * self._fitness_1A + (1.0 - beta) * reward_A
 
@@ -177,14 +200,16 @@ class PopulationWeights:
     """What weighs the agents: the guard, errors that became known since training, or training."""
 
     def __init__(
-        self, config: RunConfig, trained: FitnessSelection, calibration: ErrorCalibration
+        self,
+        config: RunConfig,
+        trained: "FitnessSelection | EqualFitness",
+        calibration: ErrorCalibration,
     ) -> None:
         self._config = config
         self._trained = trained
         self._calibration = calibration
         self._states: dict[_Scope, RuleState] = {}
 
-    @torch.no_grad()
     def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
         """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
 
@@ -194,10 +219,8 @@ class PopulationWeights:
             return np.stack([self._online_weights(view) for view in views])
 
         if own_NA is None:
-            trained_NA = self._trained.weights([view.entity for view in views])
-        else:
-            trained_NA = torch.from_numpy(own_NA)
-        weights_NA = self._calibration.weigh(trained_NA).cpu().numpy().astype(np.float64)
+            own_NA = to_array(self._trained.weights([view.entity for view in views]))
+        weights_NA = self._calibration.weigh(own_NA).astype(np.float64)
         return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
     def observe(
@@ -226,7 +249,7 @@ class PopulationWeights:
             "/".join((entity, str(unknown), str(part), name)): np.asarray(value)
             for (entity, unknown, part), state in self._states.items()
             for name, value in vars(state).items()
-            if isinstance(value, float | np.ndarray | torch.Tensor)
+            if isinstance(value, float | np.ndarray)
         }
 
     def set_arrays(self, arrays: Mapping[str, FloatArray]) -> None:
@@ -234,11 +257,8 @@ class PopulationWeights:
         for key, value in arrays.items():
             entity, unknown, part, name = key.rsplit("/", 3)
             state = self._state(entity, int(unknown), int(part))
-            before = getattr(state, name)
-            if isinstance(before, torch.Tensor):
-                setattr(state, name, torch.from_numpy(value))
-            else:
-                setattr(state, name, value if isinstance(before, np.ndarray) else float(value))
+            is_array = isinstance(getattr(state, name), np.ndarray)
+            setattr(state, name, value if is_array else float(value))
 
     def _online_weights(self, view: WindowView) -> FloatArray:
         """Return the weights (A, H) of one window by the errors that are known."""
@@ -278,11 +298,11 @@ class PopulationWeights:
         if scope not in self._states:
             self._states[scope] = build_state(
                 self._config.selection,
-                self._config.population.agents,
+                self._config.population.first_weights,
                 lambda: PaperState(
                     self._trained,
                     entity or self._calibration.entities[0],
-                    self._config.objective.metric,
+                    self._config,
                 ),
             )
         return self._states[scope]

@@ -10,6 +10,7 @@ from typing import Any
 
 from compevo_core.baselines.base import Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
+from compevo_core.baselines.ets import Ets
 from compevo_core.baselines.features import knows_past, knows_published_errors
 from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
@@ -30,6 +31,7 @@ __all__ = [
     "BASELINES",
     "Baseline",
     "ViewForecaster",
+    "find_cost",
     "fit_baseline",
     "is_applicable",
     "load_baseline",
@@ -53,8 +55,19 @@ BASELINES: dict[str, type[Any]] = {
 }
 """Every baseline of the result tables by the name that its rows carry."""
 
-PRIORS = BASELINES | {baseline.name: baseline for baseline in (SeasonalMean, Theta)}
+PRIORS = BASELINES | {baseline.name: baseline for baseline in (SeasonalMean, Theta, Ets)}
 """Every baseline that can be fitted by name."""
+
+
+_COSTS = {
+    **dict.fromkeys((Theta.name, Ets.name), 10.0),
+    **dict.fromkeys((BoostedTrees.name, PublishedErrorTrees.name, OwnWeatherTrees.name), 20.0),
+}
+
+
+def find_cost(name: str) -> float:
+    """Return about how long a method takes beside a ridge, for the time left."""
+    return _COSTS.get(name, 10.0 if is_zero_shot(name) else 1.0)
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:

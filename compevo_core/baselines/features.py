@@ -43,7 +43,6 @@ from compevo_core.data.view import (
     WindowView,
     cover_horizon,
     find_horizon,
-    find_season,
     stack_by_step,
     stack_rows,
 )
@@ -199,7 +198,7 @@ class FeatureSpace(TrainSpace):
             return {}
 
         first = views[0]
-        z_NL, season = self.scale_inputs(views), find_season(first.step)
+        z_NL, season = self.scale_inputs(views), first.shortest_season
         seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
         summaries = {
             "season_mean": seasons_NRS.mean(axis=1),

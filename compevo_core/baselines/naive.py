@@ -15,7 +15,7 @@ from compevo_core.baselines.base import (
     write_baseline_file,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import WindowView, find_season, stack_rows
+from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
@@ -101,7 +101,7 @@ class SeasonalMean(NaiveForecast):
 
 
 def _average_seasons(view: WindowView) -> FloatArray:
-    steps = min(find_season(view.step), view.lookback)
+    steps = min(view.shortest_season, view.lookback)
     seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
     recent = view.x[-seasons * steps :]
     mean: FloatArray = recent.reshape(seasons, -1).mean(axis=0)

@@ -4,10 +4,17 @@ What belongs here: the float type of forecasts and errors, and choices of positi
 anything that knows a window, a scale or a unit (``data.view``, ``data.scaling``).
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+
+
+def to_array(values: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - nothing here imports torch
+    """Return an array as it is, and a tensor of any device as an array, without its gradient."""
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
 
 
 def mean_known(values: FloatArray, axis: int) -> FloatArray:

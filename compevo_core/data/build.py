@@ -50,6 +50,7 @@ from compevo_core.data.splits import (
     resolve_spans,
     split_chronologically,
 )
+from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
@@ -70,6 +71,9 @@ _UNDESCRIBED = {
     "horizon_steps": DEFAULT_STEPS,
     "bounds": list(NO_BOUNDS),
     "past_evidence": False,
+    "season_steps": 0,
+    "year_evidence": False,
+    "totals": {},
 }
 """Fields that a manifest leaves out with these values, so that published windows keep theirs."""
 
@@ -144,7 +148,7 @@ def build_views(
             lookback=spec.lookback_steps,
         )
         if isinstance(inputs, str):
-            last_utc = gridded.first_utc + len(gridded) * spec.step
+            last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = f"{inputs} (its values end {last_utc:%Y-%m-%d %H:%M} UTC)"
             continue
 
@@ -157,7 +161,8 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     """Return the newest origin that every series of a data set can be forecast from.
 
     It follows the last value of the series that ends first, or lies as many steps later as the data
-    set's views may lack; where windows start with a day, it is the last midnight by then.
+    set's views may lack; where windows start with a day, it is the last midnight by then, or the
+    last origin of that day where several are a stride apart.
 
     Raises:
         DataError: no series of the data set is in the frame, or one has no value.
@@ -168,13 +173,13 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
         known = frame.filter(pl.col("value").is_not_null())
         if not known.height:
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        ends.append(_find_last_stamp(known) + (1 + max(spec.unknown_steps)) * spec.step)
+        ends.append(shift(_find_last_stamp(known), 1 + max(spec.unknown_steps), spec.step))
 
     if not spec.align_to_market_day:
         return min(ends)
     on_clock = min(ends) + spec.market_offset
     midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight - spec.market_offset
+    return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
 
 
 def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
@@ -328,10 +333,10 @@ def _plan_series(
     # One calendar for all series. By fractions of its own, the train span of a series that begins
     # late would lie in the test span of the others, and a model learns from all of them.
     first = min(series.first_utc for _, series in gridded)
-    end = max(series.first_utc + len(series) * spec.step for _, series in gridded)
+    end = max(series.locate_start(len(series)) for _, series in gridded)
     boundaries = split_chronologically(
         first,
-        (end - first) // spec.step,
+        count_steps(first, end, spec.step),
         spec.step,
         spec.fractions,
         lookback=spec.lookback_steps,
@@ -380,11 +385,12 @@ def _cut_series(
         horizon=spec.horizon_steps,
     )
     for position in origins:
-        origin = series.first_utc + position * series.step
+        origin = series.locate_start(position)
         if first_origin is not None and origin < first_origin:
             continue
 
-        split = plan.boundaries.find_split(origin, origin + spec.horizon)
+        end = series.locate_start(position + spec.horizon_steps)
+        split = plan.boundaries.find_split(origin, end)
         if split is None:
             dropped["outside the split plan or in an embargo"] += 1
             continue

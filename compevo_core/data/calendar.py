@@ -103,7 +103,19 @@ def find_holiday(day: date, place: Place) -> str:
     return str(_holidays(place.country, place.subdivision, day.year).get(day) or "")
 
 
-def build_calendar(origin_utc: datetime, place: Place) -> Calendar:
+def count_holidays(start_utc: datetime, end_utc: datetime, place: Place) -> int:
+    """Return the public holidays in an interval: days that begin in it, or the day it lies in."""
+    zone = ZoneInfo(place.timezone)
+    # A day of a market may begin an hour before or after the one of the place.
+    moment = start_utc + min(end_utc - start_utc, timedelta(days=1)) / 2
+    days = max(1, round((end_utc - start_utc) / timedelta(days=1)))
+    first = moment.astimezone(zone).date()
+    return sum(bool(find_holiday(first + timedelta(days=i), place)) for i in range(days))
+
+
+def build_calendar(
+    origin_utc: datetime, place: Place, horizon: timedelta = timedelta(days=1)
+) -> Calendar:
     """Return the calendar of the window whose first target interval starts at ``origin_utc``.
 
     Raises:
@@ -114,7 +126,8 @@ def build_calendar(origin_utc: datetime, place: Place) -> Calendar:
 
     # A market day can start at 23:30 or 01:00 local time. The local date in the middle of the first
     # day of the horizon is the date it covers in either case.
-    target = (origin_utc + timedelta(hours=12)).astimezone(ZoneInfo(place.timezone)).date()
+    middle = origin_utc + min(horizon, timedelta(days=1)) / 2
+    target = middle.astimezone(ZoneInfo(place.timezone)).date()
     previous = target - timedelta(days=1)
 
     return Calendar(

@@ -10,7 +10,8 @@ forecast for the day itself). A covariate by step enters as ``<name>``, and as `
 the same steps of the season before; not at all where both are unknown at every step. The season of
 covariates that a user's own table gives (``OWN``) is the one that changes are counted from. Where a
 data set asks for its past, the mean over the last seasons enters as ``<name>_mean14``, and the
-series' own values under ``past``.
+series' own values under ``past``; where it asks for its year, last year's values and the holidays
+of each step enter as own covariates.
 
 Shapes: H horizon, V values of one entity and name.
 """
@@ -24,7 +25,7 @@ import numpy.typing as npt
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.calendar import build_calendar
+from compevo_core.data.calendar import Place, build_calendar, count_holidays
 from compevo_core.data.candidates import Articles, CandidateFinder, NewsCutoff
 from compevo_core.data.cutting import GriddedSeries, InputValues
 from compevo_core.data.datasets import DatasetSpec
@@ -34,6 +35,7 @@ from compevo_core.data.schemas import (
     STEP_COVARIATE_SCHEMA,
     validate_frame,
 )
+from compevo_core.data.steps import count_steps, count_year, is_calendar_step, shift
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     WindowView,
@@ -52,6 +54,11 @@ ERROR_MEANS = (7, 28)
 PUBLISHED = "published"
 OWN = "own_"
 """What the names of covariates by step begin with that a user's own table gives."""
+
+LAST_YEAR = f"{OWN}@last_year"
+"""Own values of these steps a year before; no column of a table has such a name."""
+HOLIDAY = f"{OWN}@holiday"
+"""Public holidays in each step."""
 
 PAST = "past"
 PAST_LAGS = (1, 2, 7)
@@ -171,8 +178,12 @@ class StepValues:
         if issued is None:
             return np.full((seasons + 1, self._horizon), np.nan)
 
-        step = self._step // _MICROSECOND
-        start = _count_microseconds(origin_utc) + step * np.arange(-seasons * season, self._horizon)
+        places = range(-seasons * season, self._horizon)
+        if is_calendar_step(self._step):
+            moments = [shift(origin_utc, place, self._step) for place in places]
+            start = np.array([_count_microseconds(moment) for moment in moments])
+        else:
+            start = _count_microseconds(origin_utc) + self._step // _MICROSECOND * np.array(places)
         values = issued.find(start, _count_microseconds(before))
         return np.stack(
             [values[back * season :][: self._horizon] for back in range(seasons, -1, -1)]
@@ -188,8 +199,8 @@ def _observe(
     series: GriddedSeries, start_utc: datetime, until: datetime, horizon: int
 ) -> FloatArray:
     """Return the values (H,) from a start on that were measured until an instant, else NaN."""
-    first = (start_utc - series.first_utc) // series.step
-    known_end = min((until - series.first_utc) // series.step, len(series))
+    first = count_steps(series.first_utc, start_utc, series.step)
+    known_end = min(count_steps(series.first_utc, until, series.step), len(series))
 
     values = np.full(horizon, np.nan)
     row_H = first + np.arange(horizon)
@@ -281,6 +292,7 @@ class ContextBuilder:
 
         self._candidates = CandidateFinder(spec, articles, news_cutoff)
         self._cutoff = news_cutoff
+        self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
 
     def count_articles(self) -> int:
         """Return the number of articles that candidates were found among."""
@@ -296,9 +308,9 @@ class ContextBuilder:
         """
         spec = self._spec
         origin_utc = inputs.origin_utc
-        until = origin_utc - inputs.unknown_steps * spec.step
+        until = shift(origin_utc, -inputs.unknown_steps, spec.step)
         before = find_known_before(origin_utc, until)
-        calendar = build_calendar(origin_utc, spec.find_place(labels.entity))
+        calendar = build_calendar(origin_utc, spec.find_place(labels.entity), spec.horizon)
         median = self._published.find(labels.entity, MEDIAN, origin_utc, before)
 
         window_id = f"{spec.name}|{labels.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
@@ -323,6 +335,7 @@ class ContextBuilder:
             task=spec.task,
             horizon=spec.horizon_steps,
             bounds=spec.bounds,
+            season=spec.season_steps,
             **asdict(labels),
         )
 
@@ -334,7 +347,9 @@ class ContextBuilder:
         origin_utc = inputs.origin_utc
         step = self._spec.step
         season = count_season_steps(step)
-        reference = find_reference(step, self._spec.lookback_steps, self._spec.horizon_steps)
+        reference = find_reference(
+            step, self._spec.lookback_steps, self._spec.horizon_steps, self._spec.season_steps
+        )
 
         for name in self._step_covariates.names(entity):
             back = reference if name.startswith(OWN) else season
@@ -349,6 +364,9 @@ class ContextBuilder:
                 if self._spec.past_evidence:
                     by_step[f"{name}{PAST_MEAN}"] = mean_known(found[1:], axis=0)
 
+        if self._spec.year_evidence and series is not None:
+            by_step |= self._find_last_year(inputs, series, reference)
+            by_step |= self._find_holidays(entity, origin_utc, reference)
         if self._spec.past_evidence and series is not None:
             by_step |= _find_past(inputs, series, self._spec.horizon_steps)
         if not self._spec.published_evidence or series is None:
@@ -363,6 +381,44 @@ class ContextBuilder:
             entity, MEDIAN, origin_utc - season * step, before - season * step
         )
         return by_step | self._find_published_errors(entity, inputs, before, series)
+
+    def _find_last_year(
+        self, inputs: InputValues, series: GriddedSeries, reference: int
+    ) -> dict[str, FloatArray]:
+        """Return what was measured at these steps a year before, and the season before those."""
+        year, horizon = count_year(series.step), self._spec.horizon_steps
+        if year <= max(reference, self._spec.lookback_steps):
+            return {}  # the inputs hold them
+        until = shift(inputs.origin_utc, -inputs.unknown_steps, series.step)
+        now_H, before_H = (
+            _observe(series, shift(inputs.origin_utc, -back, series.step), until, horizon)
+            for back in (year, year + reference)
+        )
+        if not np.isfinite([now_H, before_H]).any():
+            return {}
+        return {LAST_YEAR: now_H, f"{LAST_YEAR}_lag1": before_H}
+
+    def _find_holidays(
+        self, entity: str, origin_utc: datetime, reference: int
+    ) -> dict[str, FloatArray]:
+        """Return the public holidays in each step, and in those of the season before.
+
+        A step within a day counts one where its day is a holiday.
+        """
+        place = self._spec.find_place(entity)
+        if not place.country:
+            return {}
+        key = (place, origin_utc)
+        if key not in self._holidays:
+            step, horizon = self._spec.step, self._spec.horizon_steps
+            counts = [
+                count_holidays(shift(origin_utc, i, step), shift(origin_utc, i + 1, step), place)
+                for i in range(-reference, horizon)
+            ]
+            self._holidays[key] = np.array(counts, dtype=np.float64)
+        counts_T = self._holidays[key]
+        horizon = self._spec.horizon_steps
+        return {HOLIDAY: counts_T[reference:], f"{HOLIDAY}_lag1": counts_T[:horizon]}
 
     def _find_published_errors(
         self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries

@@ -19,6 +19,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.series import fill_forward, regularise_series, resample_to_step
+from compevo_core.data.steps import count_steps, shift
 from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
 
@@ -134,6 +135,10 @@ class GriddedSeries:
         """Return the number of steps."""
         return len(self.observed)
 
+    def locate_start(self, position: int) -> datetime:
+        """Return the start of a step; it may lie beyond either end."""
+        return shift(self.first_utc, position, self.step)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputValues:
@@ -187,15 +192,16 @@ def find_origins(
     is the first possible step.
 
     Raises:
-        DataError: the stride is not a number of days although origins follow the market's days.
+        DataError: origins that follow the market's days would be at other times each day.
     """
     start = lookback
 
     if market_offset is not None:
-        if _DAY % series.step or stride_steps * series.step % _DAY:
+        stride = stride_steps * series.step
+        if _DAY % series.step or (stride % _DAY and _DAY % stride):
             raise DataError(
                 f"{series.series_id}: a stride of {stride_steps} x {series.step} is not a number "
-                "of days; correct stride_steps of the data set"
+                "of days, nor divides one; correct stride_steps of the data set"
             )
         # Shifted by the offset, a UTC instant reads as the market's wall clock.
         earliest = series.first_utc + lookback * series.step + market_offset
@@ -211,13 +217,13 @@ def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
     Raises:
         DataError: the origin is no step of the grid.
     """
-    offset = origin_utc - series.first_utc
-    if offset % series.step:
+    position = count_steps(series.first_utc, origin_utc, series.step)
+    if series.locate_start(position) != origin_utc:
         raise DataError(
             f"{series.series_id}: origin {origin_utc} is no step of the {series.step} grid that "
             f"starts {series.first_utc}; give the start of an interval"
         )
-    return offset // series.step
+    return position
 
 
 def cut_inputs(
@@ -250,7 +256,7 @@ def cut_inputs(
         return "too many filled inputs"
 
     return InputValues(
-        origin_utc=series.first_utc + position * series.step,
+        origin_utc=series.locate_start(position),
         x=x,
         n_filled=n_filled,
         unknown_steps=unknown_steps,

@@ -20,6 +20,10 @@ _UTC_OFFSET = timedelta(0)
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
+ALL_SERIES = "*"
+"""All series that are no totals, as the parts of a total."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec:
     """How windows of one data set are cut.
@@ -40,6 +44,7 @@ class DatasetSpec:
     align_to_market_day: bool = False
     lookback_steps: int = DEFAULT_STEPS
     horizon_steps: int = DEFAULT_STEPS
+    season_steps: int = 0  # of the season that the data show; 0: that of the grid
     spans: tuple[Span, ...] = ()
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of all series' time, without spans
     first_day: date | None = None
@@ -64,6 +69,8 @@ class DatasetSpec:
     past_evidence: bool = (
         False  # whether views hold own values and covariates of the last fortnight
     )
+    totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
+    year_evidence: bool = False  # whether views hold last year's values, and holidays by step
 
     def __post_init__(self) -> None:
         """Check bounds before any work starts."""
@@ -92,13 +99,18 @@ class DatasetSpec:
 
     @property
     def horizon(self) -> timedelta:
-        """Length of what a forecast covers."""
+        """Length of what a forecast covers; of months the mean one."""
         return self.horizon_steps * self.step
 
     @property
     def starts_with_days(self) -> bool:
         """Whether windows start with a day, so that a next day can be forecast."""
         return self.align_to_market_day or self.step >= timedelta(days=1)
+
+    @property
+    def has_origins_within_days(self) -> bool:
+        """Whether windows start at several times of each day."""
+        return self.align_to_market_day and self.stride_steps * self.step < timedelta(days=1)
 
     def find_place(self, entity: str) -> Place:
         """Return where the people of an entity live."""

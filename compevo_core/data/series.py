@@ -13,7 +13,8 @@ from typing import cast
 
 import polars as pl
 
-from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA, validate_frame
+from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA, UTC_US, validate_frame
+from compevo_core.data.steps import count_steps, is_calendar_step, shift
 from compevo_core.errors import DataError
 
 _SYNTHETIC_PREFIX = "sample:"
@@ -72,10 +73,12 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
     is. An incomplete interval is dropped here; :func:`regularise_series` gives it back as
     ``missing``.
 
+    Steps of the calendar are not made of finer rows.
+
     Raises:
         DataError: the row distance does not divide ``step``.
     """
-    if frame.height < 2:
+    if frame.height < 2 or is_calendar_step(step):
         return frame
 
     frame = frame.sort("start_utc")
@@ -138,7 +141,11 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
         )
 
     first, last = (cast(datetime, frame["start_utc"][row]) for row in (0, -1))
-    stamps = pl.datetime_range(first, last, step, time_unit="us", time_zone="UTC", eager=True)
+    if is_calendar_step(step):
+        months = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
+        stamps = pl.Series(months, dtype=UTC_US)
+    else:
+        stamps = pl.datetime_range(first, last, step, time_unit="us", time_zone="UTC", eager=True)
     grid = pl.DataFrame({"start_utc": stamps})
     off_grid = frame.join(grid, on="start_utc", how="anti")
     if off_grid.height:

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
+from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -136,7 +137,7 @@ def split_chronologically(
     spans: dict[str, tuple[datetime, datetime]] = {}
     position = lookback
     for name, length in zip(("train", "val", "test"), lengths, strict=True):
-        spans[name] = (first + position * step, first + (position + length) * step)
+        spans[name] = (shift(first, position, step), shift(first, position + length, step))
         position += length + horizon
     return Boundaries(spans=spans)
 

@@ -1,25 +1,31 @@
-"""Steps of a grid: their names, and the look-back and horizon that suit them.
+"""Steps of a grid: their names, and the look-back, horizon and stride that suit them.
 
-What belongs here: ``15min`` to a length and back, and the defaults that follow from a length. What
-does not: keys of a declaration (the pipeline), seasons of a view (``data.view``).
+What belongs here: ``15min`` to a length and back, an instant so many steps later, and the defaults
+that follow from a length. What does not: keys of a declaration (the pipeline), seasons of a view
+(``data.view``).
 
-Months are refused: they differ in length, and every instant of a window is its origin plus so many
-equal steps.
+Months, quarters and years are steps of the calendar: their length is the mean one, and an instant
+so many of them later keeps its day of the month. Grids of months begin with a month on some clock.
 """
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 DAY = timedelta(days=1)
 WEEK = 7 * DAY
+MONTH = timedelta(days=30.4375)
+"""A month in the mean; whole numbers of it are steps of the calendar."""
 
-_STEP = re.compile(r"(\d{1,4})\s*(min|h|d|w)")
-_UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK}
+_STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
+_UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
 _LONGEST = 53 * WEEK
 _HALF_HOUR = timedelta(minutes=30)
+_LARGEST_OFFSET = timedelta(hours=14)  # of a clock
 _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
-_YEAR_WEEKS = 52
+_YEAR_DAYS = 364  # whole weeks
+_FEWEST_INPUTS = 8  # of coarse grids
+_ENOUGH_WINDOWS = 3_000
 
 
 def read_step(text: str) -> timedelta:
@@ -30,14 +36,14 @@ def read_step(text: str) -> timedelta:
     """
     match = _STEP.fullmatch(text)
     if match is None or not int(match[1]):
-        months = "months and quarters differ in length and are no steps; " if "mo" in text else ""
-        raise ValueError(f"{text!r} is no step; {months}write 5min, 15min, 30min, 1h, 1d or 1w")
+        raise ValueError(f"{text!r} is no step; write 5min, 15min, 30min, 1h, 1d, 1w, 1mo or 3mo")
 
     step = int(match[1]) * _UNITS[match[2]]
-    if (DAY % step if step < DAY else step % DAY) or step > _LONGEST:
+    fits = is_calendar_step(step) or not (DAY % step if step < DAY else step % DAY)
+    if not fits or step > _LONGEST:
         raise ValueError(
             f"a day is no whole number of steps of {text}, nor the other way round; write 30min, "
-            "1h, 1d or 1w"
+            "1h, 1d, 1w or 1mo"
         )
     return step
 
@@ -48,8 +54,47 @@ def name_step(step: timedelta) -> str:
     return f"{step // _UNITS[unit]}{unit}"
 
 
+def is_calendar_step(step: timedelta) -> bool:
+    """Whether a step is a month or several, which differ in length."""
+    return not step % MONTH
+
+
+def shift(instant: datetime, steps: int, step: timedelta) -> datetime:
+    """Return the instant so many steps later, or earlier where they are below zero."""
+    if not is_calendar_step(step):
+        return instant + steps * step
+    begin = _find_month(instant)
+    years, month = divmod(begin.month - 1 + steps * (step // MONTH), 12)
+    return begin.replace(year=begin.year + years, month=month + 1) + (instant - begin)
+
+
+def count_steps(first: datetime, instant: datetime, step: timedelta) -> int:
+    """Return the whole steps from one instant to another, below zero where that is earlier."""
+    if not is_calendar_step(step):
+        return (instant - first) // step
+    begin, end = _find_month(first), _find_month(instant)
+    months = 12 * (end.year - begin.year) + end.month - begin.month
+    return (months - (instant - end < first - begin)) // (step // MONTH)
+
+
+def _find_month(instant: datetime) -> datetime:
+    """Return the midnight that begins a month and is nearest, on whatever clock it is one."""
+    day = instant + _LARGEST_OFFSET
+    return day.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def count_year(step: timedelta) -> int:
+    """Return the steps of a year: of whole weeks, so that weekdays meet; at least one."""
+    return max(1, 12 * MONTH // step if is_calendar_step(step) else _YEAR_DAYS * DAY // step)
+
+
 def choose_horizon(step: timedelta) -> int:
-    """Return the usual steps of a forecast: 48, a day on finer grids, a quarter on coarser ones."""
+    """Return the usual steps of a forecast.
+
+    48, a day on finer grids, a quarter of weeks, a year of months.
+    """
+    if is_calendar_step(step):
+        return count_year(step)
     if step > DAY:
         return max(1, 13 * WEEK // step)
     return max(48, DAY // step)
@@ -62,10 +107,27 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
     the same step of the year before. More than one week or year says what is usual.
     """
     if step > DAY:
-        years = 1 + -(-horizon * step // (_YEAR_WEEKS * WEEK))
-        return years * _YEAR_WEEKS * WEEK // step
+        year = count_year(step)
+        return max(_FEWEST_INPUTS, (1 + -(-horizon // year)) * year)
     weeks = -(-horizon * step // WEEK)
     if step == DAY:
         return max(_DAILY_WEEKS, weeks + _SPARE_WEEKS) * WEEK // step
     # A week of five minutes is 2,016 steps already.
     return (weeks + (step >= _HALF_HOUR)) * WEEK // step
+
+
+def choose_stride(step: timedelta, horizon: int, steps: int, series: int) -> int:
+    """Return the steps from one origin to the next: enough windows of so many steps, not more.
+
+    Below a day origins are at the same times of each day, a horizon apart or a day.
+    """
+    wanted = max(1, round(steps * series / _ENOUGH_WINDOWS))
+    if step >= DAY:
+        # Windows shall begin on every day of the week.
+        return wanted + 1 if wanted % 7 == 0 else wanted
+    per_day = DAY // step
+    return next(
+        stride
+        for stride in range(1, per_day + 1)
+        if per_day % stride == 0 and stride >= min(max(horizon, wanted), per_day)
+    )

@@ -18,6 +18,7 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.calendar import Calendar
+from compevo_core.data.steps import shift
 from compevo_core.errors import DataError
 
 DEFAULT_STEPS = 48
@@ -68,6 +69,7 @@ class WindowView:
     task: str = ""  # what a prompt asks for, where the data set declares it
     horizon: int = DEFAULT_STEPS  # target steps
     bounds: Bounds = NO_BOUNDS  # of what the series can be, which no forecast leaves
+    season: int = 0  # steps of the season that its data show; 0: that of its grid
 
     def __post_init__(self) -> None:
         """Check shapes and values, and make the view read-only.
@@ -122,12 +124,12 @@ class WindowView:
     @property
     def end_utc(self) -> datetime:
         """End of the last target interval."""
-        return self.origin_utc + self.horizon * self.step
+        return shift(self.origin_utc, self.horizon, self.step)
 
     @property
     def information_until(self) -> datetime:
         """Latest instant that anything in the view could be known at."""
-        return self.origin_utc - self.unknown_steps * self.step
+        return shift(self.origin_utc, -self.unknown_steps, self.step)
 
     @property
     def known_before(self) -> datetime:
@@ -137,7 +139,12 @@ class WindowView:
     @property
     def reference_steps(self) -> int:
         """Steps of the last season of the input, which changes are counted from."""
-        return find_reference(self.step, self.lookback, self.horizon)
+        return find_reference(self.step, self.lookback, self.horizon, self.season)
+
+    @property
+    def shortest_season(self) -> int:
+        """Steps of the season that the data show, or else of the shortest one of the grid."""
+        return find_season(self.step, self.season)
 
     @property
     def season_steps(self) -> int:
@@ -176,36 +183,41 @@ def count_season_steps(step: timedelta) -> int:
     return max(1, timedelta(days=1) // step)
 
 
-def find_season(step: timedelta) -> int:
-    """Return the steps of a grid's shortest season: a day, on daily grids a week, above a year."""
+def find_season(step: timedelta, shown: int = 0) -> int:
+    """Return the steps of a grid's shortest season: a day, on daily grids a week, above a year.
+
+    A season that the data were ``shown`` to have takes its place.
+    """
+    if shown:
+        return shown
     day = timedelta(days=1)
     if step < day:
         return day // step
     return 7 if step == day else max(1, round(_YEAR / step))
 
 
-def find_reference(step: timedelta, lookback: int, horizon: int) -> int:
+def find_reference(step: timedelta, lookback: int, horizon: int, shown: int = 0) -> int:
     """Return the steps of the season that changes are counted from: a day below daily grids.
 
     On daily and coarser grids it is one step, or the grid's own season where the inputs hold more
     of them than cover the horizon.
     """
-    is_long = lookback > count_covering(step, lookback, horizon)
-    return find_season(step) if is_long else count_season_steps(step)
+    is_long = lookback > count_covering(step, lookback, horizon, shown)
+    return find_season(step, shown) if is_long else count_season_steps(step)
 
 
-def count_covering(step: timedelta, lookback: int, horizon: int) -> int:
+def count_covering(step: timedelta, lookback: int, horizon: int, shown: int = 0) -> int:
     """Return how many of the last inputs stand for the target steps one by one.
 
     Whole seasons that cover the horizon, or all inputs where they reach no further.
     """
-    season = find_season(step)
+    season = find_season(step, shown)
     return min(-(-horizon // season) * season, lookback)
 
 
 def cover_horizon(view: WindowView) -> int:
     """Return :func:`count_covering` of a view."""
-    return count_covering(view.step, view.lookback, view.horizon)
+    return count_covering(view.step, view.lookback, view.horizon, view.season)
 
 
 def _copy_read_only(values: FloatArray, length: int, name: str) -> FloatArray:

@@ -68,6 +68,7 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
     "task": pl.String(),
     "horizon": pl.Int64(),
     "bounds": _NUMBERS,
+    "season": pl.Int64(),
     "y": _NUMBERS,
 }
 
@@ -77,6 +78,7 @@ _UNHASHED: dict[str, Any] = {
     "task": "",
     "horizon": DEFAULT_STEPS,
     "bounds": list(NO_BOUNDS),
+    "season": 0,
 }
 """Columns that stay out of the hash with these values, so that published windows keep theirs.
 

@@ -18,7 +18,13 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
+from compevo_core.baselines import (
+    BASELINES,
+    ViewForecaster,
+    find_cost,
+    fit_baseline,
+    is_applicable,
+)
 from compevo_core.baselines.base import count_answers, read_facts
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
@@ -47,6 +53,7 @@ from compevo_core.evaluation.result_rows import (
     forecast_windows,
 )
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.runtime.durations import OnStep, Steps
 from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_peak_memory
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
@@ -54,7 +61,7 @@ RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 RECALIBRATED = "-recalibrated"
 """Ends the name of a baseline with its known errors added."""
 
-SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
+SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 """Baselines whose fit samples random numbers; the others give the same rows for every seed."""
 
 _DIGITS = 9
@@ -199,6 +206,7 @@ def score_baselines(
     commit: str,
     val: WindowSet | None = None,
     fit: FitBaseline = fit_baseline,
+    on_step: OnStep = lambda _: None,
 ) -> BaselineScores:
     """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
 
@@ -216,7 +224,13 @@ def score_baselines(
         for name in BASELINES
     ]
     return score_candidates(
-        candidates, train, scopes, experiment=experiment, commit=commit, val=val
+        candidates,
+        train,
+        scopes,
+        experiment=experiment,
+        commit=commit,
+        val=val,
+        on_step=on_step,
     )
 
 
@@ -229,26 +243,30 @@ def score_candidates(
     commit: str,
     val: WindowSet | None = None,
     on_fitted: Callable[[str, int, float], None] | None = None,
+    on_step: OnStep = lambda _: None,
 ) -> BaselineScores:
     """Fit methods and score them on the scopes all of whose windows they can answer.
 
     Known errors of validation are added to some methods in rows of their own,
     ``<name>-recalibrated``, and make the quantiles of all, with the errors of the scored windows as
     they end; without validation, quantiles come from scored windows alone. ``on_fitted`` gets name,
-    seed and seconds of every fit.
+    seed and seconds of every fit, ``on_step`` a line before it.
     """
     rows: list[pl.DataFrame] = []
     forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]
     scaler = Scaler.fit(train)
 
-    for candidate in candidates:
+    # All windows or none: a method that leaves out its hard days is in no table.
+    able = [
+        (candidate, answerable)
+        for candidate in candidates
+        if (answerable := [i for i, s in enumerate(scopes) if candidate.is_applicable(s.windows)])
+    ]
+    steps = Steps([find_cost(one.name) for one, _ in able for _ in one.seeds], on_step)
+    for candidate, answerable in able:
         name = candidate.name
-        # All windows or none: a method that leaves out its hard days is in no table.
-        answerable = [i for i, scope in enumerate(scopes) if candidate.is_applicable(scope.windows)]
-        if not answerable:
-            continue
-
         for seed in candidate.seeds:
+            steps.begin(f"fitting and scoring {name}, seed {seed}")
             # Fitted once for all scopes: they share the train split.
             if candidate.is_measured:
                 reset_peak_memory()

@@ -34,6 +34,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.cutting import GriddedSeries, cut_targets, locate_origin
 from compevo_core.data.quantiles import LEVELS, drop_crossing
 from compevo_core.data.schemas import UTC_US
+from compevo_core.data.steps import count_steps
 from compevo_core.data.view import DEFAULT_STEPS, count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
@@ -223,7 +224,7 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> _DayT
         return None
 
     until = datetime.fromisoformat(facts["information_until"])
-    known_end = position - (origin_utc - until) // series.step
+    known_end = position - count_steps(until, origin_utc, series.step)
     season = count_season_steps(series.step)
     repeated = {
         PERSISTENCE: repeat_known(series, position, known_end, season, horizon),

@@ -16,6 +16,7 @@ import polars as pl
 
 from compevo_core.data.context import MEDIAN, OWN
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
@@ -106,7 +107,7 @@ def find_unavailable_published(
             continue  # most days have no published forecast
 
         for step, value in enumerate(view.published):
-            start = view.origin_utc + step * view.step
+            start = shift(view.origin_utc, step, view.step)
             if not _was_available(value, rows, (view.entity, start), view):
                 detail = f"step {step} = {value} was not published before {view.known_before}"
                 violations.append(Violation("late forecast", view.window_id, detail))
@@ -131,7 +132,7 @@ def find_unavailable_step_covariates(
                 continue
 
             for step, value in enumerate(values):
-                start = view.origin_utc + (step - lag) * view.step
+                start = shift(view.origin_utc, step - lag, view.step)
                 is_known = value == value
                 if is_known and not _was_available(value, rows, (view.entity, name, start), view):
                     detail = f"step {step} of {key} = {value} was not known {view.known_before}"
@@ -181,7 +182,8 @@ def _find_missing_embargo(
     for split, other in newest.items():
         # A horizon lies between the targets of two splits.
         gap = view.origin_utc - other.end_utc
-        if split != view.split and gap < view.horizon * view.step:
+        end_utc = shift(other.end_utc, view.horizon, view.step)
+        if split != view.split and view.origin_utc < end_utc:
             detail = f"{view.split} starts {gap} after {split} window {other.window_id} ends"
             yield Violation("no embargo", view.window_id, detail)
 

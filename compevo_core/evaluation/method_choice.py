@@ -9,18 +9,18 @@ Shapes: N windows of validation, A members, H horizon.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compevo_core.baselines import PRIORS, is_applicable
+from compevo_core.baselines import PRIORS, find_cost, is_applicable
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline, SharedFits
-from compevo_core.baselines.zero_shot import PREFIX, is_zero_shot
+from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
@@ -29,6 +29,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
+from compevo_core.runtime.durations import OnStep, Steps
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -41,22 +42,23 @@ REFIT_DAYS = 91
 """Days after which an issued method learns anew from all that has become known."""
 
 _ORDER = (
-    *("persistence", "weekly", "seasonal-mean", "published", "theta", "calendar-ridge"),
+    *("persistence", "weekly", "seasonal-mean", "published", "theta", "ets", "calendar-ridge"),
     *("published-error-ridge", "own-weather-ridge", "gbm", "published-error-gbm"),
     *("own-weather-gbm", "blend", MIXTURE, POPULATION),
 )
 """Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 
-_SLOW = {"theta": 250}
-"""Most windows that a method is scored on, where a forecast takes ten milliseconds."""
+_SLOW = {"theta": 100, "ets": 250}
+"""Most windows that a method is scored on, where a forecast takes twenty or ten milliseconds."""
+
+_MOST_ZERO_SHOT = 250
+"""The same of a pretrained model."""
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
-_MOST_TREE_STEPS = 60_000
+_MOST_TREE_STEPS = 40_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182
 """Of fewer days trees would not know a season: they are no candidate then."""
-
-OnStep = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,8 @@ def choose_method(
     Args:
         train: windows of split "train".
         val: windows of split "val".
-        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given.
+        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given, and
+            a pretrained model whose weights are in the local cache.
         population: run folder of a population with a language model that was trained on the same
             windows, which is a candidate too.
         fit: fits by name; kept in memory unless given.
@@ -194,12 +197,18 @@ def choose_method(
         )
     fit = fit or SharedFits()
     left_out: dict[str, str] = {}
-    fitted = []
+    candidates = []
     for name in names or _list_applicable(train, known, left_out):
         if _is_too_slow(name, train):
             left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-            continue
-        on_step(f"fitting {name} on {len(train):,} windows")
+        else:
+            candidates.append(name)
+
+    fitted = []
+    costs = [find_cost(name) for name in candidates]
+    steps = Steps([*costs, len(candidates)], on_step)
+    for name in candidates:
+        steps.begin(f"fitting {name} on {len(train):,} windows")
         try:
             # As the prior will be asked for, so that it is found again.
             fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
@@ -211,7 +220,7 @@ def choose_method(
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
         raise DataError(f"no method can forecast {train.dataset}: {reasons}")
 
-    on_step(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
+    steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     mixed = MIXTURE if len(fitted) > 1 else fitted[0]
     experience, scaler = validate_members(
         # Fits stay as they were on train: to fit all of them anew would take most of the time.
@@ -281,8 +290,10 @@ def _place(name: str) -> int:
 
 def _list_applicable(train: WindowSet, val: WindowSet, left_out: dict[str, str]) -> list[str]:
     names = []
-    for name in sorted(PRIORS, key=_place):
-        most = _SLOW.get(name, len(val))
+    at_hand = find_at_hand()
+    known = [*PRIORS, f"{PREFIX}{at_hand}"] if at_hand else [*PRIORS]
+    for name in sorted(known, key=_place):
+        most = _SLOW.get(name, _MOST_ZERO_SHOT if is_zero_shot(name) else len(val))
         if len(val) > most:
             left_out[name] = f"is slow for {len(val):,} windows"
         elif is_applicable(name, train) and is_applicable(name, val, train):

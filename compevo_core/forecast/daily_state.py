@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.calibration import ErrorCalibration
@@ -213,8 +212,7 @@ class KeptStates:
     def load(self, kept: KeptState, replay: Replay, state: DailyState) -> Pending:
         """Move the sealed state of a model on to a kept one; return what has not ended by then."""
         arrays = load_file(kept.path / _ARRAYS_FILE)
-        tensors = {name: torch.from_numpy(value) for name, value in _take(arrays, "calibration")}
-        state.calibration.load_state_dict(tensors)
+        state.calibration.load_state(dict(_take(arrays, "calibration")))
         state.weighting.set_arrays(dict(_take(arrays, "weighting")))
 
         for name in kept.facts[_EXPERIENCE]:
@@ -269,7 +267,8 @@ class KeptStates:
             added.save(part)
 
         arrays = {
-            **_prefix("calibration", {k: v.numpy() for k, v in _buffers(state).items()}),
+            **_prefix("calibration", state.calibration.agent_state()),
+            **_prefix("calibration", state.calibration.shared_state()),
             **_prefix("weighting", state.weighting.to_arrays()),
         }
         for window, forecasts in pending.items():
@@ -332,10 +331,6 @@ class KeptStates:
     @staticmethod
     def _part(folder: Path, name: str) -> Path:
         return folder / _EXPERIENCE / f"{name}.safetensors"
-
-
-def _buffers(state: DailyState) -> Mapping[str, torch.Tensor]:
-    return {name: value.cpu() for name, value in state.calibration.state_dict().items()}
 
 
 def _prefix(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.steps import DAY, MONTH, WEEK, is_calendar_step
 from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
 from compevo_core.forecast.issued import AGENT, BASE, METHOD, PUBLISHED, IssuedForecast
@@ -162,8 +163,9 @@ class DaySummary:
     peak: float
     peak_band: Band | None
     peak_at: datetime  # start of its step, on the market's clock
-    change_pct: float | None  # against yesterday's measured steps; None without any, or of zero
-    week_change_pct: float | None  # against the same steps of last week
+    # Against what :func:`name_comparisons` names; None where nothing was measured, or zero
+    change_pct: float | None
+    week_change_pct: float | None
     published: float | None  # the level that somebody else published
     temperature: Band | None  # lowest and highest that was forecast, degrees Celsius
 
@@ -214,6 +216,24 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     return summaries
 
 
+_STEP_NAMES = {DAY: "days", WEEK: "weeks", MONTH: "months", 3 * MONTH: "quarters"}
+
+
+def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return in a word and in words what both changes of a summary are against.
+
+    Of steps within a day yesterday and last week, of days those before and last week, of longer
+    steps those before and last year.
+    """
+    week = ("week", "last week")
+    if issued.step < DAY:
+        return ("day", "yesterday"), week
+    steps = _STEP_NAMES.get(issued.step, "steps")
+    before = ("before", f"the {len(issued.starts)} {steps} before")
+    year = ("year", f"the same {steps} of last year")
+    return before, week if issued.step < WEEK else year
+
+
 def _count_shift(issued: IssuedForecast, n_inputs: int) -> int:
     """Return how many steps before each one the inputs are compared: whole seasons."""
     season = count_season_steps(issued.step)
@@ -244,7 +264,9 @@ def format_start(issued: IssuedForecast, moment: datetime) -> str:
     Of steps of a day or more the date alone.
     """
     local = moment.astimezone(issued.zone)
-    if issued.step >= timedelta(days=1):
+    if is_calendar_step(issued.step):
+        return f"{local:%b %Y}"
+    if issued.step >= DAY:
         return f"{local:%d %b}"
     return f"{local:%H:%M}" if issued.is_day else f"{local:%d %b %H:%M}"
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from torch import Tensor
 
 from compevo_core.agents.bases import Executor
 from compevo_core.agents.experience import Experience
@@ -29,7 +28,7 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, estimate_day_quantiles, estimate_quantiles
 from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
@@ -336,15 +335,17 @@ class CompEvoForecaster:
             part = slice(start, start + size)
             forecasts = executor.play(self.logics, examples[part])
             if forecasts.weights_BA is not None:
-                own_weights.append(_to_numpy(forecasts.weights_BA))
-            base_ABH = executor.base_forecasts(examples[part])
+                own_weights.append(to_array(forecasts.weights_BA).astype(np.float64))
+            base_ABH = to_array(executor.base_forecasts(examples[part]))
+            values_ABH = to_array(forecasts.values_ABH)
             n_unparsed += forecasts.n_unparsed
 
-            blended_ABH = state.calibration.blend(forecasts.values_ABH, base_ABH)
-            values_ABH = state.calibration(forecasts.values_ABH, base_ABH, entities[part])
-            blended.append(_to_numpy(blended_ABH))
-            calibrated.append(_to_numpy(values_ABH))
-            bases.append(_to_numpy(base_ABH))
+            # Corrected in the precision of what forecasts, and exact from here on.
+            blended_ABH = state.calibration.blend(values_ABH, base_ABH)
+            calibrated_ABH = state.calibration(values_ABH, base_ABH, entities[part])
+            blended.append(blended_ABH.astype(np.float64))
+            calibrated.append(calibrated_ABH.astype(np.float64))
+            bases.append(base_ABH.astype(np.float64))
 
         # Each agent keeps the bounds, and so does every mixture of them.
         agents_NAH = self._model.scaler.keep_bounds(
@@ -446,7 +447,3 @@ def _build_population(
 
     model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
     return model, model.executor(build_retriever(news, config.news))
-
-
-def _to_numpy(values: Tensor) -> FloatArray:
-    return np.asarray(values.cpu().numpy().astype(np.float64))

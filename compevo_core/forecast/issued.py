@@ -29,9 +29,11 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS, stack_published_quantiles
 from compevo_core.data.schemas import UTC_US
+from compevo_core.data.steps import is_calendar_step, shift
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.forecast.totals import reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -133,11 +135,10 @@ class IssuedForecast:
 
     @property
     def step(self) -> timedelta:
-        """Length of a step; a record of one step names it."""
-        first, *later = self.starts
-        if later:
-            return later[0] - first
-        return timedelta(minutes=int(self.facts["step_minutes"]))
+        """Length of a step; a record of one step or of months names it."""
+        if "step_minutes" in self.facts:
+            return timedelta(minutes=int(self.facts["step_minutes"]))
+        return self.starts[1] - self.starts[0]
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
@@ -156,6 +157,7 @@ def issue_forecast(
     commit: str,
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
+    totals: Mapping[str, Sequence[str]] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
@@ -170,9 +172,10 @@ def issue_forecast(
             (``data.coverage``); kept among the facts.
         last_week: of each series the same steps (H,) of last week as they were known, to compare
             with; NaN where unknown.
+        totals: names of series by the name of their total, whose forecasts shall add up.
 
     Raises:
-        DataError: there is no view, or they have several origins.
+        DataError: there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -180,6 +183,8 @@ def issue_forecast(
         )
 
     prediction = forecaster.predict_by_agent(views)
+    if totals:
+        prediction = reconcile(prediction, views, totals)
     by_method: dict[str, FloatArray] = {
         METHOD: prediction.aggregate,
         f"{METHOD}-equal": prediction.equal,
@@ -238,7 +243,7 @@ def issue_forecast(
     if first.horizon != DEFAULT_STEPS:
         # Otherwise left out: records of before have the same form.
         facts["horizon"] = first.horizon
-    if first.horizon == 1:
+    if first.horizon == 1 or is_calendar_step(first.step):
         facts["step_minutes"] = first.step // timedelta(minutes=1)
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
@@ -540,7 +545,7 @@ def _tabulate(
                 view.entity,
                 method,
                 level,
-                view.origin_utc + step * view.step,
+                shift(view.origin_utc, step, view.step),
                 float(value),
                 view.unit,
             )

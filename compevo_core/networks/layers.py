@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.steps import shift
 from compevo_core.data.view import WindowView, find_horizon, find_lookback, stack_rows
 
 TIME_FEATURES = 4
@@ -64,7 +65,7 @@ def _encode_steps(view: WindowView) -> FloatArray:
     """Return the time features of the steps of input and horizon, (L + H, M)."""
     # Local time: demand follows the clock on the wall, also through a change of it.
     zone = ZoneInfo(view.calendar.timezone)
-    starts = (view.origin_utc + i * view.step for i in range(-view.lookback, view.horizon))
+    starts = (shift(view.origin_utc, i, view.step) for i in range(-view.lookback, view.horizon))
     return np.array([_encode_moment(start.astimezone(zone)) for start in starts])
 
 

@@ -72,6 +72,7 @@ class Experiment:
     changes: tuple[NamedChange, ...]  # the changes, in order
     # Whether each change is trained; otherwise it is applied to finished runs of the full method
     trains: bool = True
+    scores_later: bool = False  # whether the days after the test split are scored as well
 
     @property
     def names(self) -> list[str]:
@@ -166,14 +167,19 @@ def _list_ablation() -> Iterable[NamedChange]:
             )
 
 
-def _sweep(name: str, paper: str, setting: str, *values: float | str) -> tuple[NamedChange, ...]:
-    """Return one change for each value of a setting, named ``name=value`` as its rows are."""
+def _sweep(
+    name: str, paper: str, setting: str, *values: float | str, needs: Settings | None = None
+) -> tuple[NamedChange, ...]:
+    """Return one change for each value of a setting, named ``name=value`` as its rows are.
+
+    All have the settings that it ``needs``, without which no value acts.
+    """
     return tuple(
         NamedChange(
             name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
             kind="sweep",
             paper=paper,
-            settings={setting: value},
+            settings={**(needs or {}), setting: value},
         )
         for value in values
     )
@@ -233,7 +239,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
             # At 0 a logic is carried on by its reward alone.
-            changes=_sweep("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
+            changes=_sweep(
+                *("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
+                needs={"grpo.enabled": True},
+            ),
         ),
         Experiment(
             name="lambda-div",
@@ -308,7 +317,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="weather",
-            title="Weather, and members that know it",
+            title="Weather, and members that know it (a second look at this test)",
             reference="weather=own",
             changes=(
                 *(
@@ -316,7 +325,12 @@ EXPERIMENTS: dict[str, Experiment] = {
                     for weather in WEATHER_CHANGES
                 ),
                 NamedChange(name="members=published", kind="weather", adapt=_keep_error_models),
+                # The weights that the rule begins with, whatever becomes known.
+                NamedChange(
+                    name="weights=fixed", kind="weather", settings={"selection.rule": "equal"}
+                ),
             ),
+            scores_later=True,
         ),
         Experiment(
             name="layers",

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.steps import shift
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, complete_rows, name_known_to
@@ -76,7 +77,7 @@ class ForecastDay:
         if known is None:
             inputs = (series[entity].get("inputs") or [])[-len(starts) :]
             known = np.array([np.nan if value is None else value for value in inputs])
-        before = [starts[0] - step * back for back in range(known.size, 0, -1)]
+        before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
         since = self.find_truth(issued, entity)
         if since is None:
             return before, known

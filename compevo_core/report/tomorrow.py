@@ -28,6 +28,7 @@ from compevo_core.forecast.explain import (
     describe_level,
     explain,
     format_start,
+    name_comparisons,
     select_band,
     summarise_day,
 )
@@ -142,6 +143,7 @@ def day_table(issued: IssuedForecast) -> Table:
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
     until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
+    (_, near), (_, far) = name_comparisons(issued)
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
         f"{level.name}, {level.unit}": lambda day: _show(day.level, sizes),
@@ -149,15 +151,15 @@ def day_table(issued: IssuedForecast) -> Table:
         f"peak, {issued.unit}": lambda day: _show(day.peak, peaks),
         "at": lambda day: format_start(issued, day.peak_at),
         "80 % band of the peak": lambda day: _show_band(day.peak_band, peaks),
-        "against yesterday": lambda day: _show_change(day.change_pct),
-        "against last week": lambda day: _show_change(day.week_change_pct),
+        f"against {near}": lambda day: _show_change(day.change_pct),
+        f"against {far}": lambda day: _show_change(day.week_change_pct),
         f"published, {level.unit}": lambda day: _show(day.published, sizes),
         "temperature": lambda day: _show_band(day.temperature, 0, " °C"),
     }
     shown = {name: cell for name, cell in cells.items() if {cell(day) for day in days} != {MISSING}}
     notes = []
     if any(day.change_pct is not None for day in days) and until < issued.origin:
-        notes = [f"The change from yesterday is over its steps up to {until:%H:%M}."]
+        notes = [f"The change from {near} is over its steps up to {until:%H:%M}."]
     return tabulate(days, shown, caption="By series", notes=notes)
 
 

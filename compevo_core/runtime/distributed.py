@@ -15,15 +15,18 @@ Shapes: A agents.
 
 import contextlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import Tensor
-from torch import distributed as dist
+import numpy as np
+import numpy.typing as npt
 
 from compevo_core.errors import CheckpointMismatch, ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AgentShards:
@@ -55,6 +58,12 @@ class AgentShards:
     @classmethod
     def from_process_group(cls, agents: int, *, splits_agents: bool = True) -> Self:
         """Split the agents over torch's process group; keep them in one process without a group."""
+        # Nobody has started a group without torch, which takes a second to import.
+        if "torch" not in sys.modules:
+            return cls(agents)
+
+        from torch import distributed as dist
+
         if not dist.is_initialized():
             return cls(agents)
 
@@ -75,14 +84,18 @@ class AgentShards:
         """Return this process's part of a list or tensor over all agents."""
         return everyone[self.local_agents.start : self.local_agents.stop]
 
-    def all_gather(self, local: Tensor, purpose: str) -> Tensor:
+    def all_gather(self, local: Any, purpose: str) -> Any:  # noqa: ANN401 - a tensor or an array
         """Gather the rows of all agents: (local agents, ...) to (A, ...).
 
-        Local rows keep their gradient path; the others have none.
+        Local rows keep their gradient path; the others have none. What one process holds is
+        returned as it is, arrays of several become a tensor.
         """
         if len(self._agents_by_rank) == 1:
             return local
 
+        import torch
+
+        local = torch.as_tensor(local)
         # Shards differ by one agent at most, and all_gather needs equal shapes.
         padded = local.detach().new_zeros(len(self._agents_by_rank[0]), *local.shape[1:])
         padded[: len(self.local_agents)] = local.detach()
@@ -109,9 +122,8 @@ class AgentShards:
         if len(self._agents_by_rank) == 1:
             return list(numbers)
 
-        local = torch.tensor(numbers, dtype=torch.float64)
-        totals: list[float] = torch.stack(self._all_gather_equal(local, purpose)).sum(0).tolist()
-        return totals
+        parts = self._all_gather_equal(np.array(numbers, dtype=np.float64), purpose)
+        return [float(sum(part[i] for part in parts)) for i in range(len(numbers))]
 
     def broadcast(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """Return the first process's value on every process."""
@@ -132,8 +144,7 @@ class AgentShards:
                 "of device and see one shared run folder. Resume with fewer processes"
             )
 
-    @torch.no_grad()
-    def unify_gradients(self, gradients: Iterable[Tensor]) -> None:
+    def unify_gradients(self, gradients: "Iterable[Tensor]") -> None:
         """Give every process the first one's gradients, where all compute the same ones.
 
         A GPU adds in no fixed order: without this the copies of one adapter would drift apart, and
@@ -142,13 +153,17 @@ class AgentShards:
         if self.splits_agents:
             return
 
+        from torch import distributed as dist
+
         for gradient in gradients:
-            dist.broadcast(gradient, src=0)
+            dist.broadcast(gradient.detach(), src=0)
             self.received["gradients"] += 0 if self.is_first else gradient.nbytes
 
     def barrier(self) -> None:
         """Wait until every process has reached this call."""
         if self.processes > 1:
+            from torch import distributed as dist
+
             dist.barrier()
 
     def take_received(self) -> dict[str, int]:
@@ -162,22 +177,27 @@ class AgentShards:
         value: Any,  # noqa: ANN401 - any JSON value
         purpose: str,
     ) -> list[Any]:
-        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = [int(n) for n in self._all_gather_equal(torch.tensor([data.numel()]), purpose)]
+        data = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+        lengths = [int(n[0]) for n in self._all_gather_equal(np.array([data.size]), purpose)]
 
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: data.numel()] = data
+        padded = np.zeros(max(lengths), dtype=np.uint8)
+        padded[: data.size] = data
         blocks = self._all_gather_equal(padded, purpose)
         return [
             json.loads(bytes(block[:length].tolist()))
             for block, length in zip(blocks, lengths, strict=True)
         ]
 
-    def _all_gather_equal(self, local: Tensor, purpose: str) -> list[Tensor]:
-        """Gather one tensor of each process, all of one shape, in rank order."""
+    def _all_gather_equal(
+        self, values: "Tensor | npt.NDArray[Any]", purpose: str
+    ) -> "list[Tensor]":
+        """Gather one tensor or array of each process, all of one shape, in rank order."""
+        import torch
+        from torch import distributed as dist
+
         # NCCL moves tensors between GPUs only.
         device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
-        local = local.to(device).contiguous()
+        local = torch.as_tensor(values).to(device).contiguous()
         blocks = [torch.empty_like(local) for _ in range(self.processes)]
         dist.all_gather(blocks, local)
 
@@ -204,6 +224,9 @@ def process_group(rank: int, processes: int, local_rank: int) -> Iterator[None]:
     if processes == 1:
         yield
         return
+
+    import torch
+    from torch import distributed as dist
 
     device = None
     if torch.cuda.is_available():

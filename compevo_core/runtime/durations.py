@@ -1,6 +1,15 @@
-"""Durations as text: compact for progress lines, spelled out for reports."""
+"""Durations as text, compact for progress lines and spelled out for reports; and time left.
+
+What belongs here: the time that known parts of a piece of work still take. What does not: rounds of
+a training, whose kinds cost differently (``training.eta``).
+"""
 
 import math
+import time
+from collections.abc import Callable, Sequence
+
+OnStep = Callable[[str], None]
+"""Gets a line before each step that takes time."""
 
 
 def format_duration(seconds: float) -> str:
@@ -20,3 +29,28 @@ def describe_duration(seconds: float | None, *, missing: str = "") -> str:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Steps:
+    """Steps one after the other: says before each how many there are and how long they take."""
+
+    def __init__(
+        self,
+        costs: Sequence[float],
+        on_step: OnStep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take what each step costs beside the others, and who is told."""
+        self._costs = tuple(costs)
+        self._on_step = on_step
+        self._clock = clock
+        self._begun = 0
+        self._started = clock()
+
+    def begin(self, text: str) -> None:
+        """Say that the next step begins, with the time that it and the later ones take."""
+        done, left = sum(self._costs[: self._begun]), sum(self._costs[self._begun :])
+        self._begun += 1
+        seconds = (self._clock() - self._started) * left / done if done else math.nan
+        remaining = "" if math.isnan(seconds) else f", about {format_duration(seconds)} left"
+        self._on_step(f"{self._begun}/{len(self._costs)} {text}{remaining}")

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,9 +26,11 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -42,6 +45,7 @@ from compevo_core.evaluation.method_choice import (
     configure_method,
 )
 from compevo_core.runtime.files import write_json
+from compevo_core.table.covariates import list_covariates, read_news, require_ahead
 from compevo_core.table.frames import (
     SERIES,
     START,
@@ -60,7 +64,8 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
-_RUN, _ROWS, _FACTS = "run", "rows.parquet", "table.json"
+_RUN, _FACTS = "run", "table.json"
+_ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 _SHOWN_HORIZONS = 4  # of the past, in a plot
 
@@ -74,6 +79,7 @@ class _Fit:
     form: TableForm
     plan: WindowPlan
     facts: dict[str, Any]  # the method, and the choice if there was one
+    articles: pl.DataFrame
 
     @property
     def end(self) -> datetime:
@@ -86,7 +92,8 @@ class Forecaster:
 
     Args:
         method: ``auto`` takes the simplest within one standard error of the best on validation; or
-            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``.
+            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``;
+            ``compevo`` trains agents that read news, in minutes.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given.
         lookback: last steps that a forecast reads; a week more than the horizon, eight weeks of
@@ -95,6 +102,13 @@ class Forecaster:
         series: column that names the series.
         time: column of stamps, each the start of its interval.
         value: column of values.
+        ahead: columns that are known ahead, such as a temperature forecast or a plan; the steps of
+            a forecast need them too, see :meth:`predict`.
+        known_at: column of the time at which a row's ``ahead`` was known; without it they were all
+            known from the start, as a calendar is. Measured values were not.
+        past: columns that were measured, known when their day is over.
+        text: column of words that are known at their stamp, which agents may read.
+        preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
         low: no value is below this.
         high: no value is above this.
@@ -115,6 +129,11 @@ class Forecaster:
         series: str = "unique_id",
         time: str = "ds",
         value: str = "y",
+        ahead: Sequence[str] = (),
+        known_at: str = "",
+        past: Sequence[str] = (),
+        text: str = "",
+        preset: str = "default",
         country: str = "",
         low: float | None = None,
         high: float | None = None,
@@ -127,6 +146,11 @@ class Forecaster:
         self.series = series
         self.time = time
         self.value = value
+        self.ahead = ahead
+        self.known_at = known_at
+        self.past = past
+        self.text = text
+        self.preset = preset
         self.country = country
         self.low = low
         self.high = high
@@ -159,33 +183,62 @@ class Forecaster:
 
     # ---- fit and forecast ----
 
-    def fit(self, df: Any) -> Self:  # noqa: ANN401 - pandas or polars
+    def fit(self, df: Any, *, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
         """Fit on a table; see the class for its columns.
+
+        Args:
+            df: the table. Rows without a value, after those with one, may hold columns known ahead.
+            news: a table of stamps and words (column ``title``, or as ``text`` says), each known at
+                its stamp; for the method ``compevo``.
 
         Raises:
             DataError: the table cannot be read, or is too short.
-            ConfigError: there is no such method.
+            ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = read_table(df, series=self.series, time=self.time, value=self.value)
-        return self._fit_rows(rows, form)
+        rows, form = self._read(df)
+        return self._fit_rows(rows, form, self._read_news(df, news))
 
-    def _fit_rows(self, rows: pl.DataFrame, form: TableForm) -> Self:
+    def _read(self, df: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
+        return read_table(
+            df,
+            series=self.series,
+            time=self.time,
+            value=self.value,
+            ahead=self.ahead,
+            past=self.past,
+            known_at=self.known_at,
+        )
+
+    def _read_news(self, df: Any, news: Any) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
+        """Return the articles of a table's own words and of news beside it."""
+        if self.method != POPULATION and (news is not None or self.text):
+            raise ConfigError(
+                f"the method {self.method!r} reads no news: leave out news and text, or give "
+                f"Forecaster({POPULATION!r})"
+            )
+        found = [pl.DataFrame(schema=ARTICLE_SCHEMA)]
+        if self.text and df is not None:
+            found.append(read_news(df, time=self.time, text=self.text))
+        if news is not None:
+            found.append(read_news(news, time=self.time, text=self.text or "title"))
+        return pl.concat(found).unique("article_id", maintain_order=True)
+
+    def _fit_rows(self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame) -> Self:
         from compevo_core.training.trainer import train
 
         for name in ("horizon", "lookback"):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        # Refuses an unknown name before anything is read.
         if self.method == POPULATION:
-            raise ConfigError(
-                f"method {POPULATION!r} reads news, and a table has none: train it with "
-                "compevo_core.train on windows, or choose another method"
-            )
-        if self.method not in (AUTO, MIXTURE):
-            configure_method(self.method)  # refuses an unknown name before anything is read
+            agents = RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
+        elif self.method not in (AUTO, MIXTURE):
+            configure_method(self.method)
 
         plan = self._plan(rows, form)
-        windows = build_windows(plan.spec, put_on_series(rows, form))
+        frames = _list_frames(rows, form, plan, articles)
+        windows = build_windows(plan.spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
@@ -196,12 +249,17 @@ class Forecaster:
             config = configure_method(
                 facts["method"], choice.members, train=train_windows, seed=self.seed
             )
+        elif self.method == POPULATION:
+            config = agents
         else:
             config = configure_method(self.method, seed=self.seed)
 
         folder = _make_folder(self)
-        train(config, train_windows, val_windows, NewsPool.empty(), folder, fit=fits, facts=facts)
-        self._fit = _Fit(folder=folder, rows=rows, form=form, plan=plan, facts=facts)
+        news = _gather_news(articles, windows.views(), config)
+        train(config, train_windows, val_windows, news, folder, fit=fits, facts=facts)
+        self._fit = _Fit(
+            folder=folder, rows=rows, form=form, plan=plan, facts=facts, articles=articles
+        )
         return self
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
@@ -242,21 +300,35 @@ class Forecaster:
             **{**fields, "scores": tuple(MethodScore(**score) for score in raw["scores"])}
         )
 
-    def predict(self, df: Any = None, *, horizon: int | None = None) -> Any:  # noqa: ANN401 - pandas or polars
+    def predict(
+        self,
+        df: Any = None,  # noqa: ANN401 - pandas or polars
+        *,
+        horizon: int | None = None,
+        future: Any = None,  # noqa: ANN401 - pandas or polars
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+        level: Sequence[int] | None = None,
+    ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the steps after the last value that all series have.
 
         Args:
             df: newer rows, or the whole table again; they are learnt from as days go by, and newer
                 values of a stamp count. Without it, what follows the table of the fit.
             horizon: fewer steps than were fitted.
+            future: the columns known ahead, for each step of the forecast, with their stamps; the
+                same for all series where it names none.
+            news: newer words, as in :meth:`fit`.
+            level: bands in percent, such as ``[80, 95]``; columns are then named as Nixtla's:
+                the method, ``<method>-lo-80`` and ``<method>-hi-80``.
 
         Returns:
             a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
             quantile, such as ``q0.1``; null where there are too few errors for one.
 
         Raises:
-            DataError: nothing is fitted, or the rows end at another time of day.
-            ConfigError: a longer horizon than was fitted.
+            DataError: nothing is fitted, the rows end at another time of day, or a step lacks what
+                is known ahead.
+            ConfigError: a longer horizon than was fitted, or another band than there is.
         """
         fit = self._fitted
         steps = fit.plan.horizon if horizon is None else horizon
@@ -265,22 +337,23 @@ class Forecaster:
                 f"horizon = {steps}: {fit.plan.horizon} steps were fitted; fit again with "
                 f"Forecaster(horizon={steps})"
             )
-        fit = self._extend(df)
-        views, prediction = self._forecast(fit)
+        fit = self._extend(df, future, news)
+        _, views, prediction = self._forecast(fit, steps)
         names, starts = _list_steps(views, steps)
-        return fit.form.write(names, starts, **_tabulate(prediction, steps))
+        columns = _tabulate(prediction, steps, level, self.method_)
+        return self._name_series(fit.form, level).write(names, starts, **columns)
 
-    def explain(self, df: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
+    def explain(self, df: Any = None, *, future: Any = None, news: Any = None) -> Any:  # noqa: ANN401 - pandas or polars
         """Return what each member of the method adds to the forecast.
 
         Returns:
             a table: series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of a
             step is the sum of weight times forecast.
         """
-        fit = self._extend(df)
-        views, prediction = self._forecast(fit)
+        fit = self._extend(df, future, news)
+        population, views, prediction = self._forecast(fit, fit.plan.horizon)
         names, starts = _list_steps(views, fit.plan.horizon)
-        logics = self._load(fit).logics
+        logics = population.logics
         return fit.form.write(
             names * len(logics),
             starts * len(logics),
@@ -289,7 +362,14 @@ class Forecaster:
             forecast=prediction.agents.ravel(),
         )
 
-    def backtest(self, df: Any = None, *, windows: int = 4) -> Any:  # noqa: ANN401 - pandas or polars
+    def backtest(
+        self,
+        df: Any = None,  # noqa: ANN401 - pandas or polars
+        *,
+        windows: int = 4,
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+        level: Sequence[int] | None = None,
+    ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the last windows of a table as they would have been forecast.
 
         The method is chosen and fitted on what lies before all of them; each window is forecast
@@ -297,15 +377,14 @@ class Forecaster:
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
-            and quantiles.
+            and quantiles; with ``level`` in the columns that ``utilsforecast.evaluation`` reads.
         """
         if windows < 1:
             raise ConfigError(f"windows = {windows}: give 1 or more")
-        rows, form = (
-            (self._fitted.rows, self._fitted.form)
-            if df is None
-            else read_table(df, series=self.series, time=self.time, value=self.value)
-        )
+        if df is None:
+            rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
+        else:
+            (rows, form), articles = self._read(df), self._read_news(df, news)
         plan = self._plan(rows, form)
         step = plan.step
         # Windows follow each other without sharing a step, and begin at one time of day.
@@ -314,27 +393,43 @@ class Forecaster:
         cutoff = find_end(rows, step) - (windows - 1) * apart - horizon
         before = rows.filter(pl.col(START) < cutoff)
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
-        fit = twin._fit_rows(before, form)._fitted
+        fit = twin._fit_rows(before, form, articles)._fitted
 
-        later = build_windows(fit.plan.later_spec, put_on_series(rows, form), first_origin=fit.end)
+        frames = _list_frames(rows, form, fit.plan, articles)
+        later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
         origins = {fit.end + number * apart for number in range(windows)}
         chosen = [window for window in later if window.view.origin_utc in origins]
         if not chosen:
             raise DataError(f"no series has a whole window from {cutoff:%Y-%m-%d %H:%M} UTC on")
         scored = WindowSet(chosen, dataset=later.dataset)
-        prediction = twin._load(fit).follow(scored)
+        prediction = twin._load(fit, scored.views()).follow(scored)
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
-        columns = {form.value: truth, **_tabulate(prediction, plan.horizon)}
-        return form.write(names, starts, cutoff=form.read_clock(cutoffs), **columns)
+        columns = _tabulate(prediction, plan.horizon, level, twin.method_)
+        return self._name_series(form, level).write(
+            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
+        )
 
-    def plot(self, series: str | None = None, df: Any = None) -> "Figure":  # noqa: ANN401 - pandas or polars
+    def _name_series(self, form: TableForm, level: Sequence[int] | None) -> TableForm:
+        """Return the form of an output: Nixtla's columns name the series, also where it is one."""
+        return (
+            form if level is None else dataclasses.replace(form, series=form.series or self.series)
+        )
+
+    def plot(
+        self,
+        series: str | None = None,
+        df: Any = None,  # noqa: ANN401 - pandas or polars
+        *,
+        future: Any = None,  # noqa: ANN401 - pandas or polars
+        news: Any = None,  # noqa: ANN401 - pandas or polars
+    ) -> "Figure":
         """Draw the forecast of a series, the first unless named, with its bands and its past."""
         from matplotlib.figure import Figure
 
-        fit = self._extend(df)
-        views, prediction = self._forecast(fit)
+        fit = self._extend(df, future, news)
+        _, views, prediction = self._forecast(fit, fit.plan.horizon)
         names = [view.entity for view in views]
         name = names[0] if series is None else str(series)
         if name not in names:
@@ -357,14 +452,48 @@ class Forecaster:
         axes.set_ylabel(fit.form.value)
         return figure
 
-    def _extend(self, df: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
+    def _extend(self, df: Any, future: Any = None, news: Any = None) -> _Fit:  # noqa: ANN401 - pandas or polars
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         fit = self._fitted
-        if df is None:
-            return fit
+        if news is not None or (self.text and df is not None):
+            known = pl.concat([fit.articles, self._read_news(df, news)])
+            fit = dataclasses.replace(fit, articles=known.unique("article_id", maintain_order=True))
+        if df is not None:
+            fit = self._add_rows(fit, df)
+        return fit if future is None else self._add_future(fit, future)
+
+    def _add_future(self, fit: _Fit, future: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
+        form = fit.form
+        if not form.ahead:
+            raise ConfigError(
+                "future was given, and no column is known ahead: fit with Forecaster(ahead=[...])"
+            )
+        added, found = read_table(
+            future,
+            series=form.series or self.series,
+            time=form.time,
+            value="",
+            ahead=form.ahead,
+            known_at=form.known_at,
+        )
+        names = fit.rows.select(pl.col(SERIES).unique(maintain_order=True))
+        if not found.series:
+            added = names.join(added.drop(SERIES), how="cross")
+        # What came is not changed by what was expected.
+        added = added.filter(pl.col(START) >= fit.end).join(names, on=SERIES, how="semi")
+        rows = pl.concat([fit.rows, added], how="diagonal").unique([SERIES, START], keep="last")
+        return dataclasses.replace(fit, rows=rows.sort(SERIES, START))
+
+    def _add_rows(self, fit: _Fit, df: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
         form = fit.form
         added, _ = read_table(
-            df, series=form.series or self.series, time=form.time, value=form.value
+            df,
+            series=form.series or self.series,
+            time=form.time,
+            value=form.value,
+            ahead=form.ahead,
+            past=form.past,
+            known_at=form.known_at,
         )
         known = set(fit.rows[SERIES])
         if new := sorted(set(added[SERIES]) - known):
@@ -381,26 +510,32 @@ class Forecaster:
             )
         return extended
 
-    def _load(self, fit: _Fit) -> "CompEvoForecaster":
+    def _load(self, fit: _Fit, views: "Sequence[WindowView]") -> "CompEvoForecaster":
+        """Load what was trained, with the news of some views."""
         from compevo_core.forecast.forecaster import CompEvoForecaster
+        from compevo_core.training.artifact import read_config
 
-        return CompEvoForecaster.load(fit.folder, NewsPool.empty())
+        news = _gather_news(fit.articles, views, read_config(fit.folder))
+        return CompEvoForecaster.load(fit.folder, news)
 
-    def _forecast(self, fit: _Fit) -> "tuple[tuple[WindowView, ...], Prediction]":
-        population = self._load(fit)
-        frame = put_on_series(fit.rows, fit.form)
-        spec = fit.plan.spec
-        later = build_windows(fit.plan.later_spec, frame)
-        known = population.select_unobserved(later, fit.end)
-        if len(known):
-            population.observe(known)
-        built = build_views(spec, frame, origin_utc=fit.end)
+    def _forecast(
+        self, fit: _Fit, steps: int
+    ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
+        frames = _list_frames(fit.rows, fit.form, fit.plan, fit.articles)
+        later = build_windows(fit.plan.later_spec, **frames)
+        built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
         if not built.views:
             why = "; ".join(f"{name}: {reason}" for name, reason in built.left_out.items())
             raise DataError(f"no series can be forecast ({why})")
         for name, reason in built.left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
-        return built.views, population.predict_by_agent(built.views)
+        require_ahead(built.views, fit.form, steps, fit.end, fit.plan)
+
+        population = self._load(fit, [*later.views(), *built.views])
+        known = population.select_unobserved(later, fit.end)
+        if len(known):
+            population.observe(known)
+        return population, built.views, population.predict_by_agent(built.views)
 
     # ---- keeping ----
 
@@ -417,6 +552,7 @@ class Forecaster:
             shutil.rmtree(folder / _RUN)
         shutil.copytree(fit.folder, folder / _RUN)
         fit.rows.write_parquet(folder / _ROWS)
+        fit.articles.write_parquet(folder / _ARTICLES)
         return write_json(folder / _FACTS, self._describe())
 
     @classmethod
@@ -426,10 +562,12 @@ class Forecaster:
         if not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
         raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-        loaded = cls(**raw["params"])
+        lists = {name: value for name, value in raw["params"].items() if isinstance(value, list)}
+        loaded = cls(**{**raw["params"], **{name: tuple(value) for name, value in lists.items()}})
         kept = _make_folder(loaded)
         shutil.copytree(folder / _RUN, kept, dirs_exist_ok=True)
-        return loaded._restore(raw, kept, pl.read_parquet(folder / _ROWS))
+        tables = (pl.read_parquet(folder / name) for name in (_ROWS, _ARTICLES))
+        return loaded._restore(raw, kept, *tables)
 
     def _describe(self) -> dict[str, Any]:
         fit = self._fitted
@@ -440,14 +578,17 @@ class Forecaster:
             "facts": fit.facts,
         }
 
-    def _restore(self, raw: dict[str, Any], folder: Path, rows: pl.DataFrame) -> Self:
+    def _restore(
+        self, raw: dict[str, Any], folder: Path, rows: pl.DataFrame, articles: pl.DataFrame
+    ) -> Self:
         plan = {**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}
         self._fit = _Fit(
             folder=folder,
             rows=rows,
-            form=TableForm(**raw["form"]),
+            form=TableForm.from_dict(raw["form"]),
             plan=WindowPlan(**plan),
             facts=raw["facts"],
+            articles=articles,
         )
         return self
 
@@ -455,15 +596,16 @@ class Forecaster:
         """Return plain values and bytes: the run is a folder of files."""
         if self._fit is None:
             return {"params": self.get_params()}
-        rows = io.BytesIO()
-        self._fit.rows.write_parquet(rows)
+        tables = [io.BytesIO(), io.BytesIO()]
+        for frame, buffer in zip((self._fit.rows, self._fit.articles), tables, strict=True):
+            frame.write_parquet(buffer)
         folder = self._fit.folder
         files = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-        return {**self._describe(), "rows": rows.getvalue(), "files": files}
+        return {**self._describe(), "tables": [each.getvalue() for each in tables], "files": files}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set what :meth:`__getstate__` gave."""
@@ -474,7 +616,8 @@ class Forecaster:
         for name, content in state["files"].items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        self._restore(state, folder, pl.read_parquet(io.BytesIO(state["rows"])))
+        tables = (pl.read_parquet(io.BytesIO(each)) for each in state["tables"])
+        self._restore(state, folder, *tables)
 
     # ---- in words ----
 
@@ -520,13 +663,52 @@ def _make_folder(owner: Forecaster) -> Path:
     return folder
 
 
-def _tabulate(prediction: "Prediction", steps: int) -> dict[str, pl.Series]:
-    """Return the columns of a forecast, window by window; null where there is no quantile."""
-    columns = {"mean": pl.Series(prediction.aggregate[:, :steps].ravel())}
-    for row, level in enumerate(LEVELS):
-        quantile = pl.Series(prediction.quantiles[:, row, :steps].ravel())
-        columns[f"q{level:g}"] = quantile.fill_nan(None)
-    return columns
+def _list_frames(
+    rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
+) -> dict[str, Any]:
+    """Return what views and windows are built with, by argument."""
+    frames = {"series": put_on_series(rows, form), **list_covariates(rows, form, plan)}
+    return {**frames, "articles": articles} if articles.height else frames
+
+
+def _gather_news(
+    articles: pl.DataFrame, views: "Sequence[WindowView]", config: RunConfig
+) -> NewsPool:
+    """Return the articles that views name, as a population reads them."""
+    if config.is_numeric:
+        return NewsPool.empty()
+    from compevo_core.lm.encoder import load_encoder
+
+    named = {name for view in views for name in view.candidate_ids}
+    read = articles.filter(pl.col("article_id").is_in(list(named)))
+    encoder = load_encoder(config.news.encoder)
+    return NewsPool(read, encoder.encode(read["title"].to_list()), encoder.name)
+
+
+def _tabulate(
+    prediction: "Prediction", steps: int, level: Sequence[int] | None, method: str
+) -> dict[str, pl.Series]:
+    """Return the columns of a forecast, window by window; null where there is no quantile.
+
+    Raises:
+        ConfigError: there is no such level.
+    """
+    names = {f"q{quantile:g}": quantile for quantile in LEVELS}
+    if level is not None:
+        known = [round(100 * (1 - 2 * low)) for low in LEVELS if low < 0.5]
+        if unknown := [one for one in level if one not in known]:
+            raise ConfigError(f"level = {unknown}: give some of {', '.join(map(str, known))}")
+        sides = {"lo": -1, "hi": 1}
+        names = {
+            f"{method}-{side}-{one}": round(0.5 + sign * one / 200, 3)
+            for one in level
+            for side, sign in sides.items()
+        }
+    columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
+        name: prediction.quantiles[:, LEVELS.index(quantile), :steps]
+        for name, quantile in names.items()
+    }
+    return {name: pl.Series(values.ravel()).fill_nan(None) for name, values in columns.items()}
 
 
 def _list_steps(

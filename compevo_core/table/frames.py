@@ -5,7 +5,7 @@ suit a table. What does not: fitting (``table.forecaster``), files (the pipeline
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Self
 
@@ -15,17 +15,25 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.splits import Span
-from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, name_step, read_step
+from compevo_core.data.steps import (
+    DAY,
+    choose_horizon,
+    choose_lookback,
+    choose_stride,
+    name_step,
+    read_step,
+)
 from compevo_core.errors import ConfigError, DataError
 
 SERIES, START, VALUE = "series", "start_utc", "value"
 """Columns of a table once it is read."""
+COLUMN, KNOWN_AT = "column:", "known_at"
+"""What names of a user's other columns then begin with, and when those were known."""
 
 _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
-_ENOUGH_WINDOWS = 6_000
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 _PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
@@ -42,6 +50,14 @@ class TableForm:
     zone: str  # of its stamps; empty: they have none, and are read as UTC
     is_date: bool  # days, not instants
     is_number: bool  # whether names of series are whole numbers
+    ahead: tuple[str, ...] = ()  # columns known ahead
+    past: tuple[str, ...] = ()  # columns known when their step is over
+    known_at: str = ""  # column of the time those ahead were known; empty: from the start
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Self:
+        """Read what JSON made of it."""
+        return cls(**{**raw, "ahead": tuple(raw["ahead"]), "past": tuple(raw["past"])})
 
     def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
         """Return instants on the table's clock, in its type."""
@@ -60,21 +76,35 @@ class TableForm:
         return frame.to_pandas() if self.kind == "pandas" else frame
 
 
-def read_table(table: Any, *, series: str, time: str, value: str) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - a frame of the user's kind
+def read_table(
+    table: Any,  # noqa: ANN401 - a frame of the user's kind
+    *,
+    series: str,
+    time: str,
+    value: str,
+    ahead: Sequence[str] = (),
+    past: Sequence[str] = (),
+    known_at: str = "",
+) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
-    them as it likes.
+    them as it likes. Without a name of values, the table is one of columns known ahead.
 
     Raises:
         DataError: it is no table, a column is missing or of another type, or a stamp comes twice.
     """
-    kind, frame = _to_polars(table, time)
+    kind, frame = to_polars(table, time)
     names = frame.columns
-    if time not in names and len(names) == 2 and series not in names:
+    for argument, given in (("ahead", ahead), ("past", past)):
+        if isinstance(given, str):
+            raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
+    if value and time not in names and len(names) == 2 and series not in names:
         time, value = _tell_apart(frame)
-    for name, argument in ((time, "time"), (value, "value")):
-        if name not in names:
+    wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
+    wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
+    for name, argument in wanted:
+        if name and name not in names:
             raise DataError(
                 f"no column {name!r}; the columns are {', '.join(map(repr, names))}: name it by "
                 f"Forecaster({argument}=...)"
@@ -83,30 +113,27 @@ def read_table(table: Any, *, series: str, time: str, value: str) -> tuple[pl.Da
     if not frame.height:
         raise DataError("the table has no rows")
 
-    stamps, zone, is_date = _read_stamps(frame[time])
-    values = frame[value]
-    if not values.dtype.is_numeric():
-        raise DataError(
-            f"column {value!r} holds {values.dtype}, not numbers; convert it, or name another by "
-            "Forecaster(value=...)"
-        )
+    stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
         {
             SERIES: label.cast(pl.String),
             START: stamps,
-            VALUE: values.cast(pl.Float64).fill_nan(None),
-        }
+            VALUE: _read_numbers(frame, value, "value") if value else None,
+            **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
+            **{COLUMN + name: _read_numbers(frame, name, "past") for name in past},
+        },
+        schema_overrides={VALUE: pl.Float64},
     )
-    for name, column in ((series, SERIES), (time, START)):
+    if known_at:
+        known, _, are_days = read_stamps(frame[known_at])
+        # A date without a time is known when its day is over.
+        rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
+    for name, column in ((series, SERIES), (time, START), (known_at, KNOWN_AT))[
+        : 2 + bool(known_at)
+    ]:
         if count := rows[column].null_count():
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
-    infinite = rows.filter(pl.col(VALUE).is_infinite())
-    if infinite.height:
-        raise DataError(
-            f"column {value!r} is infinite at {infinite[START][0]:%Y-%m-%d %H:%M} UTC; set it to "
-            "missing"
-        )
     twice = rows.filter(rows.select(SERIES, START).is_duplicated())
     if twice.height:
         remedy = (
@@ -127,11 +154,29 @@ def read_table(table: Any, *, series: str, time: str, value: str) -> tuple[pl.Da
         zone=zone,
         is_date=is_date,
         is_number=has_series and frame[series].dtype.is_integer(),
+        ahead=tuple(ahead),
+        past=tuple(past),
+        known_at=known_at,
     )
     return rows.sort(SERIES, START), form
 
 
-def _to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
+def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
+    """Return a column as numbers, null where it is missing."""
+    column = frame[name]
+    if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
+        raise DataError(
+            f"column {name!r} holds {column.dtype}, not numbers; convert it, or name another by "
+            f"Forecaster({argument}=...)"
+        )
+    numbers = column.cast(pl.Float64).fill_nan(None)
+    if count := int(numbers.is_infinite().sum()):
+        raise DataError(f"column {name!r} is infinite in {count} row(s); set them to missing")
+    return numbers
+
+
+def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
+    """Return whether a table is of pandas or polars, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
     if isinstance(table, pl.DataFrame):
@@ -157,7 +202,7 @@ def _tell_apart(frame: pl.DataFrame) -> tuple[str, str]:
     return (second, first) if frame.schema[second].is_temporal() else (first, second)
 
 
-def _read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
+def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     if kind == pl.String:
@@ -307,7 +352,7 @@ class WindowPlan:
             zone=zone or "UTC",
             country=country,
             bounds=bounds,
-            stride=max(1, DAY // step) if step < DAY else _choose_stride(rows, steps),
+            stride=choose_stride(step, max(horizon, DAY // step), steps, rows[SERIES].n_unique()),
         )
 
     @property
@@ -353,10 +398,3 @@ class WindowPlan:
             bounds=self.bounds,
             task=f"Predict the next {self.horizon} values of {{entity}}",
         )
-
-
-def _choose_stride(rows: pl.DataFrame, steps: int) -> int:
-    """Return the steps between windows that share most of their own: enough windows, not more."""
-    stride = max(1, round(steps * rows[SERIES].n_unique() / _ENOUGH_WINDOWS))
-    # Windows shall begin on every day of the week.
-    return stride + 1 if stride % 7 == 0 else stride

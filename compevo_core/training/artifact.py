@@ -12,12 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
+import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import to_array
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.members import MemberModel
@@ -53,8 +54,7 @@ def write_model(
     with write_sealed_folder(folder.path, folder.model, facts, model.shards) as part:
         _write_agents(model, part)
         if model.shards.is_first:
-            shared = {k: v.cpu().contiguous() for k, v in model.shared_tensors().items()}
-            save_file(shared, part / _SHARED_FILE)
+            _write_values(model.shared_tensors(), part / _SHARED_FILE)
             write_json(part / folder.model_logics_file.name, logics)
             write_text(part / folder.model_inputs_file.name, model.inputs.to_json())
             write_json(part / folder.model_config_file.name, model.config.to_dict())
@@ -74,7 +74,7 @@ def load_model(folder: RunFolder, model: MemberModel) -> None:
 
     # The adapters are in place already; `load` wants every tensor, so it gets them back.
     tensors = {k: v for k, v in model.agent_tensors().items() if not k.startswith(_HEAD_PREFIXES)}
-    tensors |= {name: torch.stack([head[name] for head in heads]) for name in heads[0]}
+    tensors |= {name: np.stack([head[name] for head in heads]) for name in heads[0]}
     tensors |= load_file(folder.model / _SHARED_FILE)
     model.load(tensors)
 
@@ -141,12 +141,15 @@ def _write_agents(model: MemberModel, part: Path) -> None:
 
         # The text decoder has no head of its own, but calibration is fitted for it too.
         head = {
-            name: value[row].cpu().contiguous()
-            for name, value in tensors.items()
-            if name.startswith(_HEAD_PREFIXES)
+            name: value[row] for name, value in tensors.items() if name.startswith(_HEAD_PREFIXES)
         }
         _agent_folder(part, agent).mkdir(parents=True, exist_ok=True)
-        save_file(head, _agent_folder(part, agent) / _HEAD_FILE)
+        _write_values(head, _agent_folder(part, agent) / _HEAD_FILE)
+
+
+def _write_values(values: Mapping[str, Any], file: Path) -> None:
+    # In the order of C, as the format wants it; numbers stay numbers.
+    save_file({k: np.array(to_array(v), order="C") for k, v in values.items()}, file)
 
 
 def _agent_folder(model: Path, agent: int) -> Path:

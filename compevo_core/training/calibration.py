@@ -13,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from compevo_core.agents.bases import Executor
 from compevo_core.agents.decoders import ForecastExample
@@ -29,7 +28,7 @@ from compevo_core.baselines.known_errors import (
     split_by_time,
 )
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
 from compevo_core.training.members import MemberModel
@@ -98,7 +97,6 @@ def measure_validation(
     )
 
 
-@torch.no_grad()
 def forecast_examples(
     model: MemberModel,
     executor: Executor,
@@ -117,20 +115,19 @@ def forecast_examples(
     for start in range(0, len(examples), size):
         part = examples[start : start + size]
         forecasts = executor.play(local, part)
-        values.append(model.shards.all_gather(forecasts.values_ABH, "forecasts"))
+        values.append(to_array(model.shards.all_gather(forecasts.values_ABH, "forecasts")))
         if forecasts.weights_BA is not None:
-            weights.append(forecasts.weights_BA)
-        bases.append(model.shards.all_gather(executor.base_forecasts(part), "forecasts"))
+            weights.append(to_array(forecasts.weights_BA))
+        bases.append(to_array(model.shards.all_gather(executor.base_forecasts(part), "forecasts")))
 
     return AgentForecasts(
-        values_ABH=torch.cat(values, 1).cpu().numpy().astype(np.float64),
-        base_ABH=torch.cat(bases, 1).cpu().numpy().astype(np.float64),
+        values_ABH=np.concatenate(values, axis=1).astype(np.float64),
+        base_ABH=np.concatenate(bases, axis=1).astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-        weights_BA=torch.cat(weights).cpu().numpy().astype(np.float64) if weights else None,
+        weights_BA=np.concatenate(weights).astype(np.float64) if weights else None,
     )
 
 
-@torch.no_grad()
 def weigh_examples(
     model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
@@ -139,7 +136,7 @@ def weigh_examples(
         return forecasts.weights_BA
     # A debate's verifiers weigh each window by itself; fitness weighs each series.
     weights_BA = model.selection.weights([example.view.entity for example in examples])
-    return np.asarray(weights_BA.cpu().numpy().astype(np.float64))
+    return to_array(weights_BA).astype(np.float64)
 
 
 def mean_error(values_BH: FloatArray, truth_BH: FloatArray) -> float:
@@ -261,13 +258,10 @@ def calibrate(
     level_ABH = known.estimate_level(rule, errors.series_index, max(known.series_index) + 1)
     sealed_ABH = forecasts.blend(blend_AH) + level_ABH
     learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
-    before = None
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        before = _live_through_train(model, executor, logics, ended, config, fitted)
-        lived = follow_validation(model, config, forecasts, errors, fitted, before=before)
-        is_val_N = lived.origin_N >= min(errors.minutes)
-        learnt = mean_error(lived.mixture_NH[is_val_N], lived.truth_NH[is_val_N])
+        lived = follow_validation(model, config, forecasts, errors, fitted)
+        learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
 
     # Where no weighting is as good as the best prior, that is sealed without any correction.
@@ -275,14 +269,13 @@ def calibrate(
         fitted = _Correction(np.zeros_like(blend_AH), NO_LEVEL, None)
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
 
-    with torch.no_grad():
-        calibration = model.calibration
-        calibration.blend_AH.copy_(torch.from_numpy(model.shards.local(fitted.blend_AH)))
-        calibration.override_A.copy_(torch.from_numpy(override_A))
-        calibration.best_prior.fill_(int(prior_A.argmin()))
+    calibration = model.calibration
+    calibration.blend_AH[:] = model.shards.local(fitted.blend_AH)
+    calibration.override_A[:] = override_A
+    calibration.best_prior.fill(int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
     model.experience = follow_validation(
-        model, config, forecasts, errors, fitted, forecasts.weights_BA, before
+        model, config, forecasts, errors, fitted, forecasts.weights_BA
     )
     return CalibrationReport(
         windows=len(val_examples),
@@ -336,13 +329,13 @@ def restart_levels(
         return
 
     gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
-    base_ABH = gathered_ABH.cpu().numpy().astype(np.float64)
+    base_ABH = to_array(gathered_ABH).astype(np.float64)
     views = [example.view for example in examples]
     added = [corrections[view.window_id] / model.scaler.std[view.entity] for view in views]
     truth_BH = np.stack([np.asarray(example.truth_H) for example in examples])
     forecasts = AgentForecasts(base_ABH + np.stack(added, axis=1), base_ABH, truth_BH)
     local_AH = model.calibration.blend_AH
-    blend_AH = model.shards.all_gather(local_AH, "forecasts").cpu().numpy().astype(np.float64)
+    blend_AH = to_array(model.shards.all_gather(local_AH, "forecasts")).astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
     _remember(model, model.calibration.level_rule, known)
 
@@ -435,21 +428,17 @@ def follow_validation(
     errors: WindowErrors,
     correction: _Correction,
     own_weights_BA: FloatArray | None = None,
-    before: Experience | None = None,
 ) -> Experience:
     """Return validation as the population would have lived through it, day by day.
 
     Levels and weights of each day are those of when only earlier days were known. ``errors`` are
-    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with;
-    validation goes on from what was lived ``before``.
+    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with.
     """
     agents_BAH = forecasts.blend(correction.blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in errors.examples]
     weighting = PopulationWeights(config, model.selection, model.calibration)
-    if before is not None:
-        weighting.replay(before)
     rule, earlier = correction.rule, correction.earlier
     has_level = rule.form != "none"
     agents, horizon = agents_BAH.shape[1:]
@@ -478,31 +467,9 @@ def follow_validation(
             weights_BAH = weighting.weights([views[i] for i in today], own_BA)
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    if before is None:
-        before = Experience.start(model.calibration.entities, agents, horizon)
-    return before.add(
+    return Experience.start(model.calibration.entities, agents, horizon).add(
         [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
     )
-
-
-def _live_through_train(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-    config: RunConfig,
-    correction: _Correction,
-) -> Experience | None:
-    """Return the last train windows as if they had been lived through, where weights begin there.
-
-    Their forecasts are out of fold, without the level that validation leaves.
-    """
-    if not config.weighs_train or not examples:
-        return None
-    forecasts = forecast_examples(model, executor, logics, examples)
-    errors = _collect_errors(model, forecasts, correction.blend_AH, examples)
-    plain = _Correction(correction.blend_AH, NO_LEVEL, None)
-    return follow_validation(model, config, forecasts, errors, plain)
 
 
 def fit_blend(

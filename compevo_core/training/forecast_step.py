@@ -226,7 +226,7 @@ class ForecastStep:
             reading = self._read(batch, slice(row, row + 1), batch.read_news, train=True)
             # The text decoder's token loss is the agent's own: it need not wait for the others.
             if reading.token_loss_A.requires_grad:
-                (batch.answer_share * reading.token_loss_A.sum()).backward()  # type: ignore[no-untyped-call]
+                (batch.answer_share * reading.token_loss_A.sum()).backward()
             values_ABH, token_loss_A = reading.values_ABH.detach(), reading.token_loss_A.detach()
             readings.append(
                 dataclasses.replace(reading, values_ABH=values_ABH, token_loss_A=token_loss_A)
@@ -248,7 +248,7 @@ class ForecastStep:
             state.restore()
             agent = slice(row, row + 1)
             # Kept by no name: its graph is gone before the next agent reads.
-            self._read(batch, agent, batch.read_news, train=True).values_ABH.backward(  # type: ignore[no-untyped-call]
+            self._read(batch, agent, batch.read_news, train=True).values_ABH.backward(
                 gradient_ABH[agent]
             )
 

@@ -3,7 +3,7 @@
 What belongs here: these modules and their stored names, what a training is given and gives, and the
 population that has nothing else: its members forecast their priors (``forecast.decoder = "none"``).
 What does not: adapters and logics (``training.model``), rounds (``training.loop``), fitting priors
-(``training.prior``). Nothing here imports a language model.
+(``training.prior``). Nothing here imports torch: that takes longer than most fits of a table.
 
 Shapes: A agents, P priors.
 """
@@ -12,16 +12,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-from torch import Tensor
-
-from compevo_core.agents.bases import BaseExecutor, Executor
+from compevo_core.agents.bases import BaseExecutor, EqualFitness, Executor
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import CheckpointMismatch
@@ -44,27 +40,26 @@ class MemberModel:
     """
 
     knowledge_cutoff = ""  # of a language model
+    device = "cpu"
 
     def __init__(
-        self,
-        config: RunConfig,
-        inputs: NumericInputs,
-        shards: AgentShards | None = None,
-        device: torch.device | str = "cpu",
+        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
     ) -> None:
         agents = config.population.agents
         self.config = config
         self.inputs = inputs
         self.scaler = inputs.scaler
         self.shards = shards or AgentShards(agents)
-        self.device = torch.device(device)
         self.mix_AP = mix_priors(config)[1][list(self.shards.local_agents)]
 
         entities = sorted(self.scaler.mean)
-        self.selection = FitnessSelection(agents, config.selection, entities).to(self.device)
+        # A ``FitnessSelection`` where there are rounds.
+        self.selection: Any = EqualFitness(
+            agents, entities if config.selection.scope == "series" else ()
+        )
         # Changes nothing until it is fitted, after training.
         local = len(self.shards.local_agents)
-        self.calibration = ErrorCalibration(agents, entities, local, inputs.horizon).to(self.device)
+        self.calibration = ErrorCalibration(agents, entities, local, inputs.horizon)
         # What it has forecast of days that are over; begins with validation.
         self.experience = Experience.start(entities, agents, inputs.horizon)
 
@@ -83,22 +78,23 @@ class MemberModel:
     def load_adapters(self, agent: int, folder: Path) -> None:
         """Read what :meth:`save_adapters` wrote."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return every learned or running tensor by its stored name, detached."""
+    # Values are tensors where a language model is trained, and arrays otherwise.
+
+    def tensors(self) -> dict[str, Any]:
+        """Return every learned or running value by its stored name, detached."""
         return self.agent_tensors() | self.shared_tensors()
 
-    def agent_tensors(self) -> dict[str, Tensor]:
+    def agent_tensors(self) -> dict[str, Any]:
         """Return what an agent has of its own by stored name, local agents first."""
         return add_prefix("calibration", self.calibration.agent_state())
 
-    def shared_tensors(self) -> dict[str, Tensor]:
+    def shared_tensors(self) -> dict[str, Any]:
         """Return gates, fitness and what calibration shares, by stored name."""
         selection = add_prefix("selection", self.selection.state_dict())
         return selection | add_prefix("calibration", self.calibration.shared_state())
 
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Set every tensor of :meth:`tensors`.
+    def load(self, tensors: Mapping[str, Any]) -> None:
+        """Set every value of :meth:`tensors`.
 
         Raises:
             CheckpointMismatch: a name or a shape differs from this configuration's.
@@ -116,7 +112,7 @@ class MemberModel:
                     f"{name} has shape {tuple(tensors[name].shape)}, expected "
                     f"{tuple(value.shape)}: the tensors are of another configuration"
                 )
-            value.copy_(tensors[name])
+            value[...] = tensors[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +183,6 @@ class MemberTraining:
         """Do nothing: no news is read."""
 
 
-def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors under names that begin with a prefix, detached."""
-    return {f"{prefix}.{name}": value.detach() for name, value in tensors.items()}
+def add_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under names that begin with a prefix."""
+    return {f"{prefix}.{name}": value for name, value in values.items()}

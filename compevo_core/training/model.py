@@ -9,6 +9,7 @@ Shapes: A agents, D hidden size.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -146,7 +147,8 @@ class PopulationModel(MemberModel):
         inputs: NumericInputs,
         shards: AgentShards | None = None,
     ) -> None:
-        super().__init__(config, inputs, shards, backbone.device)
+        super().__init__(config, inputs, shards)
+        self.device = str(backbone.device)
         self.system = SYSTEMS[config.population.system]
         self.backbone = backbone
         self.knowledge_cutoff = backbone.knowledge_cutoff
@@ -285,12 +287,19 @@ class PopulationModel(MemberModel):
             heads |= add_prefix("debate", self.debate.state_dict())
         if self.linear is not None:
             heads |= add_prefix("linear", self.linear.state_dict())
-        return adapters | heads | super().agent_tensors()
+        calibration = super().agent_tensors()
+        return adapters | heads | {k: torch.from_numpy(v) for k, v in calibration.items()}
 
     def shared_tensors(self) -> dict[str, Tensor]:
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
         fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
-        return super().shared_tensors() | fusion
+        shared = {k: torch.as_tensor(v) for k, v in super().shared_tensors().items()}
+        return shared | fusion
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Any]) -> None:
+        """Set every value of :meth:`tensors`, given as arrays or as tensors."""
+        super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
 
 
 def build_retriever(news: NewsPool, settings: NewsConfig) -> NewsRetriever:

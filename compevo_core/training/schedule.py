@@ -13,15 +13,17 @@ sampling more from one stream never changes another:
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.seeding import derive_seed
+
+if TYPE_CHECKING:  # stages are planned where nothing is trained
+    import torch
+    from torch import Tensor
 
 POLICY_MOVES = 5e-3
 """Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
@@ -161,12 +163,12 @@ class DaySampler:
 class RunGenerators:
     """The generators that a round samples from; numpy's are in one state on every process."""
 
-    agents: Sequence[torch.Generator]  # one a local agent, for sampling logics
+    agents: "Sequence[torch.Generator]"  # one a local agent, for sampling logics
     numpy_rng: np.random.Generator  # peers and reward windows
     news_rng: np.random.Generator  # news dropout
 
     @classmethod
-    def from_seed(cls, seed: int, local_agents: Sequence[int], device: torch.device) -> Self:
+    def from_seed(cls, seed: int, local_agents: Sequence[int], device: "torch.device") -> Self:
         """Return the generators of a fresh run."""
         return cls(
             seed_agent_generators(seed, local_agents, device),
@@ -176,13 +178,15 @@ class RunGenerators:
 
 
 def seed_agent_generators(
-    seed: int, agents: Sequence[int], device: torch.device
-) -> list[torch.Generator]:
+    seed: int, agents: Sequence[int], device: "torch.device"
+) -> "list[torch.Generator]":
     """Return one sampling generator an agent.
 
     It depends on the agent's number alone, so that an agent samples the same logics whichever
     others share its batch or its process.
     """
+    import torch
+
     return [
         torch.Generator(device=device).manual_seed(derive_seed(seed, "logics", agent))
         for agent in agents
@@ -193,12 +197,14 @@ def seed_agent_generators(
 class DropoutState:
     """The state of torch's global generators, which sample LoRA dropout."""
 
-    cpu: Tensor
-    cuda: Tensor | None  # one row a GPU that the process sees; None without any
+    cpu: "Tensor"
+    cuda: "Tensor | None"  # one row a GPU that the process sees; None without any
 
     @classmethod
     def read(cls) -> Self:
         """Return the present state."""
+        import torch
+
         is_gpu_used = torch.cuda.is_available()
         return cls(
             torch.get_rng_state(),
@@ -207,6 +213,8 @@ class DropoutState:
 
     def restore(self) -> None:
         """Set the generators back to this state; GPUs that it does not know keep theirs."""
+        import torch
+
         torch.set_rng_state(self.cpu)
         if self.cuda is not None and torch.cuda.is_available():
             known = min(len(self.cuda), torch.cuda.device_count())
@@ -219,4 +227,6 @@ def seed_dropout(seed: int, rank: int, round_number: int) -> None:
 
     Processes must differ: with one seed for all, their agents would drop the same units.
     """
+    import torch
+
     torch.manual_seed(derive_seed(seed, "dropout", rank, round_number))

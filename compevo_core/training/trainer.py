@@ -163,7 +163,7 @@ def train(
                     experience = experience.rescale(scaler, training.model.scaler)
                 training.model.experience = experience
                 for name in _REFIT_CALIBRATION:
-                    getattr(training.model.calibration, name).copy_(getattr(calibration, name))
+                    getattr(training.model.calibration, name)[...] = getattr(calibration, name)
                 train_examples = training.data.train_examples
                 restart_levels(training.model, training.executor, train_examples, corrections)
 
@@ -259,7 +259,7 @@ def _seal(
         "refit": setup.config.run.refit,
         "versions": installed_versions(),
         "seed": setup.config.run.seed,
-        "device": str(model.device),
+        "device": model.device,
         "processes": setup.shards.processes,
         "knowledge_cutoff": model.knowledge_cutoff,
     }

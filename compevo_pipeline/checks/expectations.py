@@ -130,7 +130,7 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     # Steps from each value to the one before it; 1 where nothing is missing between them.
     previous = pl.col("start_utc").shift(1).over(_SERIES_COLUMNS)
     distance = pl.col("start_utc") - previous
-    steps = distance.dt.total_seconds() // int(rules.step.total_seconds())
+    steps = (distance.dt.total_seconds() / rules.step.total_seconds()).round().cast(pl.Int64)
     weekdays = pl.business_day_count(previous.dt.date(), pl.col("start_utc").dt.date())
     skipped = pl.when(publishes_on_weekdays).then(weekdays.cast(pl.Int64)).otherwise(steps) - 1
 

@@ -5,9 +5,10 @@ what a command does with them. Heavy modules are imported inside the functions, 
 --help`` answers at once.
 """
 
+import logging
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -136,6 +137,23 @@ def show_progress(text: str) -> None:
         typer.echo(text, nl=bool(text))
     else:
         typer.echo(f"\r\x1b[2K{text}", nl=False)
+
+
+class ProgressLines(logging.Handler):
+    """Shows what is logged as progress."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a line in the place of the one before."""
+        show_progress(record.getMessage())
+
+
+def log_progress(log: logging.Logger) -> Callable[[str], None]:
+    """Show the lines of a logger as progress, and return what writes one."""
+    if not any(isinstance(handler, ProgressLines) for handler in log.handlers):
+        log.addHandler(ProgressLines())
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return log.info
 
 
 def open_deployment() -> "Deployment":

@@ -7,7 +7,7 @@ titles come from data: what a terminal would not print is replaced.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import AgentPart, Band, Explanation, Level
+    from compevo_core.forecast.explain import AgentPart, Band, Explanation
     from compevo_core.forecast.issued import IssuedForecast
 
 LONGEST_NAME = 12
@@ -37,9 +37,11 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         choose_decimals,
         describe_level,
         format_start,
+        name_comparisons,
         summarise_day,
     )
 
+    (near, near_words), (far, far_words) = name_comparisons(issued)
     days, level = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
@@ -50,14 +52,24 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         "peak": [f"{day.peak:.{peaks}f}" for day in days],
         "80 % band ": [_render_band(day.peak_band, peaks) for day in days],
         "at": [format_start(issued, day.peak_at) for day in days],
-        "day": [_render_change(day.change_pct) for day in days],
-        "week": [_render_change(day.week_change_pct) for day in days],
+        near: [_render_change(day.change_pct) for day in days],
+        far: [_render_change(day.week_change_pct) for day in days],
         "published": [
             "" if day.published is None else f"{day.published:.{sizes}f}" for day in days
         ],
         "°C": [_render_band(day.temperature, 0) for day in days],
     }
-    notes = _wrap(_describe_columns(issued, columns, level))
+    parts = [f"{level.name} in {clean_text(level.unit)}"]
+    if any(columns["80 % band"]):
+        parts.append(f"bands are of the {level.name} and the peak themselves")
+    if any(columns[near]):
+        until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
+        span = f" up to {until:%H:%M}" if until < issued.origin else ""
+        steps = "the same steps of " if near == "day" else ""
+        parts.append(f"{near}: against {steps}{near_words}{span}")
+    if any(columns[far]):
+        parts.append(f"{far}: against {far_words}")
+    notes = _wrap("; ".join(parts))
     return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
 
 
@@ -82,11 +94,21 @@ def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     until = datetime.fromisoformat(facts["information_until"]).astimezone(zone)
     made = datetime.fromisoformat(facts["issued_at"]).astimezone(zone)
     return [
-        f"{clean_text(facts['dataset'])}, {issued.origin:%A %d %B %Y}, "
+        f"{clean_text(facts['dataset'])}, {_name_origin(issued)}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
         f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}",
         data,
     ]
+
+
+def _name_origin(issued: "IssuedForecast") -> str:
+    """Return the day on which a forecast begins, with the time or as a month where it is one."""
+    from compevo_core.data.steps import is_calendar_step
+
+    if is_calendar_step(issued.step):
+        return f"{issued.origin:%B %Y}"
+    is_midnight = issued.origin.time() == time()
+    return f"{issued.origin:%A %d %B %Y}" + ("" if is_midnight else f" {issued.origin:%H:%M}")
 
 
 def describe_data(mode: Mode, dataset: str) -> str:
@@ -115,22 +137,6 @@ def _render_band(band: "Band | None", decimals: int) -> str:
 
 def _render_change(percent: float | None) -> str:
     return "" if percent is None else f"{percent:+z.1f}%"
-
-
-def _describe_columns(
-    issued: "IssuedForecast", columns: Mapping[str, Sequence[str]], level: "Level"
-) -> str:
-    """Return what the columns mean, for those that are shown."""
-    parts = [f"{level.name} in {clean_text(level.unit)}"]
-    if any(columns["80 % band"]):
-        parts.append(f"bands are of the {level.name} and the peak themselves")
-    if any(columns["day"]):
-        until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
-        span = f" up to {until:%H:%M}" if until < issued.origin else ""
-        parts.append(f"day: against the same steps of yesterday{span}")
-    if any(columns["week"]):
-        parts.append("week: against last week")
-    return "; ".join(parts)
 
 
 log = logging.getLogger(__name__)
@@ -178,7 +184,7 @@ def forecast(
         str,
         typer.Option(
             help="Day to forecast on the market's clock: YYYY-MM-DD, today or tomorrow (default: "
-            "the newest day that can be forecast)."
+            "the newest day that can be forecast); YYYY-MM-DDTHH:MM where horizons are shorter."
         ),
     ] = "",
     known_to: Annotated[
@@ -271,7 +277,7 @@ def read_day(text: str, now: datetime) -> date | None:
     if text in words:
         return words[text]
     try:
-        return date.fromisoformat(text)
+        return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
             f"--day {text!r} is no day: give YYYY-MM-DD, today or tomorrow"
@@ -500,6 +506,7 @@ def predict(
     import polars as pl
 
     from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.steps import shift
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.runtime.distributed import process_group
@@ -522,7 +529,7 @@ def predict(
         {
             "window_id": view.window_id,
             "entity": view.entity,
-            "start_utc": view.origin_utc + step * view.step,
+            "start_utc": shift(view.origin_utc, step, view.step),
             "step": step,
             "value": float(value),
             "unit": view.unit,

@@ -262,6 +262,8 @@ def evaluate(
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
 
+    on_step = arguments.log_progress(log)
+    on_step("reading windows and news")
     found = find_evaluated_runs(runs, windows, news, results, experiment)
     experiment = found.experiment
     configs = read_seeds(found.runs)
@@ -275,10 +277,17 @@ def evaluate(
     # The same calls as the evaluation assets make: equal rows, cell by cell.
     val = window_set.split("val")
     baselines = score_baselines(
-        train, scopes, val=val, experiment=experiment, seeds=seeds, commit=commit
+        train,
+        scopes,
+        val=val,
+        experiment=experiment,
+        seeds=seeds,
+        commit=commit,
+        on_step=on_step,
     )
     by_run = []
     for run in found.runs:
+        on_step(f"forecasting with {run.name}")
         population = load_population(run, pool)  # one in memory at a time
         if population.config.is_numeric:
             name = name_rows(population)
@@ -297,6 +306,7 @@ def evaluate(
             )
         )
 
+    arguments.show_progress("")
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
     paired_tests = compare_seeds(by_run, baselines.forecasts, name)
     write_tables(rows, paired_tests, configs, found.results, experiment, f"paired-{experiment}")
@@ -359,7 +369,7 @@ def clean(
         bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
 ) -> None:
-    """Delete old runs, unused fits, leftovers of killed processes, Dagster's old records."""
+    """Delete old runs, unused fits, leftovers, Dagster's old records; pack old raw files."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.defs.assets.report import clean_dagster, shorten
     from compevo_pipeline.storage.runs import clean as clean_folders

@@ -6,6 +6,7 @@ What belongs here: a data set by its name, and folders of windows and news. What
 
 import json
 import logging
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +40,7 @@ def fit(
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.evaluation.method_choice import POPULATION
+    from compevo_core.runtime.durations import format_duration
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
@@ -56,12 +58,16 @@ def fit(
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
+    arguments.show_progress(f"reading {dataset}")
     read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    arguments.show_progress("")
     for feed, counts in read.items():
         typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
 
+    arguments.show_progress("cutting windows")
     windows = cut_windows(deployment, dataset)
     windows.write(layout.windows(dataset))
+    arguments.show_progress("")
     by_split = ", ".join(
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
     )
@@ -72,9 +78,17 @@ def fit(
     if is_population:
         typer.echo(f"a population of agents, preset {preset or 'default'}")
     else:
+        started = time.monotonic()
         plan = plan_method(
-            deployment, dataset, windows, named, changed, fits=fits, on_step=typer.echo
+            deployment,
+            dataset,
+            windows,
+            named,
+            changed,
+            fits=fits,
+            on_step=arguments.show_progress,
         )
+        arguments.show_progress("")
         config = plan.config
         typer.echo(plan.sentence or f"method {plan.name}")
     if plan is not None and plan.trained is not None:
@@ -85,6 +99,11 @@ def fit(
     news = NewsPool.read(write_news(deployment, config.encoder, windows, log=log))
     label = plan.label if plan else f"{POPULATION_LABEL}-{dataset}"
     name = make_run_name(label, config, windows)
+    if plan is not None:
+        # Its fit, and its forecasts of validation: a part of what the choice did.
+        most = format_duration(time.monotonic() - started)
+        at_most = f", at most about {most} left" if plan.sentence else ""
+        arguments.show_progress(f"training {plan.name} on train and validation{at_most}")
     summary = train(
         config,
         windows.split("train"),

@@ -30,7 +30,7 @@ LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
 _PARTS = ("home", "dagster")
 _SQLITE = b"SQLite format 3\x00"
 _SIDE_FILES = ("-wal", "-shm", "-journal")
-_UNLOCKED = "raw"  # its files never change, and are too many to keep their writers waiting
+_RAW = "raw"  # its files never change, and are too many to keep their writers waiting
 _LEDGER = "ledger.sqlite"
 
 
@@ -115,7 +115,8 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
 def _copy_folder(folder: Path, target: Path) -> None:
     """Copy what a folder holds, under the lock of its writers where it has one."""
     lock = folder / ".lock"
-    is_locked = lock.exists() and _UNLOCKED not in folder.parts
+    # Of raw files only those are locked out who pack them.
+    is_locked = (lock.exists() and _RAW not in folder.parent.parts) or folder.name == _RAW
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
         for path in sorted(folder.iterdir()):
             if path.is_dir() and not path.is_symlink() and path.name not in LEFT_OUT:

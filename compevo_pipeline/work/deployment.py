@@ -14,8 +14,9 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.common.ledger import Ledger, RawStore
+from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.raw_store import RawStore
 from compevo_pipeline.sources.feeds import FeedTable, default_feeds
 from compevo_pipeline.sources.registry import Registry, load_registry
 from compevo_pipeline.storage.code_versions import fits_folder

@@ -31,6 +31,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
+from compevo_core.data.steps import WEEK, count_year
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
@@ -74,7 +75,6 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 LEAST_SPREAD = 0.05
 """A spread is at least this part of the level: a steady series may move too."""
 UNBOUNDED = Variable(unit="", low=None, high=None)
-WEEK = timedelta(days=7)
 LATEST_DAYS = 14
 """Days that are tried for the newest one with a published forecast."""
 
@@ -114,7 +114,10 @@ class NewsRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The day of a forecast: its first instant, and until when the forecast knows."""
+    """The day of a forecast: its first instant, and until when the forecast knows.
+
+    Where a day has several origins, a day alone means the one at midnight.
+    """
 
     day: date
     origin_utc: datetime
@@ -133,9 +136,10 @@ class Origin:
             raise ConfigError(
                 f"views of {spec.name} all know to midnight; leave --known-to as it is"
             )
-        origin_utc = datetime.combine(day, time(), UTC) - spec.market_offset
+        start = day if isinstance(day, datetime) else datetime.combine(day, time())
+        origin_utc = start.replace(tzinfo=UTC) - spec.market_offset
         until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
-        return cls(day=day, origin_utc=origin_utc, until=until)
+        return cls(day=start.date(), origin_utc=origin_utc, until=until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +313,8 @@ def forecast_day(
     Args:
         deployment: stores and folders.
         dataset: name of a declared data set, built-in or the user's own.
-        day: first target day on the market's clock; None for the newest one that can be forecast.
+        day: first target day on the market's clock, with a time where days have several origins;
+            None for the newest one that can be forecast.
         known_to: midnight before the day, or the time at which the publisher's own forecast of it
             is issued; None for the earlier one that the data set's views know.
         clock: gives the time of issue.
@@ -327,6 +332,7 @@ def forecast_day(
     spec = find_daily_spec(deployment, dataset)
     day = day or find_next_day(deployment, spec, known_to)
     origin = Origin.of(spec, day, known_to)
+    day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
     was_issued = is_issued(folder)
@@ -352,6 +358,8 @@ def find_next_day(
 ) -> date:
     """Return the newest day, on the market's clock, that every series can be forecast for.
 
+    Where days have several origins it is the newest of them, with its time.
+
     Where models correct a published forecast it is the newest one with a publication of the whole
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
@@ -360,7 +368,8 @@ def find_next_day(
         DataError: no value of the data set is stored.
     """
     series = deployment.series_store().read(spec.name)
-    newest = (find_next_origin(spec, series) + spec.market_offset).date()
+    start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
+    newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
         return newest
 
@@ -452,6 +461,7 @@ def _issue(
         issued_at=clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
+        totals=spec.totals,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
@@ -566,7 +576,8 @@ def refuse_implausible(
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
         elif nearest > MOST_SPREADS:
-            problem = f"is {nearest:.1f} spreads from yesterday and from last week"
+            far_season = "last week" if view.step < WEEK else "last year"
+            problem = f"is {nearest:.1f} spreads from the season before and from {far_season}"
         elif far > MOST_SPREADS:
             problem = f"is {far:.1f} spreads from the published forecast"
         if problem:
@@ -579,8 +590,8 @@ def refuse_implausible(
 
 
 def count_week(view: WindowView) -> int:
-    """Return the steps of a week; one where a step is longer."""
-    return max(1, WEEK // view.step)
+    """Return the steps of a week; of a year where a step is a week or longer."""
+    return WEEK // view.step if view.step < WEEK else count_year(view.step)
 
 
 def _repeat(view: WindowView, grid: GriddedSeries, period: int) -> FloatArray:

@@ -22,8 +22,9 @@ from compevo_pipeline import errors as failures
 from compevo_pipeline.sources.common import hosts
 from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import Client
-from compevo_pipeline.sources.common.ledger import Ledger, RawStore
+from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
+from compevo_pipeline.sources.common.raw_store import RawStore
 
 
 @dataclass(frozen=True, kw_only=True)

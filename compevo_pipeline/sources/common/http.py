@@ -39,7 +39,8 @@ from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wai
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import UTF8_BOM
 from compevo_pipeline.sources.common.hosts import Pacer, QueryKey, find_host, resolve_link
-from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger, RawStore
+from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0

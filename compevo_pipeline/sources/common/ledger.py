@@ -1,19 +1,14 @@
-"""What was asked of a publisher, what came, what is absent; and the bytes as they were sent.
+"""What was asked of a publisher, what came, and what is absent.
 
 What belongs here: one SQLite file with an entry for each file that was asked for, by source and
-name, and the raw files beside it. What does not: requests (``common.http``), parsing.
+name. What does not: the bytes (``common.raw_store``), requests (``common.http``), parsing.
 
 A file is ``fetched`` when its bytes are kept, and ``stored`` when its rows are in the store too: a
 run that is killed in between finds the bytes again. A file that did not exist is asked for again
 after growing pauses, and given up (``frozen``) after the last.
 """
 
-import contextlib
-import json
-import os
-import re
 import sqlite3
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field, fields
@@ -22,10 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from compevo_core.errors import DataError, SourceTransient, StorageError
-from compevo_core.runtime.files import file_lock, write_bytes
-from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.common.decode import check_member_path
+from compevo_core.errors import SourceTransient, StorageError
+from compevo_pipeline.sources.common.base import RawFile
 
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
@@ -50,9 +43,6 @@ CREATE TABLE IF NOT EXISTS stored_rows (
 _SELECT_ONE = "SELECT * FROM entries WHERE source = ? AND name = ?"
 _SELECT_MANY = "SELECT * FROM entries WHERE source = ifnull(?, source) ORDER BY source, name"
 _REPLACE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-
-_HASH_DIGITS = 8
-_LOCK = ".lock"
 
 
 class EntryState(StrEnum):
@@ -297,185 +287,3 @@ def _read_entry(row: Sequence[Any]) -> Entry:
         if cells[name] is not None:
             cells[name] = datetime.fromisoformat(cells[name])
     return Entry(**(cells | {"state": EntryState(cells["state"])}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFile:
-    """A raw file on disk, or an earlier version of one, that is not read yet.
-
-    Attributes:
-        path: the file.
-        name: the name that it was published under.
-        sidecar: address, hash, time and mode.
-    """
-
-    path: Path
-    name: str
-    sidecar: Mapping[str, Any]
-
-    @property
-    def fetched_at(self) -> datetime:
-        """When its bytes came."""
-        return datetime.fromisoformat(self.sidecar["fetched_at"])
-
-    @property
-    def label(self) -> str:
-        """Value of its rows' ``source`` column."""
-        return f"{self.sidecar['mode']}:{self.path.parent.name}/{self.name}"
-
-    def load(self) -> RawFile | None:
-        """Return the file, or None where it holds other bytes than came."""
-        raw = RawFile(
-            source=self.path.parent.name,
-            name=self.name,
-            content=self.path.read_bytes(),
-            url=self.sidecar["url"],
-            fetched_at=self.fetched_at,
-            mode=Mode(self.sidecar["mode"]),
-        )
-        return raw if raw.sha256 == self.sidecar["sha256"] else None
-
-
-@dataclass(frozen=True)
-class RawStore:
-    """The bytes as the publishers sent them: ``<source>/<name>`` below a root, each with a sidecar.
-
-    The sidecar, a JSON file, holds address, hash and time. Equal bytes are stored once. Of other
-    bytes under one name both stay: the newest are at ``<source>/<name>``, the ones before move to
-    ``<name>.<sha256[:8]>``.
-    """
-
-    root: Path
-
-    def write(self, raw: RawFile) -> Path:
-        """Store the bytes of a file that was read from disk or made; return their path.
-
-        They are not flushed to disk: one day has hundreds of files, each can be read again, and the
-        hash finds a damaged one.
-
-        Raises:
-            DataError, SchemaDrift: source or name would lead outside the folder.
-            StoreBusy: another run writes this source for too long.
-        """
-        path = self._path(raw.source, raw.name)
-        if not _holds(path, raw):
-            with self.receive(raw.source, raw.name) as part:
-                part.write_bytes(raw.content)
-                self.keep(part, raw, is_durable=False)
-        return path
-
-    @contextmanager
-    def receive(self, source: str, name: str) -> Iterator[Path]:
-        """Yield the path of a temporary file in the source's folder, gone when the block ends."""
-        path = self._path(source, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-        try:
-            yield part
-        finally:
-            part.unlink(missing_ok=True)
-
-    def keep(
-        self, part: Path, raw: RawFile, *, is_versioned: bool = True, is_durable: bool = True
-    ) -> None:
-        """Give a received file its name.
-
-        Args:
-            part: the file, at the path that :meth:`receive` yielded.
-            raw: the same bytes with their provenance.
-            is_versioned: whether older content of that name stays, under another name.
-            is_durable: whether to flush it to disk: without the flush, a power cut after the rename
-                can leave an empty file under the name.
-
-        Raises:
-            StoreBusy: another run writes this source for too long.
-        """
-        path = self._path(raw.source, raw.name)
-        if is_durable:
-            with part.open("rb") as stream:
-                os.fsync(stream.fileno())
-
-        with file_lock(path.parent / _LOCK, exclusive=True):
-            if _holds(path, raw):
-                return
-            if is_versioned:
-                _move_aside(path)
-            part.replace(path)
-            provenance = {
-                "url": raw.url,
-                "sha256": raw.sha256,
-                "bytes": len(raw.content),
-                "fetched_at": raw.fetched_at.isoformat(),
-                "mode": raw.mode.value,
-            }
-            content = (json.dumps(provenance, indent=1) + "\n").encode()
-            write_bytes(_sidecar_of(path), content, is_durable=is_durable)
-
-    def read(self, entry: Entry) -> RawFile | None:
-        """Return a fetched file as it was kept, or None where it is gone or other bytes."""
-        path = self._path(entry.source, entry.name)
-        if entry.fetched_at is None or not path.exists():
-            return None
-
-        raw = RawFile(
-            source=entry.source,
-            name=entry.name,
-            content=path.read_bytes(),
-            url=entry.url,
-            fetched_at=entry.fetched_at,
-            mode=Mode.LIVE,
-        )
-        return raw if raw.sha256 == entry.sha256 else None
-
-    def list_kept(self) -> list[KeptFile]:
-        """Return every file and earlier version that is whole with its sidecar, oldest first."""
-        kept = []
-        for sidecar in self.root.glob("*/*.json"):
-            path = sidecar.with_name(sidecar.name.removesuffix(".json"))
-            provenance = _read_sidecar(path) if path.is_file() else {}
-            if provenance.keys() < {"url", "sha256", "fetched_at", "mode"}:
-                continue
-            version = f".{provenance['sha256'][:_HASH_DIGITS]}"
-            name = path.name.removesuffix(version)
-            kept.append(KeptFile(path=path, name=name, sidecar=provenance))
-        return sorted(kept, key=lambda file: (file.fetched_at, file.label))
-
-    def _path(self, source: str, name: str) -> Path:
-        check_member_path(name, source)
-        return self.root / check_folder_name(source) / name
-
-
-def check_folder_name(text: str) -> str:
-    """Return a text that may name a folder; raise :class:`DataError` for any other."""
-    if not re.fullmatch(r"[A-Za-z0-9_\-]+", text):
-        raise DataError(f"{text!r} is no folder name; use letters, digits, _ and -")
-    return text
-
-
-def _sidecar_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
-
-
-def _read_sidecar(path: Path) -> dict[str, Any]:
-    # Cut by a power failure, the content is unknown, and written anew.
-    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-        sidecar = json.loads(_sidecar_of(path).read_text(encoding="utf-8"))
-        return sidecar if isinstance(sidecar, dict) else {}
-    return {}
-
-
-def _holds(path: Path, raw: RawFile) -> bool:
-    is_there = path.exists() and path.stat().st_size == len(raw.content)
-    return is_there and _read_sidecar(path).get("sha256") == raw.sha256
-
-
-def _move_aside(path: Path) -> None:
-    if not path.exists():
-        return
-
-    # The content first: a crash in between leaves a sidecar without a file, never the reverse.
-    label = str(_read_sidecar(path).get("sha256", "unknown"))[:_HASH_DIGITS]
-    for old in (path, _sidecar_of(path)):
-        if old.exists():
-            suffix = old.name.removeprefix(path.name)
-            old.replace(old.with_name(f"{path.name}.{label}{suffix}"))

@@ -16,16 +16,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
+    choose_stride,
     read_step,
 )
-from compevo_core.data.view import count_season_steps, find_season
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
@@ -93,8 +93,8 @@ class GridKeys(_Section):
     """The steps that the values are put on."""
 
     step: str = Field(
-        description="length of a step: 5min to 1d, or weeks as 1w; rows finer than a step of at "
-        "most a day are averaged"
+        description="length of a step: 5min to 1d, weeks as 1w, months as 1mo (3mo, 12mo); rows "
+        "finer than a step of at most a day are averaged"
     )
     horizon: int = Field(
         default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: as the step says"
@@ -102,7 +102,15 @@ class GridKeys(_Section):
     lookback: int = Field(
         default=0, ge=0, le=_MOST_INPUTS, description="steps it looks back on; 0: as the step says"
     )
-    season_steps: int = Field(default=0, ge=0, description="steps of a season; 0: as the step says")
+    stride: int = Field(
+        default=0,
+        ge=0,
+        description="steps from one forecast to the next in train, validation and test; 0: a "
+        "horizon or a day below daily grids, else one step",
+    )
+    season_steps: int = Field(
+        default=0, ge=0, description="steps of the season that the data show; 0: as the step says"
+    )
     max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
     max_filled_inputs: int | None = Field(
         default=None, ge=0, description="most of the inputs that may be bridged; empty: a quarter"
@@ -111,14 +119,19 @@ class GridKeys(_Section):
     @model_validator(mode="after")
     def _check_step(self) -> "GridKeys":
         step = read_step(self.step)
-        seasons = {count_season_steps(step), find_season(step)}
-        if self.season_steps not in {0, *seasons}:
+        if self.season_steps > self.lookback_steps:
             raise ValueError(
-                f"a season of {self.season_steps} steps; with steps of {self.step} it is "
-                f"{max(seasons)}"
+                f"a season of {self.season_steps} steps is longer than the look-back of "
+                f"{self.lookback_steps}; set lookback to two seasons or more"
             )
         if 0 < self.lookback < _FEWEST_INPUTS:
             raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+        stride = self.stride_steps * step
+        if step < DAY and stride % DAY and DAY % stride:
+            raise ValueError(
+                f"a stride of {self.stride} steps of {self.step} is not a number of days, nor "
+                "divides one"
+            )
         if self.filled_inputs >= self.lookback_steps:
             raise ValueError(
                 f"max_filled_inputs {self.max_filled_inputs} of {self.lookback_steps} inputs; at "
@@ -135,6 +148,11 @@ class GridKeys(_Section):
     def lookback_steps(self) -> int:
         """Steps that a forecast looks back on."""
         return self.lookback or choose_lookback(read_step(self.step), self.horizon_steps)
+
+    @property
+    def stride_steps(self) -> int:
+        """Steps from one origin to the next."""
+        return self.stride or choose_stride(read_step(self.step), self.horizon_steps, 0, 1)
 
     @property
     def filled_inputs(self) -> int:
@@ -298,6 +316,9 @@ class Declaration(_Section):
     place: PlaceKeys = PlaceKeys()
     covariates: CovariateKeys | None = None
     ahead: AheadKeys | None = None
+    totals: dict[str, list[str]] = Field(
+        default={}, description='names of series by the name of their total; ["*"]: all'
+    )
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()
@@ -319,6 +340,8 @@ class Declaration(_Section):
                     f"{section}.id is missing: the series are named by a column, so name the "
                     f"column of the {section} table that says whose its values are"
                 )
+        if self.totals and self.evaluation.high is not None:
+            raise ValueError("totals are above evaluation.high, which bounds every series")
         return self
 
 
@@ -368,8 +391,8 @@ def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed diction
 def make_spec(declaration: Declaration) -> DatasetSpec:
     """Return how windows of a declared data set are cut.
 
-    Windows of a grid below a day start at midnight of the clock without daylight saving, one each
-    day; windows of longer steps start at every step.
+    Windows of a grid below a day start at midnight of the clock without daylight saving, and where
+    the horizon is shorter a stride apart on each day; windows of longer steps a stride apart.
     """
     step = read_step(declaration.grid.step)
     is_daily = step >= DAY
@@ -384,7 +407,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         name=declaration.name,
         variable=name_variable(declaration),
         step=step,
-        stride_steps=1 if is_daily else DAY // step,
+        stride_steps=declaration.grid.stride_steps,
         series=((_PATTERN, ""),),
         places={},
         default_place=place,
@@ -392,6 +415,14 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
         horizon_steps=declaration.grid.horizon_steps,
+        season_steps=declaration.grid.season_steps,
+        year_evidence=True,
+        totals={
+            make_label(total): tuple(
+                part if part == ALL_SERIES else make_label(part) for part in parts
+            )
+            for total, parts in declaration.totals.items()
+        },
         spans=_make_spans(declaration.splits),
         fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,

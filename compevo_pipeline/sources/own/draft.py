@@ -17,12 +17,16 @@ from typing import cast
 import polars as pl
 from pydantic import BaseModel
 
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
+from compevo_core.data.series import regularise_series
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
+    MONTH,
     choose_horizon,
     choose_lookback,
+    choose_stride,
+    count_steps,
     name_step,
     read_step,
 )
@@ -34,6 +38,7 @@ from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     describe_odd_values,
+    find_shown_season,
     guess_series,
     guess_time,
     guess_value,
@@ -66,8 +71,13 @@ _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
+_SHORT_FRACTIONS = (0.6, 0.2, 0.2)
+_HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
 _SHORTEST_MONTH = 28 * DAY
+_MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
+_LISTED_SERIES = 3
+_LOOKED_AT_SERIES = 20  # for a season
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
@@ -139,8 +149,9 @@ def draft_declaration(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
-    horizon = request.horizon or choose_horizon(step)
-    lookback = request.lookback or _fit_lookback(stamps, step, horizon, draft)
+    steps = count_steps(cast(datetime, stamps.min()), cast(datetime, stamps.max()), step) + 1
+    horizon = request.horizon or _fit_horizon(steps, step, draft)
+    lookback = request.lookback or _fit_lookback(steps, step, horizon, draft)
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -155,7 +166,7 @@ def draft_declaration(
             "decimal": decimal,
         },
         "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
-        "splits": {"fractions": list(_FRACTIONS)},
+        "splits": {"fractions": _choose_fractions(steps, lookback, horizon)},
         "place": {"time_zone": place, "country": request.country},
         "covariates": _draft_covariates(request, others.get("covariates"), decimal),
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
@@ -167,8 +178,14 @@ def draft_declaration(
     draft.findings.append(repairs.describe())
     parts = frame.partition_by("series_id", maintain_order=True)
     gaps = [_describe_gaps(part, step, draft) for part in parts]
+    if len(parts) > _LISTED_SERIES:
+        draft.findings[-len(parts) + _LISTED_SERIES :] = [
+            f"{len(parts) - _LISTED_SERIES} more series in the same way"
+        ]
     draft.warnings += filter(None, map(describe_odd_values, parts))
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
+    raw_keys["grid"] |= _find_season(parts, step, lookback, draft)
+    raw_keys["grid"] |= _thin_windows(frame, step, horizon, draft)
     days = _find_days(frame, make_spec(declaration))
     raw_keys["splits"] = dict(days)
     raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
@@ -252,12 +269,27 @@ def _choose_step(
     return HALF_HOUR
 
 
-def _fit_lookback(
-    stamps: pl.Series, step: timedelta, horizon: int, draft: DraftedDeclaration
-) -> int:
+def _fit_horizon(steps: int, step: timedelta, draft: DraftedDeclaration) -> int:
+    """Return the usual horizon, or a shorter one where a file is short."""
+    usual = choose_horizon(step)
+    horizon = max(1, min(usual, steps // _HORIZONS_OF_A_FILE))
+    if horizon < usual:
+        draft.guesses.append(
+            f"forecasts are of {horizon} steps in place of {usual}, as the file is short; say "
+            "--horizon otherwise"
+        )
+    return horizon
+
+
+def _choose_fractions(steps: int, lookback: int, horizon: int) -> list[float]:
+    """Return the shares of the splits: a short file needs more of it for validation."""
+    usable = steps - lookback - 2 * horizon
+    return list(_FRACTIONS if usable * _FRACTIONS[1] >= horizon else _SHORT_FRACTIONS)
+
+
+def _fit_lookback(steps: int, step: timedelta, horizon: int, draft: DraftedDeclaration) -> int:
     """Return the usual look-back, or the seasons that cover the horizon where a file is short."""
     lookback = choose_lookback(step, horizon)
-    steps = (cast(datetime, stamps.max()) - cast(datetime, stamps.min())) // step
     if _LOOKBACKS_OF_A_FILE * lookback <= steps:
         return lookback
 
@@ -274,11 +306,9 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     if not len(distances):
         raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
     step = cast(timedelta, distances.mode().min())
-    if step >= _SHORTEST_MONTH and distances.n_unique() > 1:
-        raise DataError(
-            f"{name}: most rows are {step.days} days apart and others are not, as months are; "
-            "steps have one length: write a row for each day or week"
-        )
+    months = round(step / MONTH)
+    if step >= _SHORTEST_MONTH and distances.n_unique() > 1 and months in _MONTHS:
+        return months * MONTH
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
             f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
@@ -296,8 +326,8 @@ def _describe_gaps(
         raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
 
     first, last = cast(datetime, known[0]), cast(datetime, known[-1])
-    steps = (last - first) // step + 1
-    longest = cast(timedelta, known.diff().drop_nulls().max()) // step - 1
+    steps = count_steps(first, last, step) + 1
+    longest = round(cast(timedelta, known.diff().drop_nulls().max()) / step) - 1
     draft.findings.append(
         f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
         f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
@@ -324,6 +354,44 @@ def _allow_gaps(
     return {"max_fill_steps": longest, "max_filled_inputs": filled}
 
 
+def _find_season(
+    parts: Sequence[pl.DataFrame], step: timedelta, lookback: int, draft: DraftedDeclaration
+) -> dict[str, object]:
+    """Return the season that the values of train show, where it is not that of the step."""
+    # What comes later chooses nothing: the first share of the rows is train at most.
+    series = [
+        regularise_series(part.head(int(part.height * _SHORT_FRACTIONS[0])), step)[0]["value"]
+        .cast(pl.Float64)
+        .fill_null(float("nan"))
+        .to_numpy()
+        for part in parts[:_LOOKED_AT_SERIES]
+        if part.height > 2
+    ]
+    usual = find_season(step)
+    season = find_shown_season(series, usual)
+    if season == usual or 2 * season > lookback:
+        return {}
+    draft.guesses.append(
+        f"the values repeat after {season} steps, not after {usual}; without grid.season_steps the "
+        "step decides"
+    )
+    return {"season_steps": season}
+
+
+def _thin_windows(
+    frame: pl.DataFrame, step: timedelta, horizon: int, draft: DraftedDeclaration
+) -> dict[str, object]:
+    """Return a longer stride than usual where a table would give more windows than are of use."""
+    series = frame["series_id"].n_unique()
+    stride = choose_stride(step, horizon, frame.height // series, series)
+    if stride == choose_stride(step, horizon, 0, 1):
+        return {}
+    draft.guesses.append(
+        f"a forecast every {stride} steps is enough to learn from; set grid.stride otherwise"
+    )
+    return {"stride": stride}
+
+
 def _find_low(
     frame: pl.DataFrame, validation_from: date, draft: DraftedDeclaration
 ) -> dict[str, object]:
@@ -348,9 +416,9 @@ def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
     first, last = cast(datetime, spans["first"].min()), cast(datetime, spans["last"].max())
     plan = split_chronologically(
         first,
-        (last - first) // spec.step + 1,
+        count_steps(first, last, spec.step) + 1,
         spec.step,
-        _FRACTIONS,
+        spec.fractions,
         lookback=spec.lookback_steps,
         horizon=spec.horizon_steps,
     )
@@ -468,6 +536,10 @@ def write_declaration(
                 lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
             else:
                 lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+    lines += [
+        *("", "# [totals] is left out: with it forecasts of sums of series are made to add up, as"),
+        f'# total = ["{ALL_SERIES}"] for all series, or north = ["shop-1", "shop-2"]',
+    ]
     return "\n".join(lines) + "\n"
 
 

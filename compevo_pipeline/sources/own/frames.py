@@ -18,10 +18,11 @@ from typing import cast
 import polars as pl
 
 from compevo_core.data.context import OWN
+from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
-from compevo_core.data.steps import DAY, name_step, read_step
+from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import Counts, RawFile
@@ -37,6 +38,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
 from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
 
+_LISTED = 8
 _START = "_start"
 _VALUE = "_value"
 _DAY = "_day"
@@ -105,7 +107,40 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
         repairs += joined
         frames.append(_build_frame(rows, raw, declaration))
-    return pl.concat(frames), repairs
+    return _add_totals(pl.concat(frames), raw.name, declaration), repairs
+
+
+def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
+    """Return a frame with a series for each declared total; empty where a part of it is."""
+    there = frame["series_id"].unique().to_list()
+    sums = []
+    for total, parts in declaration.totals.items():
+        label, ids = (
+            _name_series(total),
+            there if parts == [ALL_SERIES] else [*map(_name_series, parts)],
+        )
+        unknown = [one for one in ids if one not in there]
+        if unknown or label in there:
+            wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
+            raise DataError(
+                f"{name}: the total {total!r} {wrong}; the series are "
+                f"{', '.join(sorted(there)[:_LISTED])}: correct [totals] in the declaration"
+            )
+        is_whole = (pl.len() == len(ids)) & (pl.col("value").null_count() == 0)
+        rows = frame.filter(pl.col("series_id").is_in(ids)).group_by("start_utc")
+        others = ("variable", "unit", "source", "fetched_at")
+        summed = rows.agg(pl.when(is_whole).then(pl.col("value").sum()), pl.col(*others).first())
+        is_known = pl.col("value").is_not_null()
+        named = summed.sort("start_utc").with_columns(
+            series_id=pl.lit(label),
+            flag=pl.when(is_known).then(pl.lit(OBSERVED)).otherwise(pl.lit(MISSING)),
+        )
+        sums.append(named.select(frame.columns))
+    return pl.concat([frame, *sums])
+
+
+def _name_series(text: str) -> str:
+    return f"{SERIES_PREFIX}/{make_label(text)}"
 
 
 def _name_entities(
@@ -143,6 +178,19 @@ def _find_starts(
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(keys.time_zone)
 
+    if is_calendar_step(step):
+        # Of the first or the last day of a month; what ends with the first ended the month before.
+        local = to_wall_clock(stamps, keys.time_zone)
+        is_end = keys.stamps == "end"
+        months = (local - timedelta(microseconds=1) if is_end else local).dt.truncate("1mo")
+        first = cast(datetime, months.min())
+        number = 12 * pl.col("_month").dt.year() + pl.col("_month").dt.month()
+        times.add(_month=pl.lit(months)).raise_if(
+            (number - 12 * first.year - first.month) % (step // MONTH) != 0,
+            f"is off the grid of {name_step(step)}, which begins {first:%Y-%m}",
+            "correct the stamp, or write one row for each step",
+        )
+        return (months - offset).dt.replace_time_zone("UTC")
     if step >= DAY:
         # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
         days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines.known_errors import NO_LEVEL, LevelRule
@@ -34,8 +33,8 @@ def seal_population(
     logics = list(SEED_LOGICS[: config.population.agents])
     examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)
     # Not fitted: noise would be shut out, and every forecast would be the prior.
-    model.calibration.blend_AH.copy_(torch.tensor([[0.0], [0.5], [1.0]]))
-    model.calibration.best_prior.fill_(1)
+    model.calibration.blend_AH[:] = [[0.0], [0.5], [1.0]]
+    model.calibration.best_prior.fill(1)
     model.calibration.start_levels(rule)
     executor = build_executor(model)
     corrections = forecast_corrections(model, executor, logics, examples)
@@ -73,7 +72,7 @@ def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend
 ) -> None:
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
-    forecaster._model.calibration.blend_AH.fill_(1.0)
+    forecaster._model.calibration.blend_AH.fill(1.0)
     raw = forecaster.predict_by_agent(TEST.views())
     assert np.array_equal(found.agents[0], found.bases[0])
     assert np.allclose(found.agents[1], (raw.agents[1] + raw.bases[1]) / 2, rtol=1e-5)
@@ -83,7 +82,7 @@ def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend
 
 def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
     forecaster = seal_population(tmp_path)
-    forecaster._model.calibration.override_A.copy_(torch.tensor([0.0, 0.0, 1.0]))
+    forecaster._model.calibration.override_A[:] = [0.0, 0.0, 1.0]
     prediction = forecaster.predict_by_agent(TEST.views())
     assert np.allclose(prediction.aggregate, prediction.agents[2], rtol=1e-6)
     assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]

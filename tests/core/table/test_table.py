@@ -135,6 +135,29 @@ def test_members_add_up_and_the_choice_is_said_in_words() -> None:
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
 
 
+def test_a_backtest_with_levels_is_what_utilsforecast_evaluates() -> None:
+    evaluation = pytest.importorskip("utilsforecast.evaluation")
+    losses = pytest.importorskip("utilsforecast.losses")
+    one = TABLE[TABLE["unique_id"] == "a"][["ds", "y"]]
+    table = clone(RIDGE).backtest(one, windows=3, level=[80, 95])
+    assert list(table.columns[:4]) == ["unique_id", "ds", "cutoff", "y"]
+    plain = clone(RIDGE).backtest(one, windows=3)
+    assert np.array_equal(table["calendar-ridge-lo-95"], plain["q0.025"])
+    assert np.array_equal(table["calendar-ridge-hi-80"], plain["q0.9"])
+    scores = evaluation.evaluate(
+        table, [losses.mae, losses.coverage, losses.scaled_crps], level=[80, 95]
+    ).set_index("metric")
+    error = (table["y"] - table["calendar-ridge"]).abs()
+    by_cutoff = error.groupby(table["cutoff"]).mean()
+    assert scores.loc["mae"]["calendar-ridge"].tolist() == pytest.approx(by_cutoff.tolist())
+    covered = scores.loc["coverage_level80"]["calendar-ridge"].mean()
+    assert covered == table["y"].between(*_bounds(table, 80)).mean() and 0.5 < covered < 1
+
+
+def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
+    return tuple(table[f"calendar-ridge-{side}-{level}"] for side in ("lo", "hi"))
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -164,6 +187,8 @@ def test_wrong_calls_end_in_a_sentence(fitted: Forecaster, tmp_path: Path) -> No
         Forecaster().predict()
     with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
         fitted.predict(horizon=48)
+    with pytest.raises(ConfigError, match=r"level = \[85\]: give some of 95, 90, 80, 60, 40"):
+        fitted.predict(level=[80, 85])
     with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
         Forecaster("ridge").fit(TABLE)
     with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):

@@ -226,7 +226,7 @@ def test_a_published_forecast_in_gigawatts_that_got_in_is_not_sealed(layout: Lay
     tables.write(DATASET, FrameKind.PUBLISHED, wrong, replace=True)
     shutil.rmtree(layout.issued(DATASET), ignore_errors=True)
     try:
-        with pytest.raises(DataError, match="spreads from yesterday"):
+        with pytest.raises(DataError, match="spreads from the season before and from last week"):
             issue(layout)
     finally:
         tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)

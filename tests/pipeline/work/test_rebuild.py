@@ -1,6 +1,7 @@
 """What the store has lost comes back from raw files, or is asked for again."""
 
 import shutil
+from datetime import timedelta
 
 import pytest
 
@@ -8,6 +9,7 @@ from compevo_pipeline.cli.main import main
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work.kept_files import ask_for_gone
 from compevo_pipeline.work.preparation import mend_store, rebuild
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
 from tests.support.live import LOG
@@ -99,6 +101,20 @@ def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, mo
         main(["rebuild", REPORTS.dataset])
     assert ended.value.code == 0
     assert "44 files read again" in capsys.readouterr().out
+    assert_same(read(reports), before)
+
+
+def test_packed_files_are_not_gone_and_are_read_again(reports):
+    before = read(reports)
+    layout = reports.workspace.layout
+    ((pack, count, _),) = reports.workspace.raw_store().pack(reports.clock() + timedelta(days=70))
+    # A weekly zip holds reports that have no bytes of their own.
+    assert count == len(REPORTS.known) and pack.exists()
+    assert not list(layout.raw.glob(f"{REPORTS.source}/[!.]*"))
+    assert ask_for_gone(reports.workspace, default_feeds()[REPORTS.dataset]) == 0
+
+    lose_the_series(layout)
+    REPORTS.deliver(reports, [])
     assert_same(read(reports), before)
 
 

@@ -1,33 +1,43 @@
 """Own data on any grid: from a table to windows, forecasts of the baselines, and a population."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.build import build_windows
+from compevo_core.data.build import build_windows, find_next_origin
+from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import (
     choose_horizon,
     choose_lookback,
+    choose_stride,
     name_step,
     read_step,
 )
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation.leakage import find_overlapping_targets
 from compevo_core.evaluation.result_rows import forecast_windows
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
-from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import (
+    Declaration,
+    PlaceKeys,
+    check_declaration,
+    make_spec,
+)
 from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.guesses import find_shown_season
 from tests.support.own_tables import wrap
 from tests.support.population import news_pool, tiny
 
@@ -35,7 +45,15 @@ MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
 
 
 def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: object) -> WindowSet:
-    """Cut windows of a made-up count with a day, a week and a year in it; never below zero."""
+    """Cut windows of :func:`make_table`."""
+    declaration, frame = make_table(step, rows, start=start, **grid)
+    return build_windows(make_spec(declaration), frame)
+
+
+def make_table(
+    step: str, rows: int, *, start: datetime = MONDAY, **grid: object
+) -> tuple[Declaration, pl.DataFrame]:
+    """Return a made-up count with a day, a week and a year in it; never below zero."""
     length = read_step(step)
     days = np.arange(rows) * (length / timedelta(days=1))
     rng = np.random.default_rng(0)
@@ -51,13 +69,14 @@ def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: obje
     }
     declaration = check_declaration(keys, "the test")
     frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
-    return build_windows(make_spec(declaration), frame)
+    return declaration, frame
 
 
 @pytest.mark.parametrize(
     ("step", "rows", "grid", "lookback", "horizon", "stride"),
     [
         ("15min", 96 * 70, {}, 7 * 96, 96, timedelta(days=1)),
+        ("5min", 288 * 20, {"horizon": 12}, 7 * 288, 12, timedelta(hours=1)),
         ("1h", 24 * 120, {"horizon": 30}, 14 * 24, 30, timedelta(days=1)),
         ("1d", 700, {"horizon": 28}, 56, 28, timedelta(days=1)),
         ("1w", 420, {}, 104, 13, timedelta(days=7)),
@@ -162,7 +181,8 @@ def test_weeks_begin_where_the_first_one_does() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1mo", "months and quarters differ in length"),
+        ("1m", "write 5min, 15min, 30min, 1h, 1d, 1w, 1mo or 3mo"),
+        ("13mo", "nor the other way round"),
         ("7h", "a day is no whole number of steps"),
         ("36h", "nor the other way round"),
     ],
@@ -187,6 +207,124 @@ def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season() ->
     }
     # Ten days of hours ahead begin two weeks back: the last one would not reach all of them.
     assert choose_lookback(timedelta(hours=1), 240) == 3 * 168
+
+
+def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> None:
+    five, hour = timedelta(minutes=5), timedelta(hours=1)
+    assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
+    assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
+    assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
+    assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
+    assert choose_stride(timedelta(days=1), 48, 600, 20) == 4
+    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 8  # not 7: all of a weekday
+
+
+def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
+    declaration, frame = make_table("5min", 288 * 10 + 200, horizon=12, lookback=288)
+    # 200 steps of the last day: 16 whole hours.
+    assert find_next_origin(make_spec(declaration), frame) == datetime(2022, 1, 13, 16, tzinfo=UTC)
+    daily, frame = make_table("5min", 288 * 10 + 200, horizon=288)
+    assert find_next_origin(make_spec(daily), frame) == datetime(2022, 1, 13, tzinfo=UTC)
+
+
+def make_months(days: Sequence[date], step: str = "1mo", **keys: object) -> WindowSet:
+    """Cut windows of a made-up count by month; ``days`` are the stamps."""
+    values = [100 + 10 * stamp.month + stamp.year - 2000 for stamp in days]
+    lines = [f"{stamp},{value}" for stamp, value in zip(days, values, strict=True)]
+    table = {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"}
+    declaration = check_declaration(
+        {
+            "name": "demand",
+            "series": table | {"time_zone": "Europe/Paris"} | keys,
+            "grid": {"step": step},
+            "splits": {"fractions": [0.6, 0.2, 0.2]},
+        },
+        "the test",
+    )
+    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
+    return build_windows(make_spec(declaration), frame)
+
+
+def test_months_are_steps_of_the_calendar_whose_year_is_twelve_of_them() -> None:
+    firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
+    windows = make_months(firsts)
+    assert (windows.lookback, windows.horizon) == (24, 12)
+
+    # Each origin is midnight in Paris without daylight saving, of the first day of a month.
+    local = [view.origin_utc + timedelta(hours=1) for view in windows.views()]
+    assert {(at.day, at.hour) for at in local} == {(1, 0)}
+    assert [at.month for at in local[:3]] == [1, 2, 3]
+    view = windows[0].view
+    assert view.end_utc == datetime(2002, 12, 31, 23, tzinfo=UTC)
+    np.testing.assert_array_equal(view.x[:12], 100 + 10 * np.arange(1, 13))
+    assert find_overlapping_targets(windows) == []
+
+    # The values rise by one a year: the same months of the last two years lie 1.5 below.
+    test = windows.split("test")
+    forecast_NH = fit_baseline("seasonal-mean", windows.split("train")).predict(test.views())
+    np.testing.assert_allclose(test.truth() - forecast_NH, 1.5)
+
+
+def test_stamps_of_month_ends_are_the_months_that_end() -> None:
+    firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
+    lasts = [after - timedelta(days=1) for after in firsts[1:]]
+    starts = [view.origin_utc for view in make_months(firsts[:-1]).views()]
+    assert [v.origin_utc for v in make_months(lasts).views()] == starts
+    assert [v.origin_utc for v in make_months(lasts, stamps="end").views()] == starts
+    following = [w.view.origin_utc for w in make_months(firsts[1:], stamps="end")]
+    assert following == starts
+    with pytest.raises(DataError, match=r"'2000-02-01' is off the grid of 3mo"):
+        make_months(firsts, "3mo")
+    quarters = make_months(firsts[::3], "3mo")
+    assert (quarters.lookback, quarters.horizon) == (8, 4)
+
+
+def test_last_years_values_and_holidays_of_each_step_are_own_covariates() -> None:
+    declaration, frame = make_table("1d", 1000, horizon=10, lookback=28)
+    place = PlaceKeys(time_zone="Europe/Paris", country="FR")
+    spec = make_spec(declaration.model_copy(update={"place": place}))
+    windows = build_windows(spec, frame)
+    truth = {window.view.origin_utc: window.y for window in windows}
+
+    late = next(w.view for w in windows if w.view.origin_utc == datetime(2023, 7, 10, tzinfo=UTC))
+    year, week = timedelta(days=364), timedelta(days=7)
+    np.testing.assert_array_equal(late.step_covariates[LAST_YEAR], truth[late.origin_utc - year])
+    before = truth[late.origin_utc - year - week]
+    np.testing.assert_array_equal(late.step_covariates[f"{LAST_YEAR}_lag1"], before)
+    assert LAST_YEAR not in windows[0].view.step_covariates
+    # 14 July, also for a forecast whose first day is the 10th.
+    np.testing.assert_array_equal(np.flatnonzero(late.step_covariates[HOLIDAY]), [4])
+    assert not late.calendar.target_holiday
+
+    weeks = build_windows(
+        make_spec(make_table("1w", 420)[0].model_copy(update={"place": place})),
+        make_table("1w", 420)[1],
+    )
+    christmas = next(w.view for w in weeks if (w.view.origin_utc).date() == date(2025, 12, 22))
+    np.testing.assert_array_equal(christmas.step_covariates[HOLIDAY][:3], [1, 1, 0])
+
+
+def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
+    rng = np.random.default_rng(1)
+    cycle_of_ten = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 160) + rng.normal(0, 0.5, 1600)
+    assert find_shown_season([cycle_of_ten], 24) == 10
+    # Weekends differ, so that changes repeat better after a week than after the grid's day.
+    by_day = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 0.2, 0.1], 10).repeat(24)
+    weeks = by_day * np.sin(2 * np.pi * np.arange(1680) / 24)
+    assert find_shown_season([weeks], 24) == 24
+    assert find_shown_season([weeks], 100) == 168
+    assert find_shown_season([rng.normal(size=1600).cumsum()], 24) == 24
+    assert find_shown_season([np.full(50, np.nan)], 7) == 7
+
+    declaration, _ = make_table("1h", 400, season_steps=10, horizon=12, lookback=48)
+    spec = make_spec(declaration)
+    stamps = [MONDAY + timedelta(hours=i) for i in range(1600)]
+    lines = [f"{s},{v:.3f}" for s, v in zip(stamps, cycle_of_ten, strict=True)]
+    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
+    view = build_windows(spec, frame)[0].view
+    assert (view.reference_steps, view.shortest_season) == (10, 10)
+    persisted = fit_baseline("persistence", build_windows(spec, frame).split("train"))
+    np.testing.assert_array_equal(persisted.predict([view])[0], np.resize(view.x[-10:], 12))
 
 
 def test_rows_that_are_no_weeks_are_named() -> None:

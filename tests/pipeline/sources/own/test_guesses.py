@@ -82,7 +82,7 @@ def test_values_far_from_all_others_and_constants_are_warned_of() -> None:
     [
         ("a,b\n1,2\n3,4\n", "no column holds stamps"),
         ("when,name\n2024-01-01,x\n2024-01-02,y\n", "no column of numbers beside 'when'"),
-        ("when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(90)), "need "),
+        ("when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(12)), "need "),
     ],
 )
 def test_what_no_guess_helps_is_refused_in_words(text: str, message: str) -> None:
@@ -90,10 +90,23 @@ def test_what_no_guess_helps_is_refused_in_words(text: str, message: str) -> Non
         look(text)
 
 
-def test_months_are_refused_in_words() -> None:
-    months = [f"{2010 + i // 12}-{i % 12 + 1:02d}-01,{i}" for i in range(120)]
-    with pytest.raises(CompEvoError, match="as months are; steps have one length"):
-        look("when,load\n" + "\n".join(months) + "\n")
+def test_months_and_short_files_are_guessed() -> None:
+    months = [f"{2010 + i // 12}-{i % 12 + 1:02d}-01,{i % 12}" for i in range(120)]
+    draft = look("when,load\n" + "\n".join(months) + "\n")
+    assert 'step = "1mo"' in draft.text and "horizon = 12 " in draft.text
+    assert "\nseason_steps" not in draft.text
+    days = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i % 7}\n" for i in range(90))
+    short = look(days)
+    assert "horizon = 10 " in short.text
+    assert any("forecasts are of 10 steps in place of 48" in guess for guess in short.guesses)
+
+
+def test_a_season_that_the_step_does_not_suggest_is_said() -> None:
+    cycle = [5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6]
+    rows = [f"{FIRST + timedelta(hours=i)},{cycle[i % 10] + i % 3 / 9}" for i in range(2000)]
+    draft = look("when,load\n" + "\n".join(rows) + "\n")
+    assert "season_steps = 30 " in draft.text or "season_steps = 10 " in draft.text
+    assert any("the values repeat after" in guess for guess in draft.guesses)
 
 
 def write_sheet(rows: list[list[str | float]]) -> bytes:

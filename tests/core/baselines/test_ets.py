@@ -1,0 +1,73 @@
+"""Exponential smoothing: the form of a series, its season, and windows of every level."""
+
+import numpy as np
+import pytest
+
+from compevo_core.baselines import fit_baseline, load_baseline
+from compevo_core.baselines.ets import Ets
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError, LeakageError
+from tests.support.window_samples import make_window
+
+pytest.importorskip("statsforecast")
+STEPS = np.arange(96.0)
+DAYS = {"step_minutes": 1440, "dataset": "bitcoin"}
+
+
+def make_days(number: int, values: np.ndarray, **fields: object):
+    return make_window(number, x=values[:48], y=values[48:], **DAYS, **fields)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        900 + 2.0 * STEPS + 50 * np.sin(2 * np.pi * STEPS / 7),
+        # Sales that are zero on every seventh day: no form with a factor fits them.
+        np.where(STEPS % 7 == 6, 0.0, 20.0 + 5 * (STEPS % 7)),
+    ],
+)
+def test_a_trend_and_a_week_go_on(values: np.ndarray, tmp_path):
+    rough = values + np.random.default_rng(0).normal(0, 0.01, 96)
+    train = WindowSet([make_days(i, rough) for i in range(2)], dataset="bitcoin")
+    fitted = fit_baseline("ets", train)
+    # Another level and another place in the week than the form was chosen on.
+    moved = make_days(9, np.roll(values, 3) if values.min() == 0 else values + 300, split="test")
+    assert np.abs(fitted.predict([moved.view])[0] - moved.y).mean() < 3  # of changes up to 50
+
+    fitted.save(tmp_path)
+    again = load_baseline(tmp_path).predict([moved.view])
+    np.testing.assert_array_equal(again, fitted.predict([moved.view]))
+
+
+def test_a_long_season_is_taken_off_before_and_put_back_after():
+    wave = 900 + 80 * np.sin(2 * np.pi * STEPS / 48)
+    noise = np.random.default_rng(0).normal(0, 1, 144)
+    days = np.concatenate([wave, wave[:48]]) + noise
+    fields = {"x": days[:96], "y": days[96:], "horizon": 48}
+    fitted = Ets.fit(WindowSet([make_window(0, **fields)], dataset="electricity"))
+    view = make_window(5, split="test", **(fields | {"x": days[:96] + 40})).view
+    np.testing.assert_allclose(fitted.predict([view])[0], wave[:48] + 40, atol=6)
+
+
+def test_a_level_goes_on_and_what_was_not_in_train_is_refused():
+    level = WindowSet([make_days(0, np.full(96, 7.0))], dataset="bitcoin")
+    fitted = Ets.fit(level)
+    np.testing.assert_allclose(fitted.predict(level.views())[0], 7.0)
+    assert fitted.predict([]).shape == (0, 48)
+    other = make_days(1, STEPS, entity="other", split="test").view
+    with pytest.raises(DataError, match="no train window is of other"):
+        fitted.predict([other])
+    with pytest.raises(LeakageError):
+        Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
+
+
+def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
+    hours = np.arange(384)
+    level = np.random.default_rng(2).normal(0, 6, 384).cumsum()
+    values = 1000 + 200 * np.sin(2 * np.pi * hours / 24) + level
+    fields = {"step_minutes": 60, "x": values[:336], "y": values[336:]}
+    train = WindowSet([make_window(0, **fields)], dataset="electricity")
+    view = make_window(5, split="test", **fields).view
+    forecast_H = Ets.fit(train).predict([view])[0]
+    # Without a season the last value goes on: 130 away in the mean.
+    assert np.abs(forecast_H - values[336:]).mean() < 60

@@ -1,0 +1,192 @@
+"""Columns beside the values: what each is worth, and when it was known."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from compevo_core import Forecaster, build_windows
+from compevo_core.config import sections
+from compevo_core.data.view import WindowView
+from compevo_core.errors import CompEvoError, DataError
+from compevo_core.evaluation.leakage import (
+    find_unavailable_covariates,
+    find_unavailable_step_covariates,
+)
+from compevo_core.table.forecaster import _list_frames
+
+DAYS, DAY = 90, 24
+HOURS = DAYS * DAY
+RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
+AHEAD = clone(RIDGE).set_params(ahead=["temp"])
+PAST = clone(RIDGE).set_params(past=["visitors"])
+
+
+def make_table() -> pd.DataFrame:
+    """Two series that follow a temperature at once, and visitors of the day before."""
+    rng = np.random.default_rng(0)
+    hours = np.arange(HOURS + DAY)
+    tables = []
+    for name in ("a", "b"):
+        temperature = 15 + 4 * rng.normal(size=len(hours)) + np.sin(hours / DAY * 2 * np.pi)
+        visitors = np.repeat(rng.normal(size=DAYS + 1), DAY)
+        before = np.roll(visitors, DAY)
+        y = 50 + temperature + 8 * before + 0.2 * rng.normal(size=len(hours))
+        tables.append(
+            pd.DataFrame(
+                {
+                    "unique_id": name,
+                    "ds": pd.date_range("2025-01-01", periods=len(hours), freq="h"),
+                    "y": y,
+                    "temp": temperature,
+                    "visitors": visitors,
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+TABLE = make_table()
+END = TABLE["ds"].max() - pd.Timedelta(hours=DAY - 1)
+KNOWN, LATER = TABLE[TABLE["ds"] < END], TABLE[TABLE["ds"] >= END]
+FUTURE = LATER[["unique_id", "ds", "temp"]]
+
+
+def miss(forecast: pd.DataFrame) -> float:
+    return float(np.abs(forecast["mean"].to_numpy() - LATER["y"].to_numpy()).mean())
+
+
+def find_views(fitted: Forecaster) -> list[WindowView]:
+    """Return all views that the forecaster was trained on."""
+    fit = fitted._fitted
+    windows = build_windows(
+        fit.plan.spec, **_list_frames(fit.rows, fit.form, fit.plan, fit.articles)
+    )
+    return list(windows.views())
+
+
+@pytest.fixture(scope="module")
+def ahead() -> Forecaster:
+    return clone(AHEAD).fit(KNOWN)
+
+
+@pytest.fixture(scope="module")
+def past() -> Forecaster:
+    return clone(PAST).fit(KNOWN)
+
+
+def test_a_column_known_ahead_and_one_of_the_day_before_are_worth_what_they_say(
+    ahead: Forecaster, past: Forecaster
+) -> None:
+    plain = miss(clone(RIDGE).fit(KNOWN).predict())
+    assert miss(ahead.predict(future=FUTURE)) < 0.9 * plain
+    assert miss(past.predict()) < 0.75 * plain
+
+
+def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(
+    ahead: Forecaster, tmp_path: Path
+) -> None:
+    expected = ahead.predict(future=FUTURE)
+    whole = TABLE.assign(y=TABLE["y"].where(TABLE["ds"] < END))
+    assert ahead.predict(whole).equals(expected)
+    ahead.save(tmp_path / "kept")
+    kept = Forecaster.load(tmp_path / "kept")
+    assert kept.predict(future=FUTURE).equals(expected) and kept.get_params()["ahead"] == ("temp",)
+    assert pickle.loads(pickle.dumps(ahead)).predict(future=FUTURE).equals(expected)  # noqa: S301
+    # One temperature for both: a table without names of series.
+    shared = ahead.predict(future=FUTURE[FUTURE["unique_id"] == "a"][["ds", "temp"]])
+    same = shared["unique_id"] == "a"
+    assert shared[same].equals(expected[same]) and not shared[~same].equals(expected[~same])
+
+
+def test_nothing_that_was_not_known_reaches_a_forecast(ahead: Forecaster, past: Forecaster) -> None:
+    # What lies behind the target, and what came of the target itself.
+    beyond = FUTURE.assign(ds=FUTURE["ds"] + pd.Timedelta(hours=DAY), temp=1e6)
+    truth = pd.concat([FUTURE, beyond]).assign(y=1e6)
+    assert ahead.predict(future=truth).equals(ahead.predict(future=FUTURE))
+
+    before = clone(PAST).backtest(TABLE, windows=3)
+    cutoff = before["cutoff"].max()
+    spoilt = TABLE.assign(visitors=TABLE["visitors"].where(TABLE["ds"] < cutoff, 1e6))
+    assert clone(PAST).backtest(spoilt, windows=3).equals(before)
+    day = TABLE["ds"].between(cutoff - pd.Timedelta(hours=DAY), cutoff, inclusive="left")
+    moved = TABLE.assign(visitors=TABLE["visitors"].where(~day, 3.0))
+    assert not clone(PAST).backtest(moved, windows=3).equals(before)
+
+    for fitted in (ahead, past):
+        fit = fitted._fitted
+        frames = _list_frames(fit.rows, fit.form, fit.plan, fit.articles)
+        views = find_views(fitted)
+        if "covariates" in frames:
+            assert any(view.covariates for view in views)
+            assert not find_unavailable_covariates(views, frames["covariates"])
+        else:
+            assert any(view.step_covariates for view in views)
+            assert not find_unavailable_step_covariates(views, frames["step_covariates"])
+
+
+def test_a_value_counts_from_the_time_at_which_it_was_known() -> None:
+    # Measured: each is known when its hour is over, so no forecast has one of its own hours.
+    measured = TABLE.assign(out=TABLE["ds"] + pd.Timedelta(hours=1))
+    fitted = clone(AHEAD).set_params(known_at="out").fit(measured[measured["ds"] < END])
+    assert not any(np.isfinite(v.step_covariates["own_temp"]).any() for v in find_views(fitted))
+    with pytest.raises(DataError, match="reads 'temp' ahead, and it is not known for 2025-04-01"):
+        fitted.predict(future=measured[measured["ds"] >= END])
+    # Forecast a day before, they are.
+    early = TABLE.assign(out=TABLE["ds"].dt.normalize() - pd.Timedelta(hours=1))
+    known = clone(AHEAD).set_params(known_at="out").fit(early[early["ds"] < END])
+    expected = clone(AHEAD).fit(KNOWN).predict(future=FUTURE)
+    assert known.predict(future=early[early["ds"] >= END]).equals(expected)
+
+
+def test_words_at_their_stamp_are_read_from_then_on(tmp_path: Path) -> None:
+    words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(
+        words=[f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]
+    )
+    tiny = Path(sections.__file__).with_name("presets") / "tiny.toml"
+    rounds = tiny.read_text().replace("epochs = 1\nrounds = 4", "supervised_rounds = 1\nrounds = 1")
+    (tmp_path / "few.toml").write_text(rounds)
+    agents = Forecaster(
+        "compevo", preset=str(tmp_path / "few.toml"), horizon=24, lookback=24, text="words"
+    )
+    fitted = agents.fit(words.tail(14 * DAY))
+    stamp = pd.DataFrame({"ds": [END - pd.Timedelta(minutes=20), END], "words": ["old", "new"]})
+    fit = fitted._extend(None, None, stamp)
+    population, views, prediction = fitted._forecast(fit, 24)
+    titles = dict(fit.articles.select("article_id", "title").iter_rows())
+    read = [titles[name] for name in views[0].candidate_ids]
+    # Of a week, the newest first; what comes out at the origin is too late.
+    assert read[:2] == ["old", "plant 6 stops"] and "new" not in read and len(read) == 8
+    assert population.config.backbone.name_or_path == "tiny-random"
+    assert len(prediction.agents) == 3
+    fitted.save(tmp_path / "kept")
+    assert Forecaster.load(tmp_path / "kept").predict().equals(fitted.predict())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: f.predict(), r"reads 'temp' ahead, .* 2025-04-01 00:00 UTC: .* as future="),
+        (lambda f: f.predict(future=FUTURE.head(3)), "not known for 2025-04-01 03:00 UTC"),
+        (lambda f: f.predict(future=FUTURE.drop(columns="temp")), r"no column 'temp'.*\(ahead="),
+        (lambda f: f.predict(future=FUTURE.assign(temp="warm")), "not numbers"),
+        (lambda f: f.predict(news=FUTURE), r"'calendar-ridge' reads no news.*Forecaster\('comp"),
+        (lambda f: clone(RIDGE).fit(KNOWN, news=FUTURE), "reads no news"),
+        (lambda f: clone(RIDGE).fit(KNOWN).predict(future=FUTURE), r"Forecaster\(ahead=\[...\]\)"),
+        (lambda f: clone(RIDGE).set_params(ahead="temp").fit(KNOWN), r"list of columns, \['temp'"),
+        (lambda f: clone(RIDGE).set_params(past=["rain"]).fit(KNOWN), r"'rain'.*\(past=...\)"),
+        (lambda f: Forecaster("compevo", preset="tin").fit(KNOWN), "no preset 'tin'; known: "),
+        (
+            lambda f: Forecaster("compevo", preset="tiny").fit(KNOWN, news=FUTURE),
+            "news needs a column 'title'",
+        ),
+    ],
+)
+def test_wrong_calls_end_in_a_sentence_with_the_remedy(
+    call: object, message: str, ahead: Forecaster
+) -> None:
+    with pytest.raises(CompEvoError, match=message):
+        call(ahead)
