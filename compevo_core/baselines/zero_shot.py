@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
 """What is read of a model."""
+
+FILES_AT_HAND = ("config.json", "model.safetensors")
+"""What the cache holds of a model that is whole."""
 
 _MEDIAN = 0.5
 _TOTO_MEDIAN = 4  # of its nine quantiles, 0.1 to 0.9
@@ -185,10 +189,32 @@ def _load_toto(folder: Path) -> MedianForecast:
 PREFIX = "zero-shot:"
 """What the name of such a prior or method begins with; the model's folder or hub id follows."""
 
+_AT_HAND = {
+    "amazon/chronos-2": "chronos",
+    "amazon/chronos-bolt-base": "chronos",
+    "amazon/chronos-bolt-small": "chronos",
+    "google/timesfm-2.5-200m-transformers": "transformers",
+}
+"""Models that are a candidate where their weights are, the best first, and their libraries."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 UNKNOWN_CUTOFF = "unknown"
 _LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
+
+
+def find_at_hand() -> str:
+    """Return the hub id of a model whose weights are in the local cache; empty without any.
+
+    Nothing is fetched.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    for model, library in _AT_HAND.items():
+        files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
+        if find_spec(library) and all(isinstance(path, str) for path in files):
+            return model
+    return ""
 
 
 def is_zero_shot(name: str) -> bool:

@@ -73,6 +73,7 @@ _UNDESCRIBED = {
     "past_evidence": False,
     "season_steps": 0,
     "year_evidence": False,
+    "totals": {},
 }
 """Fields that a manifest leaves out with these values, so that published windows keep theirs."""
 

@@ -161,6 +161,8 @@ class CandidateFinder:
             following = first.replace(year=end.year + end.month // 12, month=end.month % 12 + 1)
             self._of_month = source.read(first - self._spec.news_longest_lookback, following)
             self._month, self._indices = month, {}
+            if self._of_month.is_empty() and not source.count():
+                self._source = None  # reading every month of nothing takes seconds
 
         if filters not in self._indices:
             country, keywords = filters

@@ -20,6 +20,10 @@ _UTC_OFFSET = timedelta(0)
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
+ALL_SERIES = "*"
+"""All series that are no totals, as the parts of a total."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec:
     """How windows of one data set are cut.
@@ -65,6 +69,7 @@ class DatasetSpec:
     past_evidence: bool = (
         False  # whether views hold own values and covariates of the last fortnight
     )
+    totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
     year_evidence: bool = False  # whether views hold last year's values, and holidays by step
 
     def __post_init__(self) -> None:

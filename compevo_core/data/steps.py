@@ -2,7 +2,7 @@
 
 What belongs here: ``15min`` to a length and back, an instant so many steps later, and the defaults
 that follow from a length. What does not: keys of a declaration (the pipeline), seasons of a view
-(``data.view``), seasons that values show (``data.seasons``).
+(``data.view``).
 
 Months, quarters and years are steps of the calendar: their length is the mean one, and an instant
 so many of them later keeps its day of the month. Grids of months begin with a month on some clock.
@@ -25,7 +25,7 @@ _DAILY_WEEKS = 8
 _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
 _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
-_ENOUGH_WINDOWS = 6_000
+_ENOUGH_WINDOWS = 3_000
 
 
 def read_step(text: str) -> timedelta:

@@ -20,7 +20,7 @@ from compevo_core.baselines import PRIORS, find_cost, is_applicable
 from compevo_core.baselines.blend import Blend
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.baselines.shared_fits import FitBaseline, SharedFits
-from compevo_core.baselines.zero_shot import PREFIX, is_zero_shot
+from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
@@ -48,11 +48,14 @@ _ORDER = (
 )
 """Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 
-_SLOW = {"theta": 250, "ets": 250}
-"""Most windows that a method is scored on, where a forecast takes ten milliseconds."""
+_SLOW = {"theta": 100, "ets": 250}
+"""Most windows that a method is scored on, where a forecast takes twenty or ten milliseconds."""
+
+_MOST_ZERO_SHOT = 250
+"""The same of a pretrained model."""
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
-_MOST_TREE_STEPS = 60_000
+_MOST_TREE_STEPS = 40_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182
 """Of fewer days trees would not know a season: they are no candidate then."""
@@ -172,7 +175,8 @@ def choose_method(
     Args:
         train: windows of split "train".
         val: windows of split "val".
-        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given.
+        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given, and
+            a pretrained model whose weights are in the local cache.
         population: run folder of a population with a language model that was trained on the same
             windows, which is a candidate too.
         fit: fits by name; kept in memory unless given.
@@ -286,8 +290,10 @@ def _place(name: str) -> int:
 
 def _list_applicable(train: WindowSet, val: WindowSet, left_out: dict[str, str]) -> list[str]:
     names = []
-    for name in sorted(PRIORS, key=_place):
-        most = _SLOW.get(name, len(val))
+    at_hand = find_at_hand()
+    known = [*PRIORS, f"{PREFIX}{at_hand}"] if at_hand else [*PRIORS]
+    for name in sorted(known, key=_place):
+        most = _SLOW.get(name, _MOST_ZERO_SHOT if is_zero_shot(name) else len(val))
         if len(val) > most:
             left_out[name] = f"is slow for {len(val):,} windows"
         elif is_applicable(name, train) and is_applicable(name, val, train):

@@ -33,6 +33,7 @@ from compevo_core.data.steps import is_calendar_step, shift
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.forecast.totals import reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,
@@ -156,6 +157,7 @@ def issue_forecast(
     commit: str,
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
+    totals: Mapping[str, Sequence[str]] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
@@ -170,9 +172,10 @@ def issue_forecast(
             (``data.coverage``); kept among the facts.
         last_week: of each series the same steps (H,) of last week as they were known, to compare
             with; NaN where unknown.
+        totals: names of series by the name of their total, whose forecasts shall add up.
 
     Raises:
-        DataError: there is no view, or they have several origins.
+        DataError: there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -180,6 +183,8 @@ def issue_forecast(
         )
 
     prediction = forecaster.predict_by_agent(views)
+    if totals:
+        prediction = reconcile(prediction, views, totals)
     by_method: dict[str, FloatArray] = {
         METHOD: prediction.aggregate,
         f"{METHOD}-equal": prediction.equal,

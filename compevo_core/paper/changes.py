@@ -166,14 +166,19 @@ def _list_ablation() -> Iterable[NamedChange]:
             )
 
 
-def _sweep(name: str, paper: str, setting: str, *values: float | str) -> tuple[NamedChange, ...]:
-    """Return one change for each value of a setting, named ``name=value`` as its rows are."""
+def _sweep(
+    name: str, paper: str, setting: str, *values: float | str, needs: Settings | None = None
+) -> tuple[NamedChange, ...]:
+    """Return one change for each value of a setting, named ``name=value`` as its rows are.
+
+    All have the settings that it ``needs``, without which no value acts.
+    """
     return tuple(
         NamedChange(
             name=f"{name}={value if isinstance(value, str) else format(value, 'g')}",
             kind="sweep",
             paper=paper,
-            settings={setting: value},
+            settings={**(needs or {}), setting: value},
         )
         for value in values
     )
@@ -233,7 +238,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
             # At 0 a logic is carried on by its reward alone.
-            changes=_sweep("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
+            changes=_sweep(
+                *("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
+                needs={"grpo.enabled": True},
+            ),
         ),
         Experiment(
             name="lambda-div",

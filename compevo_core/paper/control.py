@@ -9,8 +9,8 @@ Shapes: N windows, H horizon.
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,7 @@ class ControlPlan:
         config: settings of the full search.
         world: name of the worlds' kind, of ``WORLDS``.
         compares: what the arms compare, ``READING`` or ``SEARCH``.
+        only: names of the arms to train; empty: all.
         effects: effect of an acting topic in each world.
         seeds: of the worlds and of their trainings.
         commit: version of the code.
@@ -125,18 +126,22 @@ class ControlPlan:
     config: RunConfig
     world: str = "plain"
     compares: str = READING
+    only: Sequence[str] = ()
     effects: Sequence[float] = EFFECTS
     seeds: Sequence[int] = (0, 1, 2)
     commit: str = ""
 
     def __post_init__(self) -> None:
         """Check the names; ConfigError if one is unknown."""
-        for what, name, known in (
-            ("world", self.world, tuple(WORLDS)),
-            ("comparison", self.compares, (READING, SEARCH)),
-        ):
-            if name not in known:
-                raise ConfigError(f"the control has no {what} {name!r}; known: {', '.join(known)}")
+        self._check("world", self.world, WORLDS)
+        self._check("comparison", self.compares, (READING, SEARCH))
+        arms = replace(self, only=()).configure_arms(0) if self.only else {}
+        for name in self.only:
+            self._check(f"arm of {self.compares}", name, arms)
+
+    def _check(self, what: str, name: str, known: Iterable[str]) -> None:
+        if name not in known:
+            raise ConfigError(f"the control has no {what} {name!r}; known: {', '.join(known)}")
 
     def plant(self, effect: float, seed: int) -> PlantedNews:
         """Return what is planted in one world."""
@@ -159,6 +164,7 @@ class ControlPlan:
         return {
             arm: base.with_overrides({**settings, "run.seed": seed})
             for arm, settings in arms.items()
+            if not self.only or arm in self.only
         }
 
 

@@ -109,7 +109,10 @@ def experiment(
         typer.Argument(help="Name of a built data set; for text: weather or demand."),
     ],
     only: Annotated[
-        str, typer.Option(help="Names of changes, separated by commas (default: all).")
+        str,
+        typer.Option(
+            help="Names of changes, or of the control's arms, separated by commas (default: all)."
+        ),
     ] = "",
     runs: Annotated[
         list[Path] | None,
@@ -186,6 +189,7 @@ def experiment(
         except ValueError:
             raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
         worlds = {"world": world, "compares": arms, "effects": sizes, "seeds": range(seeds)}
+        worlds["only"] = _split_names(only)
         _run_control(dataset, config, worlds, _split_names(series), results)
         return
 

@@ -461,6 +461,7 @@ def _issue(
         issued_at=clock(),
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
+        totals=spec.totals,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules

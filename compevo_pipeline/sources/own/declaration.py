@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
@@ -316,6 +316,9 @@ class Declaration(_Section):
     place: PlaceKeys = PlaceKeys()
     covariates: CovariateKeys | None = None
     ahead: AheadKeys | None = None
+    totals: dict[str, list[str]] = Field(
+        default={}, description='names of series by the name of their total; ["*"]: all'
+    )
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()
@@ -337,6 +340,8 @@ class Declaration(_Section):
                     f"{section}.id is missing: the series are named by a column, so name the "
                     f"column of the {section} table that says whose its values are"
                 )
+        if self.totals and self.evaluation.high is not None:
+            raise ValueError("totals are above evaluation.high, which bounds every series")
         return self
 
 
@@ -412,6 +417,12 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         horizon_steps=declaration.grid.horizon_steps,
         season_steps=declaration.grid.season_steps,
         year_evidence=True,
+        totals={
+            make_label(total): tuple(
+                part if part == ALL_SERIES else make_label(part) for part in parts
+            )
+            for total, parts in declaration.totals.items()
+        },
         spans=_make_spans(declaration.splits),
         fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,

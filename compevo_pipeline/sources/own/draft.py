@@ -17,8 +17,7 @@ from typing import cast
 import polars as pl
 from pydantic import BaseModel
 
-from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.seasons import find_shown_season
+from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.series import regularise_series
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
@@ -39,6 +38,7 @@ from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     describe_odd_values,
+    find_shown_season,
     guess_series,
     guess_time,
     guess_value,
@@ -536,6 +536,10 @@ def write_declaration(
                 lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
             else:
                 lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+    lines += [
+        *("", "# [totals] is left out: with it forecasts of sums of series are made to add up, as"),
+        f'# total = ["{ALL_SERIES}"] for all series, or north = ["shop-1", "shop-2"]',
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -18,6 +18,7 @@ from typing import cast
 import polars as pl
 
 from compevo_core.data.context import OWN
+from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
@@ -37,6 +38,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
 from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
 
+_LISTED = 8
 _START = "_start"
 _VALUE = "_value"
 _DAY = "_day"
@@ -105,7 +107,40 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
         repairs += joined
         frames.append(_build_frame(rows, raw, declaration))
-    return pl.concat(frames), repairs
+    return _add_totals(pl.concat(frames), raw.name, declaration), repairs
+
+
+def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
+    """Return a frame with a series for each declared total; empty where a part of it is."""
+    there = frame["series_id"].unique().to_list()
+    sums = []
+    for total, parts in declaration.totals.items():
+        label, ids = (
+            _name_series(total),
+            there if parts == [ALL_SERIES] else [*map(_name_series, parts)],
+        )
+        unknown = [one for one in ids if one not in there]
+        if unknown or label in there:
+            wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
+            raise DataError(
+                f"{name}: the total {total!r} {wrong}; the series are "
+                f"{', '.join(sorted(there)[:_LISTED])}: correct [totals] in the declaration"
+            )
+        is_whole = (pl.len() == len(ids)) & (pl.col("value").null_count() == 0)
+        rows = frame.filter(pl.col("series_id").is_in(ids)).group_by("start_utc")
+        others = ("variable", "unit", "source", "fetched_at")
+        summed = rows.agg(pl.when(is_whole).then(pl.col("value").sum()), pl.col(*others).first())
+        is_known = pl.col("value").is_not_null()
+        named = summed.sort("start_utc").with_columns(
+            series_id=pl.lit(label),
+            flag=pl.when(is_known).then(pl.lit(OBSERVED)).otherwise(pl.lit(MISSING)),
+        )
+        sums.append(named.select(frame.columns))
+    return pl.concat([frame, *sums])
+
+
+def _name_series(text: str) -> str:
+    return f"{SERIES_PREFIX}/{make_label(text)}"
 
 
 def _name_entities(

@@ -10,12 +10,15 @@ from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
 from compevo_core.baselines.base import read_facts
+from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError
+from compevo_core.evaluation import method_choice
 from compevo_core.training.prior import PriorSet
 from tests.support import tiny_time_series_models as tiny
+from tests.support.population import windows
 from tests.support.window_samples import make_window
 
 STEPS = np.arange(48)
@@ -139,3 +142,29 @@ def test_what_is_no_such_model_is_refused_by_name(tmp_path, timesfm):
     later = WindowSet([make_window(0, split="test")], dataset="electricity")
     with pytest.raises(LeakageError):
         fit_baseline(f"zero-shot:{timesfm}", later)
+
+
+def test_a_model_is_at_hand_where_the_cache_holds_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert find_at_hand() == ""
+    model = tmp_path / "models--google--timesfm-2.5-200m-transformers"
+    snapshot = model / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    (snapshot / "config.json").write_text("{}", encoding="utf-8")
+    assert find_at_hand() == ""  # its weights were never fetched
+    (snapshot / "model.safetensors").write_bytes(b"weights")
+    assert find_at_hand() == "google/timesfm-2.5-200m-transformers"
+
+
+def test_a_model_at_hand_is_a_candidate_of_auto(timesfm, monkeypatch):
+    train, val = windows("train", 8), windows("val", 6, first_day=20)
+    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": None})
+    monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
+    said: list[str] = []
+    choice = method_choice.choose_method(train, val, on_step=said.append)
+    names = {score.name for score in choice.scores}
+    assert names == {"persistence", f"zero-shot:{timesfm}", "mixture"}
+    assert said[0].startswith("1/3 fitting persistence on")
+    assert "left" in said[-1]

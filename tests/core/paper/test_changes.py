@@ -87,6 +87,13 @@ def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str
     assert len(keys - {"population.members"}) == 1
 
 
+def test_the_weight_of_the_policy_term_is_varied_where_policies_learn() -> None:
+    base = RunConfig.preset("default")
+    assert not base.grpo.enabled
+    for change in EXPERIMENTS["lambda-pg"].changes:
+        assert change.configure(base).grpo.enabled
+
+
 @pytest.mark.parametrize("name", sorted(PRINTED))
 def test_what_the_paper_prints_is_varied_here_too(name: str) -> None:
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)

@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,6 +21,7 @@ from compevo_core.paper.control import (
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
 from compevo_core.training import model, trainer
 from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, read_hash, read_records
 
@@ -113,6 +115,27 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
+def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    world = planted_world()
+    data = world.split("train")[:30], world.split("val")[:4], world.news
+    short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}
+    short |= {"grpo__group_size": 4, "grpo__reward_windows": 4, "run__batch_size": 4}
+
+    def draw(name: str, **changes: Any) -> list[tuple[list[str], list[list[str]]]]:
+        config = search(**short, **changes)
+        trainer.train(config, *data, tmp_path / name)
+        records = RunFolder(tmp_path / name).read_rounds()
+        return [(record.logics, record.group_logics) for record in records]
+
+    without = {"evolution__update": "simplified", "objective__lambda_div": 0.0}
+    whole = draw("whole", objective__lambda_div=1.0, objective__lambda_prune=1.0)
+    assert draw("without", **without, objective__lambda_prune=0.0) == whole
+    assert draw("alone", population__exposed_peers=0) != whole
+
+
 def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
     plain, regional, many = (
         ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
@@ -128,11 +151,16 @@ def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
     writers = ControlPlan(config=search(), compares="search").configure_arms(1)
     assert writers["flat"].evolution.flat_share == 1.0 and not writers["flat"].grpo.enabled
     assert writers["policy"].evolution.flat_share == 0.0 and writers["policy"].grpo.enabled
+    some = ControlPlan(config=search(), compares="search", only=("flat", "no-grpo"))
+    assert some.configure_arms(1) == {arm: writers[arm] for arm in ("flat", "no-grpo")}
 
 
-@pytest.mark.parametrize("changes", [{"world": "flat"}, {"compares": "worlds"}])
-def test_an_unknown_world_or_comparison_is_refused_by_name(changes: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(changes.values()))):
+@pytest.mark.parametrize(
+    "changes", [{"world": "flat"}, {"compares": "worlds"}, {"only": ["evolved", "no-grpo"]}]
+)
+def test_an_unknown_world_comparison_or_arm_is_refused_by_name(changes: dict[str, Any]) -> None:
+    unknown = next(iter(changes.values()))
+    with pytest.raises(ConfigError, match=unknown if isinstance(unknown, str) else "no-grpo"):
         ControlPlan(config=search(), **changes)
 
 

@@ -79,8 +79,9 @@ def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share() -> None:
     }
 
 
-def test_ways_to_write_logics_are_compared_with_flat_draws_of_equal_seeds() -> None:
+def test_ways_to_write_logics_are_compared_by_seed_with_flat_draws_and_parts_with_the_whole():
     slopes = {("flat", 0): 0.2, ("flat", 1): 0.4, ("policy", 0): 0.3, ("policy", 1): 0.7}
+    slopes |= {("no-grpo", 0): 0.2, ("no-grpo", 1): 0.6, ("crossed", 0): 0.5, ("crossed", 1): 0.7}
     found = {"effect": 2.0, "mae": 100.0, "unit": "MW", "precision": 0.5, "recall": 0.5}
     rows = [
         dict.fromkeys(CONTROL_SCHEMA)
@@ -88,9 +89,11 @@ def test_ways_to_write_logics_are_compared_with_flat_draws_of_equal_seeds() -> N
         | {**found, "slope": slope}
         for (arm, seed), slope in slopes.items()
     ]
-    flat, policy = search_table(rows).rows
-    assert (flat[5], flat[6]) == ("0.30 ± 0.14", "n/a")
-    assert (policy[5], policy[6]) == ("0.50 ± 0.28", "+0.20 ± 1.27")
+    flat, crossed, policy, no_grpo = search_table(rows).rows
+    assert tuple(flat[5:8]) == ("0.30 ± 0.14", "n/a", "n/a")
+    assert tuple(policy[5:8]) == ("0.50 ± 0.28", "+0.20 ± 1.27", "n/a")
+    assert tuple(crossed[6:8]) == ("+0.30 ± 0.00", "n/a")
+    assert tuple(no_grpo[6:8]) == ("+0.10 ± 1.27", "-0.10 ± 0.00")
 
 
 def test_documents_get_verdict_table_and_pictures_or_the_command() -> None:

@@ -149,7 +149,7 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
 
 def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
     config = RunConfig.preset("default").with_overrides(
-        {"population.agents": 10, "population.members": ()}
+        {"population.agents": 10, "population.members": (), "grpo.enabled": True}
     )
     page = REPO / "docs" / "how-to" / "several-processes.md"
     text = " ".join(page.read_text(encoding="utf-8").split())

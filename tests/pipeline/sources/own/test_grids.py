@@ -16,7 +16,6 @@ from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.seasons import find_shown_season
 from compevo_core.data.steps import (
     choose_horizon,
     choose_lookback,
@@ -38,6 +37,7 @@ from compevo_pipeline.sources.own.declaration import (
     make_spec,
 )
 from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.guesses import find_shown_season
 from tests.support.own_tables import wrap
 from tests.support.population import news_pool, tiny
 
@@ -213,10 +213,10 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> No
     five, hour = timedelta(minutes=5), timedelta(hours=1)
     assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
-    assert choose_stride(five, 12, 288 * 365, 1) == 18  # a year of five minutes: every 90
+    assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
     assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
-    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 4
-    assert choose_stride(timedelta(days=1), 48, 2100, 20) == 8  # not 7: all of a weekday
+    assert choose_stride(timedelta(days=1), 48, 600, 20) == 4
+    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 8  # not 7: all of a weekday
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
@@ -308,10 +308,11 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
     rng = np.random.default_rng(1)
     cycle_of_ten = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 160) + rng.normal(0, 0.5, 1600)
     assert find_shown_season([cycle_of_ten], 24) == 10
-    days = (
-        np.sin(2 * np.pi * np.arange(1600) / 24) + np.tile(np.repeat([0, 0.2], [20, 4]), 67)[:1600]
-    )
-    assert find_shown_season([days], 24) == 24  # not 168, nor 12
+    # Weekends differ, so that changes repeat better after a week than after the grid's day.
+    by_day = np.tile([1.0, 1.0, 1.0, 1.0, 1.0, 0.2, 0.1], 10).repeat(24)
+    weeks = by_day * np.sin(2 * np.pi * np.arange(1680) / 24)
+    assert find_shown_season([weeks], 24) == 24
+    assert find_shown_season([weeks], 100) == 168
     assert find_shown_season([rng.normal(size=1600).cumsum()], 24) == 24
     assert find_shown_season([np.full(50, np.nan)], 7) == 7
 

@@ -5,8 +5,14 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
+from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
-from compevo_pipeline.sources.own.declaration import CovariateKeys, Declaration, check_declaration
+from compevo_pipeline.sources.own.declaration import (
+    CovariateKeys,
+    Declaration,
+    check_declaration,
+    make_spec,
+)
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from tests.support.own_tables import declare, wrap
 
@@ -238,3 +244,23 @@ def test_an_article_without_a_headline_is_refused_with_its_row() -> None:
     raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
     with pytest.raises(DataError, match=r"a\.csv, row 2, column 'title': .* is no headline"):
         parse_articles(raw, declare_news())
+
+
+def test_a_total_is_the_sum_where_all_of_its_parts_are_known() -> None:
+    text = "stamp,a,b,c\n2024-01-01,1,2,4\n2024-01-02,1,,4\n2024-01-03,1,3,4\n"
+    declaration = declare(values=["a", "b", "c"], step="1d").model_copy(
+        update={"totals": {"all": ["*"], "a and b": ["a", "b"]}}
+    )
+    frame, _ = parse_series(wrap(text), declaration)
+    values = {
+        key[0]: part.sort("start_utc")["value"].to_list()
+        for key, part in frame.partition_by("series_id", as_dict=True).items()
+    }
+    assert values["OWN/all"] == [7.0, None, 8.0]
+    assert values["OWN/a-and-b"] == [3.0, None, 4.0]
+    assert validate_series(frame).height == 15
+    assert make_spec(declaration).totals == {"all": ("*",), "a-and-b": ("a", "b")}
+
+    for totals, message in (({"t": ["z"]}, "has no part OWN/z"), ({"a": ["b"]}, "is a series")):
+        with pytest.raises(DataError, match=message):
+            parse_series(wrap(text), declaration.model_copy(update={"totals": totals}))

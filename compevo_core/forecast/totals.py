@@ -1,0 +1,80 @@
+"""Series that are totals of others: forecasts moved so that they add up.
+
+What belongs here: the reconciliation of points, and what it does to bands and parts. What does not:
+which series are totals (``data.datasets``), their values (the pipeline's sources).
+
+Source: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast reconciliation for
+hierarchical and grouped time series through trace minimization", Journal of the American
+Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values that add
+up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Each
+series keeps the width of its bands, which hold its own errors, around the moved point: bands of a
+total are no sums of bands.
+
+Shapes: N series, of which M are no totals; A members, Q levels, H horizon.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from compevo_core.data.datasets import ALL_SERIES
+from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.view import WindowView, keep_bounds
+from compevo_core.errors import DataError
+from compevo_core.forecast.prediction import Prediction
+
+_BAND = (0.1, 0.9)
+_LEAST_SHARE = 1e-6
+"""Of the widest band: a series without errors must not hold all others."""
+
+
+def reconcile(
+    prediction: Prediction, views: Sequence[WindowView], totals: Mapping[str, Sequence[str]]
+) -> Prediction:
+    """Return the prediction of one origin with totals that are the sums of their members.
+
+    The change is part of each member model's level, so that parts still add up to forecasts.
+
+    Args:
+        prediction: of the views.
+        views: one a series.
+        totals: names of series by the name of their total, or ``ALL_SERIES``.
+
+    Raises:
+        DataError: a series of a total has no view.
+    """
+    names = [view.entity for view in views]
+    alone = [name for name in names if name not in totals]
+    by_total = {
+        name: alone if list(parts) == [ALL_SERIES] else list(parts)
+        for name, parts in totals.items()
+    }
+    missing = sorted({one for name in by_total for one in (name, *by_total[name])} - set(names))
+    if missing:
+        raise DataError(
+            f"no forecast of {', '.join(missing)}, so that the totals cannot add up; read the "
+            "newest values of every series, or take the total out of [totals]"
+        )
+
+    base = [names.index(name) for name in alone]
+    sums_NM = np.array(
+        [[float(one in by_total.get(name, [name])) for one in alone] for name in names]
+    )
+    low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
+    width_N = (high_NH - low_NH).mean(axis=1)
+    if not np.isfinite(width_N).all():
+        width_N = np.ones(len(names))  # too few errors are known yet: all series count alike
+    weight_N = 1 / np.maximum(width_N, _LEAST_SHARE * width_N.max()) ** 2
+
+    weighted_MN = sums_NM.T * weight_N
+    base_MH = np.linalg.solve(weighted_MN @ sums_NM, weighted_MN @ prediction.aggregate)
+    moved_NH = sums_NM @ keep_bounds([views[row] for row in base], base_MH)
+    change_NH = moved_NH - prediction.aggregate
+    return dataclasses.replace(
+        prediction,
+        aggregate=moved_NH,
+        agents=prediction.agents + change_NH,
+        levels=prediction.levels + change_NH,
+        quantiles=keep_bounds(views, prediction.quantiles + change_NH[:, None]),
+    )
