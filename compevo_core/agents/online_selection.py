@@ -44,14 +44,14 @@ class RuleState(Protocol):
 
 
 class EqualState:
-    """All experts alike, whatever they forecast."""
+    """The first weights, equal where members have none of their own, whatever they forecast."""
 
-    def __init__(self, experts: int) -> None:
-        self._experts = experts
+    def __init__(self, first: Sequence[float]) -> None:
+        self._first_A = np.array(first)
 
     def weights(self) -> FloatArray:
-        """Return 1 / A for each."""
-        return np.full(self._experts, 1.0 / self._experts)
+        """Return the first weights."""
+        return self._first_A
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
         """Learn nothing."""
@@ -75,17 +75,21 @@ class InverseState:
 
 
 class BoaState:
-    """Bernstein online aggregation, a learning rate for each expert (Wintenberger 2017)."""
+    """Bernstein online aggregation, a learning rate for each expert (Wintenberger 2017).
 
-    def __init__(self, experts: int) -> None:
+    An expert of first weight 0.4 counts as four of ten that forecast alike.
+    """
+
+    def __init__(self, first: Sequence[float]) -> None:
+        self._first_A = np.array(first)
         self._range = 0.0  # largest excess loss so far: the rule adapts to the unit of the errors
-        self._squares_A = np.zeros(experts)
-        self._gain_A = np.zeros(experts)  # sum of r - rate * r^2, whatever the rate was then
+        self._squares_A = np.zeros(len(first))
+        self._gain_A = np.zeros(len(first))  # sum of r - rate * r^2, whatever the rate was then
 
     def weights(self) -> FloatArray:
-        """Return weights proportional to rate * exp(rate * gain)."""
+        """Return weights proportional to first weight * rate * exp(rate * gain)."""
         rate_A = self._rates()
-        score_A = rate_A * self._gain_A + np.log(rate_A)
+        score_A = rate_A * self._gain_A + np.log(rate_A * self._first_A)
         weight_A = np.exp(score_A - score_A.max())
         return np.asarray(weight_A / weight_A.sum())
 
@@ -99,7 +103,7 @@ class BoaState:
     def _rates(self) -> FloatArray:
         if self._range == 0.0:
             return np.ones_like(self._gain_A)
-        log_experts = math.log(max(2, len(self._gain_A)))
+        log_experts = math.log(max(2.0, count_alike(self._first_A)))
         second_order_A = np.sqrt(log_experts / (self._range**2 + self._squares_A))
         return np.minimum(1.0 / (2.0 * self._range), second_order_A)
 
@@ -138,15 +142,22 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
     return np.asarray((slope_h * (mixture_h - experts_Ah)).mean(axis=1))
 
 
-def build_state(config: SelectionConfig, experts: int, paper: Callable[[], RuleState]) -> RuleState:
+def count_alike(first: Sequence[float] | FloatArray) -> float:
+    """Return as how many equal experts a rule counts those of different first weights."""
+    return float(1.0 / np.min(first))
+
+
+def build_state(
+    config: SelectionConfig, first: Sequence[float], paper: Callable[[], RuleState]
+) -> RuleState:
     """Return the state of a rule that has seen nothing; the paper's begins where training left."""
     if config.rule == "paper":
         return paper()
     if config.rule == "inverse":
-        return InverseState(experts, config.half_life_days)
+        return InverseState(len(first), config.half_life_days)
     if config.rule == "boa":
-        return BoaState(experts)
-    return MlPolyState(experts) if config.rule == "ml-poly" else EqualState(experts)
+        return BoaState(first)
+    return MlPolyState(len(first)) if config.rule == "ml-poly" else EqualState(first)
 
 
 class PaperState:
@@ -287,7 +298,7 @@ class PopulationWeights:
         if scope not in self._states:
             self._states[scope] = build_state(
                 self._config.selection,
-                self._config.population.agents,
+                self._config.population.first_weights,
                 lambda: PaperState(
                     self._trained,
                     entity or self._calibration.entities[0],

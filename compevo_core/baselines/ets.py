@@ -3,8 +3,10 @@
 Source: Hyndman, Koehler, Snyder and Grose, "A state space framework for automatic forecasting using
 exponential smoothing methods", International Journal of Forecasting, 2002, from ``statsforecast``,
 an extra. The form of each series is chosen on its newest train window, by the corrected Akaike
-criterion; its smoothing is estimated on the inputs of each window. Seasons of more than 24 steps
-are beyond the method: their mean shape over the inputs is taken off before and put back after.
+criterion; its smoothing is estimated on the inputs of each window. Differs: whether a series has a
+season is decided by how much of its variation a mean season explains, as the criterion, which goes
+by errors one step ahead, leaves out the day of hourly data. Seasons of more than 24 steps are
+beyond the method: their mean shape over the inputs is taken off before and put back after.
 
 Shapes: N windows, H horizon, L lookback.
 """
@@ -31,8 +33,8 @@ MOST_SEASON_STEPS = 24
 """Longest season that the method holds as states of its own."""
 
 _FORMS_FILE = "forms.json"
-_ANY = "ZZZ"
-_ANY_WITHOUT_SEASON = "ZZN"
+_SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
+_LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 
 
 class Ets:
@@ -57,7 +59,8 @@ class Ets:
         forms = {}
         for entity, window in newest.items():
             known = np.concatenate([window.view.x, window.y[np.isfinite(window.y)]])
-            forms[entity] = _smooth(known, window.view, _ANY)[0]
+            form = _SEASONAL if _explain(known, window.view.shortest_season) else _NOT_SEASONAL
+            forms[entity] = _smooth(known, window.view, form)[0]
         return cls(forms)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -95,8 +98,8 @@ def _smooth(known_L: FloatArray, view: WindowView, form: str) -> tuple[str, Floa
     is_seasonal = has_seasons and season <= MOST_SEASON_STEPS
     left_L = known_L - np.resize(shape_S[::-1], len(known_L))[::-1]
 
-    if form == _ANY and not is_seasonal:
-        form = _ANY_WITHOUT_SEASON
+    if not is_seasonal:
+        form = form[:2] + "N" + form[3:]
     is_positive = left_L.min() > 0
     if not is_positive:
         form = form.replace("M", "A")
@@ -104,11 +107,23 @@ def _smooth(known_L: FloatArray, view: WindowView, form: str) -> tuple[str, Floa
         left_L,
         m=season if is_seasonal else 1,
         model=form[:3],
-        damped=None if form in (_ANY, _ANY_WITHOUT_SEASON) else form[3] == "D",
+        damped=form[3] == "D" if len(form) > 3 else None,
         additive_only=None if is_positive else True,
     )
     forecast_H = np.asarray(library.forecast_ets(model, horizon)["mean"], dtype=np.float64)
     return str(model["components"]), forecast_H + np.resize(shape_S, horizon)
+
+
+def _explain(known_L: FloatArray, season: int) -> bool:
+    """Whether a mean season explains enough of the variation within seasons."""
+    seasons = len(known_L) // season
+    if seasons < 2 or season < 2:
+        return False
+    rows = known_L[len(known_L) - seasons * season :].reshape(seasons, season)
+    within = rows - rows.mean(axis=1, keepdims=True)
+    # As many seasons of noise have a mean as well, which explains one part of as many.
+    left = float((within - within.mean(axis=0)).var()) * seasons / (seasons - 1)
+    return left < (1 - _LEAST_EXPLAINED) * float(within.var())
 
 
 def _import_library() -> Any:  # noqa: ANN401 - a module without types

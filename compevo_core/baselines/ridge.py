@@ -271,8 +271,6 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
 
         parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]
         parts += [days[name] for name in ("level", "past_last_known", *FLAGS)]
-        for name in space.covariates:
-            parts += [average_blocks(steps[f"{name}_{kind}"], 12) for kind in ("change", "beyond")]
         for name in space.weather:
             beyond_NH = steps[f"{name}_beyond"] / SCALES.get(name, 1.0)
             parts.append(beyond_NH.mean(axis=1, keepdims=True))

@@ -5,6 +5,7 @@ six ablation variants ask for the same trees. What is read back forecasts the sa
 """
 
 import contextlib
+import logging
 from pathlib import Path
 from typing import Protocol
 
@@ -33,8 +34,10 @@ class SharedFits:
     version of the code: a fit is known by its windows, not by what fitted it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, log: logging.Logger | None = None) -> None:
+        """Keep fits in a folder as well, if one is given; ``log`` gets a line a fit."""
         self._folder = folder
+        self._log = log
         self._fitted: dict[str, Baseline] = {}
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
@@ -60,6 +63,8 @@ class SharedFits:
                 (stored / BASELINE_FILE).touch()
             return load_baseline(stored)
 
+        if self._log is not None:
+            self._log.info(f"fitting {name} on {len(train):,} windows")
         fitted = fit_baseline(name, train, seed=seed)
         if stored is not None:
             fitted.save(stored)

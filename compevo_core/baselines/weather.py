@@ -4,9 +4,10 @@ What belongs here: columns that several models share, and the space of models of
 ``own-weather-ridge`` and ``own-weather-gbm``. What does not: any model (``baselines.ridge``,
 ``baselines.gbm``); how weather and past come into a view (``data.context``).
 
-A model of the series itself knows nothing of a published forecast of it, so the two err unlike. It
-learns how a day differs from the mean of the last fortnight at each step, since both follow the
-season. Weather that was not known when a view was made is that of the last fortnight.
+A model of the series itself knows nothing of what others forecast of it, so the two err unlike: no
+published median, and no covariate in the series' unit, such as the operator's forecast of rooftop
+power. It learns how a day differs from the mean of the last fortnight at each step, since both
+follow the season. Weather that was not known when a view was made is that of the last fortnight.
 
 Shapes: N windows, H horizon, B blocks of the horizon.
 """
@@ -108,7 +109,7 @@ class PastSpace(LeadSpace):
                 f"no train window of {train.dataset} holds the series' own past; use models of it "
                 "for a data set whose views hold it (past_evidence)"
             )
-        return cls(**describe_leads(windows))
+        return cls(**(describe_leads(windows) | {"covariates": ()}))
 
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return the train windows of a lead that know their past."""
@@ -128,13 +129,6 @@ class PastSpace(LeadSpace):
         """Return the columns (N, H) that differ between the steps of a window, by name."""
         spread_N1 = self.scaler.stack_spreads(views)
         columns = encode_past(views, PAST_NAMES, self.stack_references(views), spread_N1)
-        for name in self.covariates:
-            today_NH = read_today(views, name)
-            before_NH = stack_by_step(views, f"{name}_lag1")
-            usual_NH = stack_by_step(views, f"{name}{PAST_MEAN}")
-            columns[name] = today_NH / spread_N1
-            columns[f"{name}_change"] = (today_NH - before_NH) / spread_N1
-            columns[f"{name}_beyond"] = (today_NH - usual_NH) / spread_N1
         return columns | encode_weather_steps(views, self.weather)
 
     def encode_days(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:

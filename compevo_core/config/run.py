@@ -49,7 +49,7 @@ _NUMERIC: Mapping[str, tuple[str, ...]] = {
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
 }
 """Settings that act without a language model, by section; an empty entry is all of a section."""
-_NUMERIC_MEMBER = ("prior", "calibration_days")
+_NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
 class RunConfig(SettingsSection):
@@ -153,17 +153,14 @@ class RunConfig(SettingsSection):
         """Whether members forecast their priors, without a language model."""
         return self.forecast.decoder == "none"
 
-    @property
-    def weighs_train(self) -> bool:
-        """Whether weights begin with errors of the last train windows."""
-        return self.selection.online and self.selection.begin == "train"
-
     @model_validator(mode="after")
-    def _check_begin(self) -> Self:
-        if self.weighs_train and not self.is_numeric:
+    def _check_weights(self) -> Self:
+        weighed = any(member.weight != 1.0 for member in self.population.members)
+        if weighed and not (self.selection.online and self.selection.rule in ("boa", "equal")):
             raise ValueError(
-                "selection.begin = 'train' weighs forecasts that were made out of fold, and agents "
-                "were trained on these windows: leave it out"
+                "population.members have weights, and selection.rule = "
+                f"{self.selection.rule!r} does not begin with them: set online = true and "
+                "rule = 'boa' or 'equal', or leave them out"
             )
         return self
 

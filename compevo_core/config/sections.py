@@ -88,6 +88,9 @@ class MemberConfig(SettingsSection):
     none"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
+    weight: float = Field(default=1.0, gt=0.0, exclude_if=lambda weight: weight == 1.0)
+    """what online weights begin with, relative to the other members, under the rules 'boa' and
+    'equal'; the second keeps them"""
 
     def count_seen(self, lookback: int) -> int:
         """Return how many of a window's last inputs it sees."""
@@ -130,6 +133,12 @@ class PopulationConfig(SettingsSection):
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
         return self.members[agent] if self.members else MemberConfig()
+
+    @property
+    def first_weights(self) -> tuple[float, ...]:
+        """Weights before any error is known, which sum to 1."""
+        weights = [self.member(agent).weight for agent in range(self.agents)]
+        return tuple(weight / sum(weights) for weight in weights)
 
     def list_scopes(self, agents: Iterable[int]) -> list[str]:
         """Return which articles each of some agents may choose from."""
@@ -221,17 +230,12 @@ class SelectionConfig(SettingsSection):
     """one fitness over all series, or one for each"""
     uniform: bool = False
     """ablation: w_i = 1/I"""
-    begin: Literal["validation", "train"] = Field(
-        default="validation", exclude_if=lambda begin: begin == "validation"
-    )
-    """what online weights begin with: errors on validation; or on as many train windows before it,
-    forecast out of fold, which needs a population without a language model"""
     online: bool = False
     """whether the weights go on after training with every error that has become known; without,
     they stay as training left them (the paper's experiments)"""
     rule: Literal["paper", "equal", "inverse", "boa", "ml-poly"] = "paper"
-    """what weighs the agents online: the paper's fitness, equal weights, the inverse of the decayed
-    squared error, Bernstein online aggregation, or polynomial weights"""
+    """what weighs the agents online: the paper's fitness, the weights of the members as they are,
+    the inverse of the decayed squared error, Bernstein online aggregation, or polynomial weights"""
     parts: Literal[1, 2, 3, 4, 6, 8] = 1
     """parts of a day with online weights of their own"""
     half_life_days: float = Field(default=28.0, gt=0.0)

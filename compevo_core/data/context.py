@@ -387,8 +387,8 @@ class ContextBuilder:
     ) -> dict[str, FloatArray]:
         """Return what was measured at these steps a year before, and the season before those."""
         year, horizon = count_year(series.step), self._spec.horizon_steps
-        if year <= reference:
-            return {}  # the season is a year itself
+        if year <= max(reference, self._spec.lookback_steps):
+            return {}  # the inputs hold them
         until = shift(inputs.origin_utc, -inputs.unknown_steps, series.step)
         now_H, before_H = (
             _observe(series, shift(inputs.origin_utc, -back, series.step), until, horizon)

@@ -61,7 +61,7 @@ RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 RECALIBRATED = "-recalibrated"
 """Ends the name of a baseline with its known errors added."""
 
-SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm")
+SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 """Baselines whose fit samples random numbers; the others give the same rows for every seed."""
 
 _DIGITS = 9

@@ -12,12 +12,13 @@ Shapes: A agents, D days, N windows, H horizon, h steps of a part of the day.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import polars as pl
 
-from compevo_core.config.sections import SelectionConfig
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly
 from compevo_core.evaluation.result_rows import Identity
 from compevo_core.evaluation.scopes import Scope
@@ -61,13 +62,14 @@ def tabulate_regret(
     scope: Scope,
     values_NH: FloatArray,
     agents_ANH: FloatArray,
-    selection: SelectionConfig,
+    config: RunConfig,
     identity: Identity,
 ) -> pl.DataFrame:
     """Return the regret of a population on a scope, in rows of ``REGRET_SCHEMA``.
 
     The windows of the scope know equally much of the day before.
     """
+    selection, first_A = config.selection, config.population.first_weights
     truth_NH = scope.windows.truth()
     entity_N = np.array([view.entity for view in scope.windows.views()])
     shared = asdict(identity) | {
@@ -87,6 +89,7 @@ def tabulate_regret(
                 agents_ANH[:, rows_of, span].swapaxes(0, 1),
                 values_NH[rows_of, span],
                 truth_NH[rows_of, span],
+                first_A,
             )
             row = shared | {"entity": entity, "part": part} | asdict(regret)
             rows.append({name: row[name] for name in REGRET_SCHEMA})
@@ -94,14 +97,18 @@ def tabulate_regret(
 
 
 def measure_regret(
-    rule: str, experts_DAh: FloatArray, mixture_Dh: FloatArray, truth_Dh: FloatArray
+    rule: str,
+    experts_DAh: FloatArray,
+    mixture_Dh: FloatArray,
+    truth_Dh: FloatArray,
+    first_A: Sequence[float],
 ) -> Regret:
-    """Return the regret of one set of weights under a rule.
+    """Return the regret of one set of weights under a rule that began with the first weights.
 
     An unknown truth is NaN; days without any known truth do not count.
     """
     # Imported here: it needs torch, without which the pipeline's definitions must load.
-    from compevo_core.agents.online_selection import find_excess
+    from compevo_core.agents.online_selection import count_alike, find_excess
 
     known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
     excess = [
@@ -117,19 +124,20 @@ def measure_regret(
         loss=float(sum(np.nanmean(np.abs(mixture_Dh[d] - truth_Dh[d])) for d in known)),
         best_expert=float(np.min(error_A)),
         best_mixture=_find_best_mixture(experts_DAh[known], truth_Dh[known]),
-        bound=find_bound(rule, excess_DA),
+        bound=find_bound(rule, excess_DA, count_alike(first_A)),
     )
 
 
-def find_bound(rule: str, excess_DA: FloatArray) -> float | None:
+def find_bound(rule: str, excess_DA: FloatArray, experts: float) -> float | None:
     """Return what a rule promises at most, over the expert for which it promises least.
 
     Gaillard, Stoltz and van Erven (2014), "A second-order bound with excess losses", with losses
     scaled to the largest excess: for ``ml-poly`` their bound of polynomial weights with a rate for
     each expert; for ``boa`` that of ML-Prod, whose proof rests on 1 + x >= exp(x - x^2), the step
-    that turns ML-Prod into this rule. The others promise nothing with these settings.
+    that turns ML-Prod into this rule. The others promise nothing with these settings. ``experts``
+    counts one of a larger first weight as several that forecast alike.
     """
-    days, experts = excess_DA.shape
+    days = len(excess_DA)
     largest = float(np.abs(excess_DA).max(initial=0.0))
     if rule not in ("boa", "ml-poly") or largest == 0.0:
         return None
@@ -138,7 +146,7 @@ def find_bound(rule: str, excess_DA: FloatArray) -> float | None:
     if rule == "ml-poly":
         return largest * math.sqrt(experts * (1 + math.log(1 + days)) * (1 + squares))
 
-    log_experts = math.log(max(2, experts))
+    log_experts = math.log(max(2.0, experts))
     doublings = math.log(1 + experts / (2 * math.e) * (1 + math.log(1 + days)))
     price = 3 * log_experts + doublings
     return largest * (price / math.sqrt(log_experts) * math.sqrt(1 + squares) + 2 * price)

@@ -263,7 +263,7 @@ def score_population(
         predictions.append((scope, by_method))
         if config.selection.online:
             agents_ANH = forecast.prediction.agents
-            regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config.selection, identity))
+            regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             lines = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}

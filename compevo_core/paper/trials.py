@@ -9,11 +9,13 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.agents.logics import TOPICS
+from compevo_core.baselines import fit_baseline
+from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
-from compevo_core.evaluation.scopes import select_test_scopes
+from compevo_core.evaluation.scopes import Scope, select_scopes, select_test_scopes
 from compevo_core.evaluation.score_files import write_tables
 from compevo_core.evaluation.scoring import (
     collect_seeds,
@@ -33,6 +35,19 @@ class Trial:
     config: RunConfig  # its settings, with the seed
     windows: WindowSet  # what it was trained on and is scored on
     run: Path  # its run folder; a run of the full method where the experiment trains nothing
+
+
+def _select_scopes(
+    experiment: Experiment, windows: WindowSet, every: int, count: int | None
+) -> list[Scope]:
+    """Return what is scored: test scopes in order, and as many of later days where asked for."""
+    tests = select_test_scopes(windows, every)[:count]
+    if not experiment.scores_later or not windows.manifest["n_by_split"].get("inference"):
+        return tests
+    later = select_scopes(windows, split="inference", every=every)[:count]
+    # One pass over all days: a population in daily use comes to the later ones through the others.
+    days = windows.with_windows([*windows.split("test"), *windows.split("inference")])
+    return [replace(scope, days=days) for scope in (*tests, *later)]
 
 
 def list_trials_of_runs(
@@ -69,24 +84,26 @@ def score_experiment(
     every: int = 1,
     scopes: int | None = None,
     budget: str = "",
+    fit: FitBaseline = fit_baseline,
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
     Every ``every``-th origin of the first ``scopes`` test scopes (None: all) is scored. ``budget``
-    names the training's in the rows; empty for the preset's own. Returns the file of rows, the
-    rows, and the paired tests with the reference.
+    names the training's in the rows; empty for the preset's own. ``fit`` refits priors, and shares
+    fits where it keeps them. Returns the file of rows, the rows, and the paired tests with the
+    reference.
     """
     # One population in memory at a time.
     scores = []
     for trial in trials:
         log.info(f"scoring {trial.change}, seed {trial.config.run.seed}")
-        forecaster = load_population(trial.run, news)
+        forecaster = load_population(trial.run, news, fit=fit)
         # A trained change is in the run and changed news in the windows; other weights are not.
         if not experiment.trains and CHANGES[trial.change].kind == "sweep":
             forecaster.reweigh(trial.config)
         scored = score_population(
             forecaster,
-            select_test_scopes(trial.windows, every)[:scopes],
+            _select_scopes(experiment, trial.windows, every, scopes),
             train=trial.windows.split("train"),
             experiment=experiment.rows_name,
             commit=commit,
@@ -105,8 +122,10 @@ def score_experiment(
     # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
     # well: otherwise the tests of an earlier run would belong to other rows.
     seeds: dict[str, list[int]] = {}
-    for trial in trials:
-        seeds.setdefault(trial.change, []).append(trial.config.run.seed)
+    for trial, scored in zip(trials, scores, strict=True):
+        # Parts of a change, such as its members, have its seed.
+        for method in scored.predictions[0][1]:
+            seeds.setdefault(method, []).append(trial.config.run.seed)
     tests = [
         test
         for scope, forecasts in collect_seeds(scores)

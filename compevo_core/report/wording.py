@@ -36,6 +36,7 @@ METHOD_NAMES = {
     "published": "Published forecast (AEMO POE50)",
     "published-error-ridge": "Ridge on the published forecast's error",
     "published-error-gbm": "Trees on the published forecast's error",
+    "members": "Error models and own models, no language model",
     "own-weather-ridge": "Ridge on own past and forecast weather",
     "own-weather-gbm": "Trees on own past and forecast weather",
     "prior": "Own prior",

@@ -258,13 +258,10 @@ def calibrate(
     level_ABH = known.estimate_level(rule, errors.series_index, max(known.series_index) + 1)
     sealed_ABH = forecasts.blend(blend_AH) + level_ABH
     learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
-    before = None
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        before = _live_through_train(model, executor, logics, ended, config, fitted)
-        lived = follow_validation(model, config, forecasts, errors, fitted, before=before)
-        is_val_N = lived.origin_N >= min(errors.minutes)
-        learnt = mean_error(lived.mixture_NH[is_val_N], lived.truth_NH[is_val_N])
+        lived = follow_validation(model, config, forecasts, errors, fitted)
+        learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
 
     # Where no weighting is as good as the best prior, that is sealed without any correction.
@@ -278,7 +275,7 @@ def calibrate(
     calibration.best_prior.fill(int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
     model.experience = follow_validation(
-        model, config, forecasts, errors, fitted, forecasts.weights_BA, before
+        model, config, forecasts, errors, fitted, forecasts.weights_BA
     )
     return CalibrationReport(
         windows=len(val_examples),
@@ -431,21 +428,17 @@ def follow_validation(
     errors: WindowErrors,
     correction: _Correction,
     own_weights_BA: FloatArray | None = None,
-    before: Experience | None = None,
 ) -> Experience:
     """Return validation as the population would have lived through it, day by day.
 
     Levels and weights of each day are those of when only earlier days were known. ``errors`` are
-    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with;
-    validation goes on from what was lived ``before``.
+    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with.
     """
     agents_BAH = forecasts.blend(correction.blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in errors.examples]
     weighting = PopulationWeights(config, model.selection, model.calibration)
-    if before is not None:
-        weighting.replay(before)
     rule, earlier = correction.rule, correction.earlier
     has_level = rule.form != "none"
     agents, horizon = agents_BAH.shape[1:]
@@ -474,31 +467,9 @@ def follow_validation(
             weights_BAH = weighting.weights([views[i] for i in today], own_BA)
             mixture_BH[today] = mix_forecasts(agents_BAH[today], weights_BAH)
 
-    if before is None:
-        before = Experience.start(model.calibration.entities, agents, horizon)
-    return before.add(
+    return Experience.start(model.calibration.entities, agents, horizon).add(
         [views[i] for i in order], agents_BAH[order], mixture_BH[order], truth_BH[order]
     )
-
-
-def _live_through_train(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-    config: RunConfig,
-    correction: _Correction,
-) -> Experience | None:
-    """Return the last train windows as if they had been lived through, where weights begin there.
-
-    Their forecasts are out of fold, without the level that validation leaves.
-    """
-    if not config.weighs_train or not examples:
-        return None
-    forecasts = forecast_examples(model, executor, logics, examples)
-    errors = _collect_errors(model, forecasts, correction.blend_AH, examples)
-    plain = _Correction(correction.blend_AH, NO_LEVEL, None)
-    return follow_validation(model, config, forecasts, errors, plain)
 
 
 def fit_blend(

@@ -178,9 +178,9 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
 
 
 def _needs_past(config: RunConfig) -> bool:
-    """Whether forecasts of train are needed: agents learn there, levels and weights begin."""
+    """Whether forecasts of train are needed: agents learn there, and levels begin."""
     levels = (config.forecast.known_errors, config.calibration.known_errors)
-    return not config.is_numeric or levels != ("none", "none") or config.weighs_train
+    return not config.is_numeric or levels != ("none", "none")
 
 
 def _select_ended(

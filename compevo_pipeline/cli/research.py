@@ -101,7 +101,7 @@ def experiment(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, layers, control or text."
+            "instruction, news, weather, layers, control or text."
         ),
     ],
     dataset: Annotated[

@@ -138,7 +138,7 @@ def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
     Returns:
         The plain values of every summary; prefixed by the run's name where there are several.
     """
-    inputs = SharedInputs()
+    inputs = SharedInputs(log)
     values: dict[str, Any] = {}
     for job in jobs:
         # The ablation trains six in a process: their values must not overwrite each other.
@@ -151,7 +151,7 @@ def run_jobs(jobs: Sequence[TrainJob], log: logging.Logger) -> dict[str, Any]:
 class SharedInputs:
     """What the jobs of one process read and fit once: windows, news and priors."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: logging.Logger) -> None:
         # torch and the language-model stack are imported here and below: reading a job needs
         # neither.
         from compevo_core.baselines.shared_fits import SharedFits
@@ -160,7 +160,9 @@ class SharedInputs:
 
         self.windows = functools.cache(WindowSet.read)
         self.news = functools.cache(NewsPool.read)
-        self.fits = functools.cache(lambda folder: SharedFits(Path(folder) if folder else None))
+        self.fits = functools.cache(
+            lambda folder: SharedFits(Path(folder) if folder else None, log)
+        )
 
 
 def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[str, Any]:

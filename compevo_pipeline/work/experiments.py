@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -26,7 +27,7 @@ from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experime
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
-from compevo_pipeline.storage.code_versions import read_commit, stages_folder
+from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, write_news
@@ -118,6 +119,8 @@ def run_experiment(
         every=plan.every,
         scopes=plan.scopes,
         budget=plan.budget,
+        # What one change was refitted on, another may be: its members are some of the same.
+        fit=SharedFits(fits_folder(layout), log),
     )
 
 

@@ -15,6 +15,7 @@ from compevo_core.agents.online_selection import (
 from compevo_core.config.sections import SelectionConfig
 
 STEPS = 6
+ALIKE = [1 / 3] * 3
 
 
 def _play(state: RuleState, days: int, *, scale: float = 1.0) -> None:
@@ -28,13 +29,13 @@ def _play(state: RuleState, days: int, *, scale: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [EqualState(3), InverseState(3, 28.0), BoaState(3), MlPolyState(3)]
+    "state", [EqualState(ALIKE), InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)]
 )
 def test_a_rule_that_has_seen_nothing_weighs_all_alike(state: RuleState) -> None:
     assert np.allclose(state.weights(), 1 / 3)
 
 
-@pytest.mark.parametrize("state", [InverseState(3, 28.0), BoaState(3), MlPolyState(3)])
+@pytest.mark.parametrize("state", [InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)])
 def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state: RuleState) -> None:
     _play(state, 200)
     weights_A = state.weights()
@@ -43,9 +44,9 @@ def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state: Rule
     assert weights_A.argmax() == 1
 
 
-@pytest.mark.parametrize("kind", [BoaState, MlPolyState])
-def test_weights_do_not_depend_on_the_unit_of_the_series(kind: type) -> None:
-    in_megawatts, in_watts = kind(3), kind(3)
+@pytest.mark.parametrize(("kind", "experts"), [(BoaState, ALIKE), (MlPolyState, 3)])
+def test_weights_do_not_depend_on_the_unit_of_the_series(kind: type, experts: object) -> None:
+    in_megawatts, in_watts = kind(experts), kind(experts)
     _play(in_megawatts, 40)
     _play(in_watts, 40, scale=1e6)
     assert np.allclose(in_megawatts.weights(), in_watts.weights(), rtol=1e-6)
@@ -66,6 +67,20 @@ def test_inverse_weights_forget_by_half_in_a_half_life() -> None:
     assert np.allclose(state.weights(), expected_A / expected_A.sum())
 
 
+def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alike() -> None:
+    rng = np.random.default_rng(3)
+    weighed, repeated = BoaState([0.75, 0.25]), BoaState([0.25] * 4)
+    assert np.allclose(weighed.weights(), [0.75, 0.25])
+    for _ in range(20):
+        truth_h, experts_Ah = rng.normal(size=STEPS), rng.normal(size=(2, STEPS))
+        repeated_Ah = experts_Ah[[0, 0, 0, 1]]
+        mixture_h = weighed.weights() @ experts_Ah
+        assert np.allclose(repeated.weights() @ repeated_Ah, mixture_h)
+        weighed.observe(experts_Ah, mixture_h, truth_h)
+        repeated.observe(repeated_Ah, mixture_h, truth_h)
+    assert not np.allclose(weighed.weights(), [0.75, 0.25], atol=0.02)
+
+
 def test_excess_is_the_slope_of_the_absolute_error_at_the_mixture() -> None:
     # The mixture is too high by 2; an expert below the truth would have pulled it down by 3.
     excess_A = find_excess(np.array([[-1.0], [4.0]]), np.array([2.0]), np.array([0.0]))
@@ -75,7 +90,7 @@ def test_excess_is_the_slope_of_the_absolute_error_at_the_mixture() -> None:
 def test_each_name_of_a_rule_has_a_state_of_its_own() -> None:
     def state_of(rule: str) -> RuleState:
         config = SelectionConfig(online=True, rule=rule)
-        return build_state(config, 3, lambda: EqualState(99))
+        return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))
 
     names = ("equal", "inverse", "boa", "ml-poly")
     kinds = [type(state_of(rule)) for rule in names]

@@ -59,3 +59,15 @@ def test_a_level_goes_on_and_what_was_not_in_train_is_refused():
         fitted.predict([other])
     with pytest.raises(LeakageError):
         Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
+
+
+def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
+    hours = np.arange(384)
+    level = np.random.default_rng(2).normal(0, 6, 384).cumsum()
+    values = 1000 + 200 * np.sin(2 * np.pi * hours / 24) + level
+    fields = {"step_minutes": 60, "x": values[:336], "y": values[336:]}
+    train = WindowSet([make_window(0, **fields)], dataset="electricity")
+    view = make_window(5, split="test", **fields).view
+    forecast_H = Ets.fit(train).predict([view])[0]
+    # Without a season the last value goes on: 130 away in the mean.
+    assert np.abs(forecast_H - values[336:]).mean() < 60

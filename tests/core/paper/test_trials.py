@@ -5,11 +5,12 @@ import logging
 import polars as pl
 import pytest
 
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.paper.changes import EXPERIMENTS
-from compevo_core.paper.trials import list_trials_of_runs, score_experiment
+from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.paper.tables import build_paper_tables
 from compevo_core.training.trainer import train
@@ -80,3 +81,43 @@ def test_changed_news_is_scored_on_the_windows_it_was_changed_in(windows, run):
     counts = [len(trial.windows[0].view.candidate_ids) for trial in trials]
     assert counts[1] == 0
     assert counts[2] >= counts[0] > 0
+
+
+def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
+    parts = [
+        make_windows("train", 24),
+        make_windows("val", 6, first_day=30),
+        make_windows("test", 6, first_day=50),
+        make_windows("inference", 4, first_day=70),
+    ]
+    days = WindowSet([window for part in parts for window in part], dataset="electricity")
+    base = RunConfig().with_overrides(
+        {
+            "forecast.decoder": "none",
+            "population.agents": 2,
+            "population.members": [{"prior": "persistence", "weight": 3.0}, {"prior": "theta"}],
+            "selection.online": True,
+            "selection.rule": "boa",
+        }
+    )
+    weather = EXPERIMENTS["weather"]
+    trials = []
+    for change in weather.select(["weather=own", "weights=fixed"]):
+        config, folder = change.configure(base), tmp_path / change.name
+        train(config, days.split("train"), days.split("val"), news_pool(), folder)
+        trials.append(Trial(change=change.name, config=config, windows=days, run=folder))
+
+    _, rows, paired = score_experiment(
+        weather, trials, news_pool(), tmp_path, commit="c", log=LOG, scopes=1
+    )
+    assert set(rows["split"]) == {"test", "inference"}
+    assert set(paired["subset"]) == {"test", "inference"}
+    pooled = rows.filter(pl.col("entity") == "pooled", pl.col("split") == "inference")
+    assert set(pooled["n_windows"]) == {len(days.split("inference"))}
+
+    # Weights that go on have learnt from the test by then, fixed ones have not.
+    population = load_population(trials[0].run, news_pool())
+    both = days.with_windows([*days.split("test"), *days.split("inference")])
+    later = [view.split == "inference" for view in both.views()]
+    error = abs(population.follow(both).aggregate - both.truth())[later].mean()
+    assert pooled.filter(method="weather=own")["mae"].item() == pytest.approx(error)

@@ -84,15 +84,19 @@ def test_one_entity_or_hundreds_make_no_region_table(entities):
     assert region_table(rows, *SCOPE, "mae", "MAE") is None
 
 
-def test_the_short_table_has_five_rows_and_always_compevo_and_the_naive_forecast():
+def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast():
     others = ("gbm", "calendar-ridge", "weekly", "published", "blend", "persistence")
+    members = {"experiment": "experiment-weather"}
     rows = make_frame(
         make_row("compevo", 300.0),
         *(make_row(name, 100.0 + place) for place, name in enumerate(others)),
+        make_row("weather=own", 99.0, **members),
+        make_row("weather=none", 98.0, **members),
     )
     table = short_table(rows, *SCOPE)
     assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
     assert names(table) == [
+        "Error models and own models, no language model",
         "Boosted trees",
         "Calendar ridge",
         "Weekly persistence",

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import issue_forecast
-from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from compevo_core.training.training_data import join_for_refit
@@ -119,38 +116,19 @@ def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(
     assert population.observe(TEST) == len(TEST)
 
 
-def test_weights_may_begin_with_errors_out_of_fold_on_the_last_train_windows(
-    tmp_path: Path,
-) -> None:
-    online = {"selection__online": True, "selection__rule": "boa", "forecast__prior_folds": 3}
-    cold = train_members(tmp_path / "cold", members(*MIXED, **online))
-    warm = train_members(tmp_path / "warm", members(*MIXED, **online, selection__begin="train"))
-    lived = warm.experience
-    n = len(VAL)
-    assert len(lived) == 2 * n == 2 * len(cold.experience)
-
-    last = [TRAIN[i] for i in range(len(TRAIN) - n, len(TRAIN))]
-    assert lived.origin_N[:n].tolist() == count_minutes([window.view for window in last])
-    ridge_NH = forecast_out_of_fold(PriorKey(MIXED[0]), TRAIN, 3)[-n:]
-    agents_NAH = lived.agents_NAH[:n] * spreads(last) + means(last)
-    np.testing.assert_allclose(agents_NAH[:, 0], ridge_NH)
-
-    # All alike on the first of these days, and no more on the last.
-    mean_NH = lived.agents_NAH.mean(axis=1)
-    np.testing.assert_allclose(lived.mixture_NH[0], mean_NH[0])
-    assert not np.allclose(lived.mixture_NH[n - 1], mean_NH[n - 1], rtol=1e-3)
-    with pytest.raises(ConfigError, match="agents were trained on these windows"):
-        RunConfig().with_overrides({"selection.online": True, "selection.begin": "train"})
-
-
-def spreads(train: list[Window]) -> np.ndarray:
-    scaler = Scaler.fit(TRAIN)
-    return np.array([scaler.std[window.view.entity] for window in train])[:, None, None]
-
-
-def means(train: list[Window]) -> np.ndarray:
-    scaler = Scaler.fit(TRAIN)
-    return np.array([scaler.mean[window.view.entity] for window in train])[:, None, None]
+def test_weights_begin_with_those_of_the_members(tmp_path: Path) -> None:
+    weighed = members(
+        *MIXED[:2],
+        selection__online=True,
+        selection__rule="boa",
+        population__members=[{"prior": MIXED[0], "weight": 3.0}, {"prior": MIXED[1]}],
+    )
+    lived = train_members(tmp_path, weighed).experience
+    first_NH = 0.75 * lived.agents_NAH[:, 0] + 0.25 * lived.agents_NAH[:, 1]
+    np.testing.assert_allclose(lived.mixture_NH[0], first_NH[0])
+    assert not np.allclose(lived.mixture_NH[-1], first_NH[-1], rtol=1e-3)
+    with pytest.raises(ConfigError, match="rule = 'paper' does not begin with"):
+        weighed.with_overrides({"selection.online": False, "selection.rule": "paper"})
 
 
 def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(
