@@ -12,12 +12,7 @@ writing tables (``table.frames``), the choice of a method (``evaluation.method_c
 import dataclasses
 import html
 import inspect
-import io
-import json
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,7 +23,6 @@ import polars as pl
 from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step
@@ -44,8 +38,8 @@ from compevo_core.evaluation.method_choice import (
     choose_method,
     configure_method,
 )
-from compevo_core.runtime.files import write_json
-from compevo_core.table.covariates import list_covariates, read_news, require_ahead
+from compevo_core.table.covariates import read_news, require_ahead
+from compevo_core.table.fitted import Fitted, gather_news, list_frames, make_folder, read_params
 from compevo_core.table.frames import (
     SERIES,
     START,
@@ -54,7 +48,6 @@ from compevo_core.table.frames import (
     WindowPlan,
     find_end,
     find_step,
-    put_on_series,
     read_table,
 )
 
@@ -64,27 +57,8 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
-_RUN, _FACTS = "run", "table.json"
-_ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 _SHOWN_HORIZONS = 4  # of the past, in a plot
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Fit:
-    """What is kept of a fit: the sealed run, the rows that are known, how both are read."""
-
-    folder: Path  # of the sealed run
-    rows: pl.DataFrame
-    form: TableForm
-    plan: WindowPlan
-    facts: dict[str, Any]  # the method, and the choice if there was one
-    articles: pl.DataFrame
-
-    @property
-    def end(self) -> datetime:
-        """Where forecasts begin."""
-        return find_end(self.rows, self.plan.step)
 
 
 class Forecaster:
@@ -155,7 +129,7 @@ class Forecaster:
         self.low = low
         self.high = high
         self.seed = seed
-        self._fit: _Fit | None = None
+        self._fit: Fitted | None = None
 
     # ---- parameters, as scikit-learn asks for them ----
 
@@ -237,7 +211,7 @@ class Forecaster:
             configure_method(self.method)
 
         plan = self._plan(rows, form)
-        frames = _list_frames(rows, form, plan, articles)
+        frames = list_frames(rows, form, plan, articles)
         windows = build_windows(plan.spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
         fits = SharedFits()
@@ -254,12 +228,17 @@ class Forecaster:
         else:
             config = configure_method(self.method, seed=self.seed)
 
-        folder = _make_folder(self)
-        news = _gather_news(articles, windows.views(), config)
-        train(config, train_windows, val_windows, news, folder, fit=fits, facts=facts)
-        self._fit = _Fit(
-            folder=folder, rows=rows, form=form, plan=plan, facts=facts, articles=articles
+        fit = Fitted(
+            folder=make_folder(self),
+            rows=rows,
+            form=form,
+            plan=plan,
+            facts=facts,
+            articles=articles,
         )
+        news = gather_news(articles, windows.views(), config)
+        train(config, train_windows, val_windows, news, fit.run, fit=fits, facts=facts)
+        self._fit = fit
         return self
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
@@ -279,7 +258,7 @@ class Forecaster:
         return low, high
 
     @property
-    def _fitted(self) -> _Fit:
+    def _fitted(self) -> Fitted:
         if self._fit is None:
             raise DataError("nothing is fitted yet; call fit(df) first, or Forecaster.load(folder)")
         return self._fit
@@ -395,14 +374,14 @@ class Forecaster:
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         fit = twin._fit_rows(before, form, articles)._fitted
 
-        frames = _list_frames(rows, form, fit.plan, articles)
+        frames = list_frames(rows, form, fit.plan, articles)
         later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
         origins = {fit.end + number * apart for number in range(windows)}
         chosen = [window for window in later if window.view.origin_utc in origins]
         if not chosen:
             raise DataError(f"no series has a whole window from {cutoff:%Y-%m-%d %H:%M} UTC on")
         scored = WindowSet(chosen, dataset=later.dataset)
-        prediction = twin._load(fit, scored.views()).follow(scored)
+        prediction = fit.load_population(scored.views()).follow(scored)
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
@@ -452,76 +431,19 @@ class Forecaster:
         axes.set_ylabel(fit.form.value)
         return figure
 
-    def _extend(self, df: Any, future: Any = None, news: Any = None) -> _Fit:  # noqa: ANN401 - pandas or polars
+    def _extend(self, df: Any, future: Any = None, news: Any = None) -> Fitted:  # noqa: ANN401 - pandas or polars
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         fit = self._fitted
         if news is not None or (self.text and df is not None):
-            known = pl.concat([fit.articles, self._read_news(df, news)])
-            fit = dataclasses.replace(fit, articles=known.unique("article_id", maintain_order=True))
+            fit = fit.add_news(self._read_news(df, news))
         if df is not None:
-            fit = self._add_rows(fit, df)
-        return fit if future is None else self._add_future(fit, future)
-
-    def _add_future(self, fit: _Fit, future: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
-        form = fit.form
-        if not form.ahead:
-            raise ConfigError(
-                "future was given, and no column is known ahead: fit with Forecaster(ahead=[...])"
-            )
-        added, found = read_table(
-            future,
-            series=form.series or self.series,
-            time=form.time,
-            value="",
-            ahead=form.ahead,
-            known_at=form.known_at,
-        )
-        names = fit.rows.select(pl.col(SERIES).unique(maintain_order=True))
-        if not found.series:
-            added = names.join(added.drop(SERIES), how="cross")
-        # What came is not changed by what was expected.
-        added = added.filter(pl.col(START) >= fit.end).join(names, on=SERIES, how="semi")
-        rows = pl.concat([fit.rows, added], how="diagonal").unique([SERIES, START], keep="last")
-        return dataclasses.replace(fit, rows=rows.sort(SERIES, START))
-
-    def _add_rows(self, fit: _Fit, df: Any) -> _Fit:  # noqa: ANN401 - pandas or polars
-        form = fit.form
-        added, _ = read_table(
-            df,
-            series=form.series or self.series,
-            time=form.time,
-            value=form.value,
-            ahead=form.ahead,
-            past=form.past,
-            known_at=form.known_at,
-        )
-        known = set(fit.rows[SERIES])
-        if new := sorted(set(added[SERIES]) - known):
-            raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
-        rows = pl.concat([fit.rows, added]).unique([SERIES, START], keep="last")
-        extended = dataclasses.replace(fit, rows=rows.sort(SERIES, START))
-        ends = extended.end
-        clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
-        fitted = timedelta(seconds=fit.plan.clock_seconds)
-        if fit.plan.step < DAY and clock != fitted:
-            raise DataError(
-                f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
-                "it were fitted: leave the last rows out, or fit again"
-            )
-        return extended
-
-    def _load(self, fit: _Fit, views: "Sequence[WindowView]") -> "CompEvoForecaster":
-        """Load what was trained, with the news of some views."""
-        from compevo_core.forecast.forecaster import CompEvoForecaster
-        from compevo_core.training.artifact import read_config
-
-        news = _gather_news(fit.articles, views, read_config(fit.folder))
-        return CompEvoForecaster.load(fit.folder, news)
+            fit = fit.add_rows(df, self.series)
+        return fit if future is None else fit.add_future(future, self.series)
 
     def _forecast(
-        self, fit: _Fit, steps: int
+        self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
-        frames = _list_frames(fit.rows, fit.form, fit.plan, fit.articles)
+        frames = fit.list_frames()
         later = build_windows(fit.plan.later_spec, **frames)
         built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
         if not built.views:
@@ -531,7 +453,7 @@ class Forecaster:
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
         require_ahead(built.views, fit.form, steps, fit.end, fit.plan)
 
-        population = self._load(fit, [*later.views(), *built.views])
+        population = fit.load_population([*later.views(), *built.views])
         known = population.select_unobserved(later, fit.end)
         if len(known):
             population.observe(known)
@@ -545,79 +467,26 @@ class Forecaster:
         Raises:
             DataError: nothing is fitted, or the folder holds something else.
         """
-        fit, folder = self._fitted, Path(folder)
-        if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
-            raise DataError(f"{folder} holds other files; name a new folder")
-        if (folder / _RUN).exists():
-            shutil.rmtree(folder / _RUN)
-        shutil.copytree(fit.folder, folder / _RUN)
-        fit.rows.write_parquet(folder / _ROWS)
-        fit.articles.write_parquet(folder / _ARTICLES)
-        return write_json(folder / _FACTS, self._describe())
+        return self._fitted.write(Path(folder), self.get_params())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        folder = Path(folder)
-        if not (folder / _FACTS).is_file():
-            raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
-        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-        lists = {name: value for name, value in raw["params"].items() if isinstance(value, list)}
-        loaded = cls(**{**raw["params"], **{name: tuple(value) for name, value in lists.items()}})
-        kept = _make_folder(loaded)
-        shutil.copytree(folder / _RUN, kept, dirs_exist_ok=True)
-        tables = (pl.read_parquet(folder / name) for name in (_ROWS, _ARTICLES))
-        return loaded._restore(raw, kept, *tables)
-
-    def _describe(self) -> dict[str, Any]:
-        fit = self._fitted
-        return {
-            "params": self.get_params(),
-            "form": dataclasses.asdict(fit.form),
-            "plan": dataclasses.asdict(fit.plan),
-            "facts": fit.facts,
-        }
-
-    def _restore(
-        self, raw: dict[str, Any], folder: Path, rows: pl.DataFrame, articles: pl.DataFrame
-    ) -> Self:
-        plan = {**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}
-        self._fit = _Fit(
-            folder=folder,
-            rows=rows,
-            form=TableForm.from_dict(raw["form"]),
-            plan=WindowPlan(**plan),
-            facts=raw["facts"],
-            articles=articles,
-        )
-        return self
+        params = read_params(Path(folder))
+        loaded = cls(**params)
+        loaded._fit = Fitted.read(Path(folder), make_folder(loaded))
+        return loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return plain values and bytes: the run is a folder of files."""
-        if self._fit is None:
-            return {"params": self.get_params()}
-        tables = [io.BytesIO(), io.BytesIO()]
-        for frame, buffer in zip((self._fit.rows, self._fit.articles), tables, strict=True):
-            frame.write_parquet(buffer)
-        folder = self._fit.folder
-        files = {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
-        return {**self._describe(), "tables": [each.getvalue() for each in tables], "files": files}
+        """Return parameters, and the files of what is fitted as bytes."""
+        params = self.get_params()
+        return {"params": params, "files": self._fit.to_files(params) if self._fit else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set what :meth:`__getstate__` gave."""
         type(self).__init__(self, **state["params"])
-        if "files" not in state:
-            return
-        folder = _make_folder(self)
-        for name, content in state["files"].items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-        tables = (pl.read_parquet(io.BytesIO(each)) for each in state["tables"])
-        self._restore(state, folder, *tables)
+        if state["files"] is not None:
+            self._fit = Fitted.from_files(state["files"], make_folder(self))
 
     # ---- in words ----
 
@@ -654,35 +523,6 @@ class Forecaster:
             f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>above the best</th></tr>"
             f"{rows}</table>"
         )
-
-
-def _make_folder(owner: Forecaster) -> Path:
-    """Return a new folder that goes when the object does."""
-    folder = Path(tempfile.mkdtemp(prefix="compevo-"))
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _list_frames(
-    rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
-) -> dict[str, Any]:
-    """Return what views and windows are built with, by argument."""
-    frames = {"series": put_on_series(rows, form), **list_covariates(rows, form, plan)}
-    return {**frames, "articles": articles} if articles.height else frames
-
-
-def _gather_news(
-    articles: pl.DataFrame, views: "Sequence[WindowView]", config: RunConfig
-) -> NewsPool:
-    """Return the articles that views name, as a population reads them."""
-    if config.is_numeric:
-        return NewsPool.empty()
-    from compevo_core.lm.encoder import load_encoder
-
-    named = {name for view in views for name in view.candidate_ids}
-    read = articles.filter(pl.col("article_id").is_in(list(named)))
-    encoder = load_encoder(config.news.encoder)
-    return NewsPool(read, encoder.encode(read["title"].to_list()), encoder.name)
 
 
 def _tabulate(

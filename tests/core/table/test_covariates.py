@@ -16,7 +16,6 @@ from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
     find_unavailable_step_covariates,
 )
-from compevo_core.table.forecaster import _list_frames
 
 DAYS, DAY = 90, 24
 HOURS = DAYS * DAY
@@ -62,9 +61,7 @@ def miss(forecast: pd.DataFrame) -> float:
 def find_views(fitted: Forecaster) -> list[WindowView]:
     """Return all views that the forecaster was trained on."""
     fit = fitted._fitted
-    windows = build_windows(
-        fit.plan.spec, **_list_frames(fit.rows, fit.form, fit.plan, fit.articles)
-    )
+    windows = build_windows(fit.plan.spec, **fit.list_frames())
     return list(windows.views())
 
 
@@ -105,7 +102,8 @@ def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(
 def test_nothing_that_was_not_known_reaches_a_forecast(ahead: Forecaster, past: Forecaster) -> None:
     # What lies behind the target, and what came of the target itself.
     beyond = FUTURE.assign(ds=FUTURE["ds"] + pd.Timedelta(hours=DAY), temp=1e6)
-    truth = pd.concat([FUTURE, beyond]).assign(y=1e6)
+    early = KNOWN.tail(DAY)[["unique_id", "ds", "temp"]]
+    truth = pd.concat([early, FUTURE, beyond]).assign(y=1e6)
     assert ahead.predict(future=truth).equals(ahead.predict(future=FUTURE))
 
     before = clone(PAST).backtest(TABLE, windows=3)
@@ -117,8 +115,7 @@ def test_nothing_that_was_not_known_reaches_a_forecast(ahead: Forecaster, past: 
     assert not clone(PAST).backtest(moved, windows=3).equals(before)
 
     for fitted in (ahead, past):
-        fit = fitted._fitted
-        frames = _list_frames(fit.rows, fit.form, fit.plan, fit.articles)
+        frames = fitted._fitted.list_frames()
         views = find_views(fitted)
         if "covariates" in frames:
             assert any(view.covariates for view in views)

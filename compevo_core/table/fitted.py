@@ -1,0 +1,219 @@
+"""What is kept of a fit: the sealed run, the rows that are known, the news, how all is read.
+
+What belongs here: newer rows, values known ahead and news that join it; its folder. What does not:
+fitting and forecasting (``table.forecaster``), reading tables (``table.frames``).
+
+A folder holds the run, rows and articles as Parquet, and ``table.json``.
+"""
+
+import dataclasses
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.steps import DAY
+from compevo_core.data.view import WindowView
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import write_json
+from compevo_core.table.covariates import list_covariates
+from compevo_core.table.frames import (
+    SERIES,
+    START,
+    TableForm,
+    WindowPlan,
+    find_end,
+    put_on_series,
+    read_table,
+)
+
+if TYPE_CHECKING:
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+
+_RUN, _FACTS = "run", "table.json"
+_ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A fit of a table."""
+
+    folder: Path  # goes with the forecaster
+    rows: pl.DataFrame
+    form: TableForm
+    plan: WindowPlan
+    facts: Mapping[str, Any]  # the method, and the choice if there was one
+    articles: pl.DataFrame
+
+    @property
+    def run(self) -> Path:
+        """The sealed run."""
+        return self.folder / _RUN
+
+    @property
+    def end(self) -> datetime:
+        """Where forecasts begin."""
+        return find_end(self.rows, self.plan.step)
+
+    def list_frames(self) -> dict[str, Any]:
+        """Return :func:`list_frames` of what is known."""
+        return list_frames(self.rows, self.form, self.plan, self.articles)
+
+    def load_population(self, views: Sequence[WindowView]) -> "CompEvoForecaster":
+        """Load what was trained, with the news of some views."""
+        from compevo_core.forecast.forecaster import CompEvoForecaster
+        from compevo_core.training.artifact import read_config
+
+        news = gather_news(self.articles, views, read_config(self.run))
+        return CompEvoForecaster.load(self.run, news)
+
+    # ---- what joins it ----
+
+    def add_news(self, articles: pl.DataFrame) -> Self:
+        """Return the fit with more articles."""
+        known = pl.concat([self.articles, articles]).unique("article_id", maintain_order=True)
+        return dataclasses.replace(self, articles=known)
+
+    def add_rows(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+        """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
+        added, _ = self._read(table, series)
+        known = set(self.rows[SERIES])
+        if new := sorted(set(added[SERIES]) - known):
+            raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
+        extended = self._join(added)
+        ends = extended.end
+        clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
+        fitted = timedelta(seconds=self.plan.clock_seconds)
+        if self.plan.step < DAY and clock != fitted:
+            raise DataError(
+                f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
+                "it were fitted: leave the last rows out, or fit again"
+            )
+        return extended
+
+    def add_future(self, table: Any, series: str) -> Self:  # noqa: ANN401 - pandas or polars
+        """Return the fit with values that are known ahead."""
+        if not self.form.ahead:
+            raise ConfigError(
+                "future was given, and no column is known ahead: fit with Forecaster(ahead=[...])"
+            )
+        added, form = self._read(table, series, value="", past=())
+        names = self.rows.select(pl.col(SERIES).unique(maintain_order=True))
+        if not form.series:
+            added = names.join(added.drop(SERIES), how="cross")
+        # What came is not changed by what was expected.
+        return self._join(
+            added.filter(pl.col(START) >= self.end).join(names, on=SERIES, how="semi")
+        )
+
+    def _read(
+        self,
+        table: Any,  # noqa: ANN401 - pandas or polars
+        series: str,
+        **changes: Any,  # noqa: ANN401 - of the form
+    ) -> tuple[pl.DataFrame, TableForm]:
+        form = dataclasses.replace(self.form, series=self.form.series or series, **changes)
+        return read_table(
+            table,
+            series=form.series,
+            time=form.time,
+            value=form.value,
+            ahead=form.ahead,
+            past=form.past,
+            known_at=form.known_at,
+        )
+
+    def _join(self, added: pl.DataFrame) -> Self:
+        rows = pl.concat([self.rows, added], how="diagonal").unique([SERIES, START], keep="last")
+        return dataclasses.replace(self, rows=rows.sort(SERIES, START))
+
+    # ---- keeping ----
+
+    def write(self, folder: Path, params: Mapping[str, Any]) -> Path:
+        """Write everything into a folder; DataError if it holds something else."""
+        if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
+            raise DataError(f"{folder} holds other files; name a new folder")
+        if folder != self.folder:
+            shutil.rmtree(folder / _RUN, ignore_errors=True)
+            shutil.copytree(self.run, folder / _RUN)
+        self.rows.write_parquet(folder / _ROWS)
+        self.articles.write_parquet(folder / _ARTICLES)
+        kept = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
+        return write_json(folder / _FACTS, {"params": params, "facts": self.facts, **kept})
+
+    @classmethod
+    def read(cls, source: Path, folder: Path) -> Self:
+        """Copy what :meth:`write` wrote into a folder of this object's own."""
+        if source != folder:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        return cls(
+            folder=folder,
+            rows=pl.read_parquet(folder / _ROWS),
+            form=TableForm.from_dict(raw["form"]),
+            plan=WindowPlan(**{**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}),
+            facts=raw["facts"],
+            articles=pl.read_parquet(folder / _ARTICLES),
+        )
+
+    def to_files(self, params: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the content of every file of the folder by name."""
+        with tempfile.TemporaryDirectory(prefix="compevo-") as name:
+            folder = Path(name)
+            self.write(folder, params)
+            return {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+            }
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], folder: Path) -> Self:
+        """Write what :meth:`to_files` gave into a folder, and read it."""
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        return cls.read(folder, folder)
+
+
+def read_params(folder: Path) -> dict[str, Any]:
+    """Return the parameters in a folder of :meth:`Fitted.write`; DataError if it is none."""
+    if not (folder / _FACTS).is_file():
+        raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
+    raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["params"]
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
+
+
+def make_folder(owner: object) -> Path:
+    """Return a new folder that goes when the object does."""
+    folder = Path(tempfile.mkdtemp(prefix="compevo-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def list_frames(
+    rows: pl.DataFrame, form: TableForm, plan: WindowPlan, articles: pl.DataFrame
+) -> dict[str, Any]:
+    """Return what views and windows are built with, by argument."""
+    frames = {"series": put_on_series(rows, form), **list_covariates(rows, form, plan)}
+    return {**frames, "articles": articles} if articles.height else frames
+
+
+def gather_news(articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig) -> NewsPool:
+    """Return the articles that views name, as a population reads them."""
+    if config.is_numeric:
+        return NewsPool.empty()
+    from compevo_core.lm.encoder import load_encoder
+
+    named = {name for view in views for name in view.candidate_ids}
+    read = articles.filter(pl.col("article_id").is_in(list(named)))
+    encoder = load_encoder(config.news.encoder)
+    return NewsPool(read, encoder.encode(read["title"].to_list()), encoder.name)
