@@ -48,6 +48,7 @@ from compevo_pipeline.work.preparation import (
     hash_news,
     hash_stored,
     is_in_time,
+    read_changes,
 )
 from compevo_pipeline.work.results import read_scored
 
@@ -267,7 +268,7 @@ def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
 
 def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
     """Say what waits to change known values, and count the changes that were recorded."""
-    changes = workspace.series_store().read_changes(dataset)
+    changes = read_changes(workspace, dataset)
     counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
     waiting = changes.filter(kind=ChangeKind.WAITING.value)
     text = describe_waiting(waiting, dataset) if waiting.height else "nothing waits"

@@ -82,6 +82,26 @@ def list_removals(stored: pl.DataFrame, fetched: pl.DataFrame) -> pl.DataFrame:
     return list_changes(gone, ChangeKind.REMOVED)
 
 
+def list_frame_changes(
+    before: pl.DataFrame, after: pl.DataFrame, keys: Sequence[str]
+) -> pl.DataFrame:
+    """Return the record of values of one key that differ, of a frame that has values by step.
+
+    ``fetched_at`` is when the forecast was issued: frames do not say when they were fetched.
+    """
+    if not {"start_utc", "value"} <= {*after.columns}:
+        return empty_changes()
+    stored = before.select(*keys, pl.col("value").alias("value_stored"))
+    pairs = stored.join(after, on=list(keys), how="inner", maintain_order="left")
+    name = pl.col("name") if "name" in keys else pl.format("forecast q{}", "quantile")
+    return list_changes(
+        pairs.filter(pl.col("value").ne_missing(pl.col("value_stored"))).with_columns(
+            series_id="entity", variable=name, fetched_at="available_at"
+        ),
+        ChangeKind.CHANGED,
+    )
+
+
 def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the record of changes of files that change most of the values that they repeat.
 
@@ -108,20 +128,28 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The changes that wait, each with the time at which it was wanted first.
     """
-    first = waiting.select(*KEY, "after", pl.col("fetched_at").alias("_first"))
-    # A null stands for a row that is gone, and equals a null.
-    pairs = wanted.join(
-        first.unique([*KEY, "after"]), on=[*KEY, "after"], how="left", nulls_equal=True
-    )
+    pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
     unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over("source")
+    return keep_first(pairs.filter(unconfirmed > FEW), waiting)
+
+
+def keep_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
+    """Return changes as waiting ones, each with the time at which it was wanted first."""
+    at = pl.col("_first").fill_null(pl.col("fetched_at"))
     return (
-        pairs.filter(unconfirmed > FEW)
-        .with_columns(
-            pl.col("_first").fill_null(pl.col("fetched_at")).alias("fetched_at"),
-            pl.lit(ChangeKind.WAITING.value).alias("kind"),
-        )
+        _join_first(wanted.select(list(CHANGE_SCHEMA)), waiting)
+        .with_columns(fetched_at=at, kind=pl.lit(ChangeKind.WAITING.value))
         .select(list(CHANGE_SCHEMA))
+    )
+
+
+def _join_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
+    """Return changes with ``_first``: when an earlier fetch wanted the same."""
+    first = waiting.select(*KEY, "after", pl.col("fetched_at").alias("_first"))
+    # A null stands for a row that is gone, and equals a null.
+    return wanted.join(
+        first.unique([*KEY, "after"]), on=[*KEY, "after"], how="left", nulls_equal=True
     )
 
 

@@ -13,7 +13,7 @@ year; rows by day and records in one file (decision 19-stores).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,9 @@ from compevo_pipeline.storage.series_changes import (
     find_far,
     find_waiting,
     join_changes,
+    keep_first,
     list_changes,
+    list_frame_changes,
     list_removals,
 )
 from compevo_pipeline.storage.series_changes import (
@@ -152,15 +154,18 @@ class SeriesStore:
 
         report = WriteReport()
         with file_lock(folder / _LOCK, exclusive=True):
+            # A file that is wrong in one of its series is not believed in the others.
+            held = set() if replace else _find_held(files)
             for path, part in files:
-                stored = _read_parquet(path) if path.exists() else None
+                stored, known = _read_known(path)
                 if replace and stored is not None:
                     stored = stored.join(part, on=list(SERIES_KEY), how="semi")
-                record = folder / _CHANGES / path.name
-                known = _read_parquet(record) if record.exists() else empty_changes()
-                merged, part_report, changes = _upsert(stored, part, known, keep_values=not replace)
+                merged, part_report, changes = _upsert(
+                    stored, part, known, held, keep_values=not replace
+                )
                 # First: a killed process may record a change twice, and never loses what was.
                 if not replace and not changes.equals(known):
+                    record = _record_of(path)
                     record.parent.mkdir(exist_ok=True)
                     write_atomically(record, changes.write_parquet)
                 if part_report.files_written or replace:
@@ -256,25 +261,31 @@ class SeriesStore:
         return self.root / "series" / check_folder_name(dataset)
 
 
-def _upsert(
-    stored: pl.DataFrame | None, given: pl.DataFrame, known: pl.DataFrame, *, keep_values: bool
-) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
-    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
+def _record_of(path: Path) -> Path:
+    return path.parent / _CHANGES / path.name
 
-    Args:
-        stored: rows of the series.
-        given: new ones.
-        known: record of earlier changes.
-        keep_values: whether the rules that protect what is known hold.
 
-    Returns:
-        The merged rows, counts, and the record.
-    """
-    if stored is None:
-        report = WriteReport(rows=given.height, added=given.height, files_written=1)
-        return given.sort(SERIES_KEY), report, known
+def _read_known(path: Path) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+    """Return what is stored of a series, None before anything is, and the record of its changes."""
+    record = _record_of(path)
+    known = _read_parquet(record) if record.exists() else empty_changes()
+    return (_read_parquet(path) if path.exists() else None), known
 
-    # Each given row beside the stored row of its key, if there is one.
+
+def _find_held(files: Iterable[tuple[Path, pl.DataFrame]]) -> set[str]:
+    """Return the sources that bring nothing until they are confirmed: far off in one series."""
+    held: set[str] = set()
+    for path, given in files:
+        stored, known = _read_known(path)
+        if stored is not None:
+            earlier = known.filter(kind=ChangeKind.WAITING.value)
+            far = find_far(_pair(stored, given, keep_values=True))
+            held.update(find_waiting(far, earlier)["source"])
+    return held
+
+
+def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl.DataFrame:
+    """Return each given row beside the stored row of its key, with what becomes of it."""
     stored = stored.select(given.columns)
     pairs = given.join(stored, on=list(SERIES_KEY), how="left", suffix="_stored")
     is_equal = pl.all_horizontal(
@@ -291,22 +302,55 @@ def _upsert(
         .then(pl.lit("superseded"))
         .otherwise(pl.lit("changed"))
     )
-    pairs = pairs.with_columns(outcome.alias("_outcome"))
+    return pairs.with_columns(outcome.alias("_outcome"))
+
+
+def _upsert(
+    stored: pl.DataFrame | None,
+    given: pl.DataFrame,
+    known: pl.DataFrame,
+    held: Collection[str],
+    *,
+    keep_values: bool,
+) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
+    """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
+
+    Args:
+        stored: rows of the series.
+        given: new ones.
+        known: record of earlier changes.
+        held: files that bring nothing.
+        keep_values: whether the rules that protect what is known hold.
+
+    Returns:
+        The merged rows, counts, and the record.
+    """
+    if stored is None:
+        kept = given.filter(~pl.col("source").is_in(list(held)))
+        n_held = given.height - kept.height
+        report = WriteReport(
+            rows=given.height, added=kept.height, waiting=n_held, files_written=int(kept.height > 0)
+        )
+        return kept.sort(SERIES_KEY), report, known
+
+    stored = stored.select(given.columns)
+    pairs = _pair(stored, given, keep_values=keep_values)
 
     # A file that changes most of what it repeats brings nothing, until it is confirmed.
     earlier = known.filter(kind=ChangeKind.WAITING.value)
-    far = find_waiting(find_far(pairs), earlier) if keep_values else empty_changes()
-    is_waiting = pl.col("source").is_in(far["source"].unique().to_list())
+    is_held = pl.col("source").is_in(list(held))
     is_new = pl.col("_outcome").is_in(["added", "changed"])
+    waiting = list_changes(pairs.filter(is_held, _outcome="changed"), ChangeKind.WAITING)
+    waiting = keep_first(waiting, earlier)
     pairs = pairs.with_columns(
-        pl.when(is_waiting & is_new).then(pl.lit("waiting")).otherwise("_outcome").alias("_outcome")
+        pl.when(is_held & is_new).then(pl.lit("waiting")).otherwise("_outcome").alias("_outcome")
     )
     counts = dict(pairs["_outcome"].value_counts().rows())
 
     new = pairs.filter(is_new)
     lacking = _find_lacking(stored, given)
     wanted = earlier.filter(pl.col("after").is_null())
-    corrected = {*new["source"], *wanted["source"]} - {*far["source"]}
+    corrected = {*new["source"], *wanted["source"]} - {*held}
     missed = lacking.filter(pl.col("source").is_in(list(corrected)))
     fetched = given.group_by("source").agg(pl.col("fetched_at").max())
     removals = list_removals(missed, fetched)
@@ -326,7 +370,7 @@ def _upsert(
     )
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
     removed = removals.join(kept, on=list(SERIES_KEY), how="anti")
-    changes = [changed, removed, far, kept]
+    changes = [changed, removed, waiting, kept]
     record = join_changes(known, changes, given["source"].unique().to_list(), given)
     return merged.sort(SERIES_KEY), report, record
 
@@ -381,7 +425,8 @@ class FrameStore:
     ) -> int:
         """Merge rows into the stored frame by the kind's key, or put them in its place.
 
-        Writing a frame twice changes nothing; of two rows with one key the row written last stays.
+        Writing a frame twice changes nothing; of two rows with one key the row written last stays,
+        and a value that it changes is recorded.
         The files that the rows fall into are replaced all at once.
 
         Returns:
@@ -397,6 +442,7 @@ class FrameStore:
         with file_lock(folder.with_name(f".{folder.name}.lock"), exclusive=True):
             stored = _list_frame_files(folder)
             files: dict[str, Callable[[Path], object]] = {}
+            changes: list[pl.DataFrame] = []
             for name, part in _split_by_file(kind, frame).items():
                 before = None if replace or name not in stored else _collect([stored[name]])
                 # Stored rows come first, so that the given ones are kept.
@@ -406,10 +452,30 @@ class FrameStore:
                 if before is None or not merged.equals(before):
                     files[name] = merged.write_parquet
 
+                    if before is not None:
+                        changes.append(list_frame_changes(before, merged, keys))
+
+            # First, as of series.
+            if changes:
+                record = pl.concat([self._read_changes(dataset, kind), *changes])
+                path = self._changes_file(dataset, kind)
+                write_atomically(path, record.unique(maintain_order=True).write_parquet)
             if files or replace:
                 replace_together(folder, files, {}, keeps_others=not replace)
             count = self.read(dataset, kind, lambda rows: rows.select(pl.len()))
         return 0 if count is None else int(count.item())
+
+    def read_changes(self, dataset: str) -> pl.DataFrame:
+        """Read the record of changed values, ``CHANGE_SCHEMA``, oldest issue first."""
+        rows = pl.concat([self._read_changes(dataset, kind) for kind in KEYS])
+        return rows.sort("fetched_at", *SERIES_KEY)
+
+    def _read_changes(self, dataset: str, kind: FrameKind) -> pl.DataFrame:
+        path = self._changes_file(dataset, kind)
+        return _read_parquet(path) if path.exists() else empty_changes()
+
+    def _changes_file(self, dataset: str, kind: FrameKind) -> Path:
+        return self.folder(dataset, kind).with_name(f"{kind.value}-changes.parquet")
 
     def read(
         self, dataset: str, kind: FrameKind, query: Query | None = None

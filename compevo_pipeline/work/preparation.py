@@ -281,7 +281,7 @@ def ingest_feed(
         failure: SourceError | None = None
 
         # Batch by batch; what came before a failure is stored too.
-        while not is_last:
+        while not is_last and failure is None:
             batch: list[RawFile] = []
             try:
                 is_last = _fill_batch(batch, arriving)
@@ -292,10 +292,13 @@ def ingest_feed(
                 files = batch
                 try:
                     rows = _read_rows(deployment, feed, dataset, live.now, files)
-                except SourceError:
+                except SourceError as error:
                     files = _find_readable(deployment, feed, dataset, live, batch)
                     if not files:
                         raise
+                    # The format changed, it seems: what can be read is stored, and the run fails.
+                    if len(files) < MIN_READABLE_SHARE * len(batch):
+                        failure = error
                     rows = _read_rows(deployment, feed, dataset, live.now, files)
                 counts.update(_store_rows(deployment, feed, dataset, files, rows))
                 _ask_again(deployment, feed, dataset, live, files)
@@ -348,6 +351,12 @@ def _ingest_files(
     if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
         receipts.keep(name, made_of)
     return counts
+
+
+def read_changes(deployment: Deployment, dataset: str) -> pl.DataFrame:
+    """Read the record of changes of known values of series and forecasts, ``CHANGE_SCHEMA``."""
+    stores = (deployment.series_store(), deployment.frame_store())
+    return pl.concat([store.read_changes(dataset) for store in stores])
 
 
 def hash_stored(deployment: Deployment, dataset: str) -> str:
@@ -706,7 +715,7 @@ def _find_readable(
 
     # Several files together may fail where each alone does not.
     is_files_fault = len(readable) < len(batch)
-    return readable if is_files_fault and len(readable) >= MIN_READABLE_SHARE * len(batch) else []
+    return readable if is_files_fault else []
 
 
 def _part_readable(

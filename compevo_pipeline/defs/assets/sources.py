@@ -33,7 +33,13 @@ from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
-from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_news, hash_series, ingest_feeds
+from compevo_pipeline.work.preparation import (
+    DATA_VERSION_TAG,
+    hash_news,
+    hash_series,
+    ingest_feeds,
+    read_changes,
+)
 from compevo_pipeline.work.source_coverage import NEWS
 
 
@@ -222,7 +228,7 @@ def _describe_series(
         ]
     )
 
-    changes = workspace.series_store().read_changes(dataset).reverse()
+    changes = read_changes(workspace, dataset).sort("fetched_at", descending=True)
     series_id = frame["series_id"][0] if frame.height else ""
     newest = frame.filter(pl.col("series_id") == series_id)["value"].tail(_DRAWN_VALUES)
     return {

@@ -92,11 +92,29 @@ def test_rows_that_replace_all_others_leave_no_month_behind(store):
     assert len(visible(store)) == 1
 
 
+def test_each_value_that_changes_is_recorded_with_what_was_before(store):
+    store.write(DATASET, KIND, both(1.0))
+    store.write(DATASET, KIND, both(1.0))
+    assert store.read_changes(DATASET).is_empty()
+
+    # A later issue is another forecast; the same one with other values is a change.
+    later = issue(7, value=3.0).with_columns(pl.col("available_at") + timedelta(hours=1))
+    store.write(DATASET, KIND, later)
+    assert store.read_changes(DATASET).is_empty()
+    store.write(DATASET, KIND, issue(7, value=2.0, days=1))
+    changes = store.read_changes(DATASET)
+    assert changes.height == 48 and changes["source"].unique().to_list() == ["x"]
+    assert changes.select("before", "after").unique().rows() == [(1.0, 2.0)]
+    assert changes["variable"].unique().to_list() == ["forecast q0.5"]
+    store.write(DATASET, KIND, issue(7, value=1.0, days=1))
+    assert store.read_changes(DATASET).height == 96
+
+
 def test_a_writer_killed_at_any_rename_leaves_all_old_months_or_all_new_ones(store, monkeypatch):
     store.write(DATASET, KIND, both(1.0))
     rename = Path.replace
     ends = set()
-    for at in range(4):
+    for at in range(5):
         done = iter(range(100))
 
         def kill(source, target, at=at, done=done):

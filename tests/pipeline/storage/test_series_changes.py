@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
@@ -102,3 +103,27 @@ def test_the_record_is_no_part_of_the_data(store):
     store.write("electricity", series(values=CUT[:1], fetched=FETCHED + HOUR))
     write(store, tuple(2 * value for value in WHOLE), HOUR)
     assert store.hash_files("electricity") == before
+
+
+def test_a_file_that_is_wrong_in_one_of_its_series_waits_in_all_of_them(store):
+    other = "AEMO/TOTALDEMAND/VIC1"
+
+    def deliver(first, second, after):
+        at = FETCHED + after
+        store.write(
+            "electricity",
+            pl.concat([series(values=first, fetched=at), series(other, 0, second, fetched=at)]),
+        )
+
+    deliver(WHOLE, WHOLE, HOUR)
+    revised, doubled = (99.0, *WHOLE[1:], 7.0), tuple(2 * value for value in WHOLE)
+    deliver(revised, doubled, 2 * HOUR)
+    assert values(store) == [*WHOLE, *WHOLE]
+    assert kinds(store) == {"waiting": 21}
+
+    # Whoever reads it as before is asked nothing; half a day later the same is believed.
+    deliver(revised, doubled, 3 * HOUR)
+    assert values(store) == [*WHOLE, *WHOLE]
+    deliver(revised, doubled, 2 * HOUR + CONFIRMED_AFTER)
+    assert values(store) == [*revised, *doubled]
+    assert kinds(store) == {"changed": 21}

@@ -64,8 +64,9 @@ def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, w
     assert read(workspace).height == 8 * 5
 
 
-def test_a_format_that_changed_for_most_files_stores_nothing(replay, workspace):
-    nemweb.serve_day(replay, count=4)
+@pytest.mark.parametrize("good", [0, 1])
+def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(replay, workspace, good):
+    nemweb.serve_day(replay, count=4 + good)
     names = [
         nemweb.actual(FIRST_HOUR.replace(hour=hour, minute=minute))[0]
         for hour, minute in ((0, 30), (1, 0), (1, 30), (2, 0))
@@ -75,7 +76,9 @@ def test_a_format_that_changed_for_most_files_stores_nothing(replay, workspace):
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
     with pytest.raises(SchemaDrift):
         ingest(workspace)
-    assert not list(workspace.layout.series.rglob("*.parquet"))
+    files = list(workspace.layout.series.rglob("*.parquet"))
+    assert len(files) == 5 * good and (not files or read(workspace).height == 5)
+    assert ledger(workspace).get(PRODUCT, names[0]).state is EntryState.FAILED
 
 
 def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
