@@ -367,25 +367,17 @@ def _count_flop(world: World, tokens: int) -> int:
 
 @torch.no_grad()
 def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure products with all frozen layers for few rows and many, against torch's own.
-
-    Torch multiplies in float32; for weights in bfloat16 it does so in that type too, in rows
-    ``bfloat16-N-rows``.
-    """
+    """Measure products with all frozen layers for few rows and many, against torch's own."""
     del agents
     results = []
-    for dtype, name, other_type in (
-        ("mixed", "products", torch.float32),
-        ("mixed", "bfloat16", torch.bfloat16),
-        ("float32", "products", torch.float32),
-    ):
+    for dtype in list_types(quick=quick):
         world = World(build_config(1, quick=quick, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
-        other_way = "torch linear" + (", bfloat16" if name == "bfloat16" else "")
+        other_type = torch.bfloat16 if dtype == "mixed" else torch.float32
         for rows in _PRODUCT_ROWS:
             timed = _time_products(weights, rows, other_type, _CALLS_A_REPEAT * repeats)
-            columns = {"reference": other_way, "repeats": repeats}
-            results.append(build_row(f"{name}-{rows}-rows", world, *timed, **columns))
+            columns = {"reference": "torch linear", "repeats": repeats}
+            results.append(build_row(f"products-{rows}-rows", world, *timed, **columns))
     return results
 
 
@@ -440,7 +432,8 @@ def _count_state_bytes(trainer: RoundTrainer) -> int:
 def measure_gradients(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure the forecast phase with both gradients, and how much these differ."""
     results = []
-    for dtype, largest in LARGEST_DIFFERENCE.items():
+    for dtype in list_types(quick=quick):
+        largest = LARGEST_DIFFERENCE[dtype]
         measured = {}
         for gradient in ("by-agent", "joint"):
             settings = {"run.gradient": gradient}

@@ -44,6 +44,9 @@ def write_rows(rows: list[Row], path: Path, columns: Sequence[str]) -> None:
             table.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
+_ROW = '{"'  # how a row begins; TRL prints a dict of Python of its own
+
+
 def measure_in_process(
     module: str, *arguments: str, environment: Mapping[str, str], python: str = sys.executable
 ) -> list[Row]:
@@ -61,7 +64,7 @@ def measure_in_process(
         text=True,
         check=False,
     )
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(_ROW)]
     if done.returncode or not rows:
         raise RuntimeError(
             f"{' '.join(command)} ended with code {done.returncode} and {len(rows)} rows; run it "

@@ -45,7 +45,6 @@ TEXTS = {
     "memory-by-agent": "peak of a round without rewriting, gradient by agent",
     "memory-by-agent-ratio": "peak less state, most agents over fewest, gradient by agent",
     **{f"products-{n}-rows": f"frozen linear layers, {n} rows" for n in (3, 24, 768)},
-    **{f"bfloat16-{n}-rows": f"frozen linear layers, {n} rows" for n in (3, 24, 768)},
     "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
     "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }

@@ -378,7 +378,7 @@ def _format_share(rows: Sequence[Row]) -> str:
         return MISSING
     shares = [100 * row["difference"] / (row["mae"] - row["difference"]) for row in rows]
     spread = f" ± {stdev(shares):.1f}" if len(shares) > 1 else ""
-    return f"{fmean(shares):+.1f} %{spread}"
+    return f"{fmean(shares):+z.1f} %{spread}"
 
 
 def _format_interval(rows: Sequence[Row]) -> str:

@@ -168,7 +168,7 @@ def _show_band(band: Band | None, decimals: int, unit: str = "") -> str:
 
 
 def _show_change(percent: float | None) -> str:
-    return MISSING if percent is None else f"{percent:+.1f} %"
+    return MISSING if percent is None else f"{percent:+z.1f} %"
 
 
 def part_table(parts: Explanation) -> Table:
@@ -325,7 +325,7 @@ def method_table(day: ForecastDay) -> Table | None:
             "gain of the forecast": lambda row: (
                 MISSING
                 if row["method"] == METHOD or not row["mae"]
-                else f"{100 * (1 - row['own_mae'] / row['mae']):+.1f} %"
+                else f"{100 * (1 - row['own_mae'] / row['mae']):+z.1f} %"
             ),
             f"pinball, {unit}": lambda row: _show_score(row["pinball_10_50_90"], decimals + 1),
             "in the 80 % band": lambda row: _show_score(row["coverage_80"], 0, 100, " %"),

@@ -136,7 +136,7 @@ def _render_band(band: "Band | None", decimals: int) -> str:
 
 
 def _render_change(percent: float | None) -> str:
-    return "" if percent is None else f"{percent:+.1f}%"
+    return "" if percent is None else f"{percent:+z.1f}%"
 
 
 log = logging.getLogger(__name__)

@@ -268,7 +268,10 @@ def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChang
     changes = []
     for change in plan.changes:
         if change.changes_nothing(plan.base):
-            log.warning(f"{change.name} is left out: with these settings it is the full method")
+            log.warning(
+                f"{change.name} is left out: what it switches off is off already; switch it on "
+                "with --set, or name the preset paper"
+            )
         else:
             changes.append(change)
     if not changes:

@@ -372,7 +372,7 @@ def error_table(
 
 def format_share(share: float | None) -> str:
     """Return a share as a percentage with its sign; empty says that it cannot be computed."""
-    return MISSING if share is None else f"{100 * share:+.1f} %"
+    return MISSING if share is None else f"{100 * share:+z.1f} %"
 
 
 def pair_cells(test: Row | None) -> list[str]:
