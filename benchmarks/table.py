@@ -18,11 +18,8 @@ SPLIT_HEADER = (
     *("loading", "a pass", "difference"),
 )
 
-#: Columns of the cases with a reference, float32 beside mixed types.
-COMPARED_HEADER = (
-    *("operation (reference)", "agents"),
-    *("float32", "reference", "ratio", "mixed", "reference", "ratio"),
-)
+#: Our types, in the order of the columns of the cases with a reference.
+DTYPES = ("float32", "mixed")
 #: Columns of the other cases.
 HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
 
@@ -61,24 +58,28 @@ def format_speed_table(rows: Sequence[Row]) -> str:
         if row["reference"]:
             key = (row["case"], row["reference"], row["agents"])
             pairs.setdefault(key, {})[row["dtype"]] = row
-    compared = [_format_pair(by_type) for by_type in pairs.values()]
+    # A processor without bfloat16 has no rows of mixed types.
+    dtypes = [dtype for dtype in DTYPES if any(dtype in by_type for by_type in pairs.values())]
+    compared = [_format_pair(by_type, dtypes) for by_type in pairs.values()]
+    columns = [title for dtype in dtypes for title in (dtype, "reference", "ratio")]
+    header = ("operation (reference)", "agents", *columns)
     others = [_format_cells(row) for row in shown if not row["reference"]]
 
     first = rows[0]
     repeats = sorted({int(row["repeats"]) for row in rows})
     return (
-        f"{markdown_table(COMPARED_HEADER, compared, align='lrrrrrrr')}\n\n"
+        f"{markdown_table(header, compared, align='l' + 'r' * (len(header) - 1))}\n\n"
         f"{markdown_table(HEADER, others, align='lrlrrrrr')}\n\n"
         f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "
-        f"{first['threads']} threads; torch {first['torch']}, "
+        f"{first['threads']} thread, processor seconds; torch {first['torch']}, "
         f"transformers {first['transformers']}, peft {first['peft']}, trl {first['trl']}."
     )
 
 
-def _format_pair(by_type: Mapping[str, Row]) -> tuple[str, ...]:
+def _format_pair(by_type: Mapping[str, Row], dtypes: Sequence[str]) -> tuple[str, ...]:
     first = next(iter(by_type.values()))
     cells = [f"{TEXTS[first['case']]} ({first['reference']})", first["agents"]]
-    for dtype in ("float32", "mixed"):
+    for dtype in dtypes:
         row = by_type.get(dtype, {})
         cells.append(_format_seconds(row.get("ours_seconds", "")))
         cells.append(_format_seconds(row.get("reference_seconds", "")))

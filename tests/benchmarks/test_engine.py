@@ -288,37 +288,22 @@ def test_the_tables_of_the_documentation_are_those_of_the_committed_rows(name):
     assert table.replace_table(name, text) == text, "out of date: run `make readme`"
 
 
-DTYPES = ("mixed", "float32")
-
-
 def test_the_targets_are_reached_and_missed_as_the_documentation_states():
     measured = rows.read_rows(engine.RESULTS)
-    found = {(row["case"], row["agents"], row["dtype"]): row for row in measured}
+    found = {(row["case"], row["agents"]): row for row in measured if row["dtype"] == "float32"}
 
-    def get(case, agents, dtype, column="ratio"):
-        return float(found[case, str(agents), dtype][column])
-
-    # Seconds of the preset's rounds, and of 100 windows.
-    assert get("preset-round", 3, "float32", "ours_seconds") < 4
-    assert get("preset-rewriting", 3, "float32", "ours_seconds") < 25
-    assert get("preset-inference-100", 3, "float32", "ours_seconds") < 20
-    assert 1975 / 8 * get("preset-round", 3, "float32", "ours_seconds") < 15 * 60
+    def get(case, agents):
+        return float(found[case, str(agents)]["ratio"])
 
     # Ten agents in the memory of one, for a second reading.
-    assert (
-        get("memory-by-agent-ratio", 10, "float32")
-        <= 1.15
-        < get("memory-joint-ratio", 10, "float32")
-    )
-    slower = [1 / get("gradient", agents, dtype) for agents in (1, 3, 10) for dtype in DTYPES]
-    assert min(slower) > 1.35 and max(slower) < 2.05
+    assert get("memory-by-agent-ratio", 10) <= 1.15 < get("memory-joint-ratio", 10)
+    slower = [1 / get("gradient", agents) for agents in (1, 3, 10)]
+    assert min(slower) > 1.25 and max(slower) < 1.35
 
-    # A round 4 times faster than PEFT, and 6 times the policy step of TRL: with mixed types only.
-    assert get("round", 3, "float32") < 4 <= get("round", 3, "mixed")
-    assert get("policy", 3, "float32") < 6 <= get("policy", 3, "mixed")
-
-    few = [("inference", agents, dtype) for agents in (1, 3) for dtype in DTYPES]
-    assert all(0.97 <= get(*case) < 1.45 for case in few)
-    assert all(1.04 < get("inference-mixed", *case[1:]) < 1.36 for case in few)
-    assert 2.3 < get("inference", 10, "mixed") < get("inference-mixed", 10, "mixed") < 2.8
-    assert all(get("round-exponent", 3, dtype) < 1 for dtype in DTYPES)
+    assert 1 < get("round", 1) < get("round", 3) < 2.5
+    assert 1 < get("policy-peft", 1) < 1.1 and 3 < get("policy", 1) < 6
+    assert all(1.05 < get("inference", agents) < 1.25 for agents in (1, 3, 10))
+    assert all(1.05 < get("inference-mixed", agents) < 1.4 for agents in (1, 3, 10))
+    assert get("round-exponent", 3) < 1
+    # A row is fair where both ways have the same types, and one processor measured all of them.
+    assert len({row["machine"] for row in measured}) == 1
