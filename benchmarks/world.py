@@ -55,6 +55,11 @@ _COMPARED = {
     "news.dropout": 0.0,
     "run.fixed_logics": 0,  # comparators of the regret, which the other ways do not have
     "run.gradient": "joint",
+    # What the preset leaves out: the other ways do it as well.
+    "evolution.update": "three-stage",
+    "grpo.enabled": True,
+    "objective.lambda_div": 0.1,
+    "objective.lambda_prune": 0.01,
 }
 _PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
 

@@ -128,23 +128,24 @@ def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
     return RunConfig.preset(preset).with_overrides(parse_changes(changes or []))
 
 
-def show_progress(text: str) -> None:
+def show_progress(text: str, *, err: bool = False) -> None:
     """Show how far a command is: on one line of a terminal that is rewritten, else line by line.
 
-    An empty text ends the line.
+    An empty text ends the line. With ``err`` standard output is kept for the command's result.
     """
-    if not sys.stdout.isatty():
-        typer.echo(text, nl=bool(text))
+    stream = sys.stderr if err else sys.stdout
+    if not stream.isatty():
+        typer.echo(text, nl=bool(text), err=err)
     else:
-        typer.echo(f"\r\x1b[2K{text}", nl=False)
+        typer.echo(f"\r\x1b[2K{text}", nl=False, err=err)
 
 
 class ProgressLines(logging.Handler):
-    """Shows what is logged as progress."""
+    """Shows what is logged as progress, on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a line in the place of the one before."""
-        show_progress(record.getMessage())
+        show_progress(record.getMessage(), err=True)
 
 
 def log_progress(log: logging.Logger) -> Callable[[str], None]:

@@ -306,7 +306,7 @@ def evaluate(
             )
         )
 
-    arguments.show_progress("")
+    arguments.show_progress("", err=True)
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
     paired_tests = compare_seeds(by_run, baselines.forecasts, name)
     write_tables(rows, paired_tests, configs, found.results, experiment, f"paired-{experiment}")

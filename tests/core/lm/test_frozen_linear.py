@@ -104,8 +104,13 @@ class Measured:
     """A population's forecasts, log-probabilities of sampled logics and gradients, in one type."""
 
     def __init__(self, dtype: str, sampled: Proposal | None = None) -> None:
-        sizes = {"grpo.group_size": SAMPLES, "evolution.max_new_tokens": TOKENS}
-        config = build_config(AGENTS, quick=False, dtype=dtype).with_overrides(sizes)
+        settings = {
+            "grpo.enabled": True,
+            "grpo.group_size": SAMPLES,
+            "evolution.max_new_tokens": TOKENS,
+            "evolution.update": "three-stage",
+        }
+        config = build_config(AGENTS, quick=False, dtype=dtype, settings=settings)
         world = World(config, 1)
         trainer = world.build_trainer(rewrites=True)
         self.example = world.days[0][0]
