@@ -10,7 +10,12 @@ from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.paper.changes import EXPERIMENTS
-from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
+from compevo_core.paper.trials import (
+    Trial,
+    _select_scopes,
+    list_trials_of_runs,
+    score_experiment,
+)
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.paper.tables import build_paper_tables
 from compevo_core.training.trainer import train
@@ -121,3 +126,5 @@ def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
     later = [view.split == "inference" for view in both.views()]
     error = abs(population.follow(both).aggregate - both.truth())[later].mean()
     assert pooled.filter(method="weather=own")["mae"].item() == pytest.approx(error)
+    scopes = _select_scopes(weather, days, 1, 1)
+    assert [len(scope.days) for scope in scopes] == [len(both), len(both)]

@@ -1,5 +1,6 @@
 """Each Great Expectations suite finds the fault it is there for, and nothing in sound data."""
 
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -63,8 +64,15 @@ def test_sound_data_passes_every_suite():
     numbers = [o.numbers for o in outcomes]
     assert all(o.passed for o in outcomes)
     assert all(n["expectations"] and not n["broken_rows"] for n in numbers)
-    # Nothing else imports it, and no suite draws.
-    assert "altair" not in sys.modules
+
+
+def test_no_chart_library_is_imported_by_a_check():
+    # In a process of its own: other tests may have imported it here.
+    code = (
+        "import sys; from tests.pipeline.checks.test_expectations import *; "
+        "run_suites(sound(), BUILT_IN['electricity'].rules); sys.exit('altair' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_deferred_module_is_imported_by_who_uses_it_and_whole_for_all_others():
