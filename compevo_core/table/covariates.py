@@ -107,7 +107,6 @@ def read_news(table: Any, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN
     address = pl.concat_str(
         pl.lit("table/"), pl.col("published_at").dt.epoch("us"), pl.lit("/"), pl.col("title")
     )
-    rows = rows.unique(maintain_order=True)
     missing = [name for name in ARTICLE_SCHEMA if name not in ("title", "published_at")]
     return (
         rows.with_columns(pl.lit(None).alias(name) for name in missing)

@@ -169,19 +169,8 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = self._read(df)
+        rows, form = read_table(df, self)
         return self._fit_rows(rows, form, self._read_news(df, news))
-
-    def _read(self, df: Any) -> tuple[pl.DataFrame, TableForm]:  # noqa: ANN401 - pandas or polars
-        return read_table(
-            df,
-            series=self.series,
-            time=self.time,
-            value=self.value,
-            ahead=self.ahead,
-            past=self.past,
-            known_at=self.known_at,
-        )
 
     def _read_news(self, df: Any, news: Any) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
@@ -204,11 +193,8 @@ class Forecaster:
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
-        # Refuses an unknown name before anything is read.
-        if self.method == POPULATION:
-            agents = RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
-        elif self.method not in (AUTO, MIXTURE):
-            configure_method(self.method)
+        # Refuses an unknown name before anything is cut.
+        config = self._configure()
 
         plan = self._plan(rows, form)
         frames = list_frames(rows, form, plan, articles)
@@ -216,17 +202,11 @@ class Forecaster:
         train_windows, val_windows = windows.split("train"), windows.split("val")
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
-        if self.method in (AUTO, MIXTURE):
+        if config is None:
             choice = choose_method(train_windows, val_windows, fit=fits)
-            facts = {"method": choice.method, "choice": choice.to_json()}
-            facts["method"] = choice.method if self.method == AUTO else MIXTURE
-            config = configure_method(
-                facts["method"], choice.members, train=train_windows, seed=self.seed
-            )
-        elif self.method == POPULATION:
-            config = agents
-        else:
-            config = configure_method(self.method, seed=self.seed)
+            method = choice.method if self.method == AUTO else MIXTURE
+            facts = {"method": method, "choice": choice.to_json()}
+            config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
         fit = Fitted(
             folder=make_folder(self),
@@ -240,6 +220,14 @@ class Forecaster:
         train(config, train_windows, val_windows, news, fit.run, fit=fits, facts=facts)
         self._fit = fit
         return self
+
+    def _configure(self) -> RunConfig | None:
+        """Return the settings of a training; None where validation chooses them."""
+        if self.method in (AUTO, MIXTURE):
+            return None
+        if self.method == POPULATION:
+            return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
+        return configure_method(self.method, seed=self.seed)
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
         return WindowPlan.make(
@@ -363,7 +351,7 @@ class Forecaster:
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
-            (rows, form), articles = self._read(df), self._read_news(df, news)
+            (rows, form), articles = read_table(df, self), self._read_news(df, news)
         plan = self._plan(rows, form)
         step = plan.step
         # Windows follow each other without sharing a step, and begin at one time of day.

@@ -7,7 +7,7 @@ suit a table. What does not: fitting (``table.forecaster``), files (the pipeline
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import polars as pl
 
@@ -37,6 +37,23 @@ _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 _PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
+
+
+class ColumnNames(Protocol):
+    """What the columns of a table are called; see :class:`TableForm`."""
+
+    @property
+    def series(self) -> str: ...  # noqa: D102
+    @property
+    def time(self) -> str: ...  # noqa: D102
+    @property
+    def value(self) -> str: ...  # noqa: D102
+    @property
+    def ahead(self) -> Sequence[str]: ...  # noqa: D102
+    @property
+    def past(self) -> Sequence[str]: ...  # noqa: D102
+    @property
+    def known_at(self) -> str: ...  # noqa: D102
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,13 +95,7 @@ class TableForm:
 
 def read_table(
     table: Any,  # noqa: ANN401 - a frame of the user's kind
-    *,
-    series: str,
-    time: str,
-    value: str,
-    ahead: Sequence[str] = (),
-    past: Sequence[str] = (),
-    known_at: str = "",
+    columns: ColumnNames,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 
@@ -94,6 +105,8 @@ def read_table(
     Raises:
         DataError: it is no table, a column is missing or of another type, or a stamp comes twice.
     """
+    series, time, value = columns.series, columns.time, columns.value
+    ahead, past, known_at = columns.ahead, columns.past, columns.known_at
     kind, frame = to_polars(table, time)
     names = frame.columns
     for argument, given in (("ahead", ahead), ("past", past)):
