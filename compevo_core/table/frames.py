@@ -194,7 +194,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
 
 
 def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
-    """Return whether a table is of pandas or polars, and the table with its stamps in a column."""
+    """Return which library made a table, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
     if isinstance(table, pl.DataFrame):
