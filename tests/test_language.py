@@ -16,9 +16,9 @@ CLEAN = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs",
-    "compevo_core/config",
-    "compevo_core/forecast",
-    "compevo_core/runtime",
+    "benchmarks",
+    "compevo_core",
+    "tools",
     "compevo_pipeline/config",
     "compevo_pipeline/launchers",
 ]

@@ -402,7 +402,7 @@ class ContextBuilder:
     def _find_holidays(
         self, entity: str, origin_utc: datetime, reference: int
     ) -> dict[str, FloatArray]:
-        """Return the public holidays in each step, and in those of the season before.
+        """Return the public holidays in each step, and in each step of the season before.
 
         A step within a day counts one where its day is a holiday.
         """

@@ -190,8 +190,8 @@ class WindowSet(Sequence[Window]):
         foreign = [window.view for window in self._windows if window.view.dataset != dataset]
         if foreign:
             raise DataError(
-                f"window {foreign[0].window_id} is of {foreign[0].dataset!r}, not {dataset!r}; "
-                "build one set for each data set"
+                f"window {foreign[0].window_id} belongs to {foreign[0].dataset!r}, not "
+                f"{dataset!r}; build one set for each data set"
             )
 
         for find_steps in (find_lookback, find_horizon):
