@@ -43,7 +43,8 @@ def init(
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
     step: Annotated[
-        str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w (default: from the rows).")
+        str,
+        typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows)."),
     ] = "",
     horizon: Annotated[
         int | None,

@@ -18,11 +18,10 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import regularise_series
+from compevo_core.data.series import find_calendar_step, regularise_series
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
-    MONTH,
     choose_horizon,
     choose_lookback,
     choose_stride,
@@ -73,8 +72,6 @@ _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORT_FRACTIONS = (0.6, 0.2, 0.2)
 _HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
-_SHORTEST_MONTH = 28 * DAY
-_MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
 _LOOKED_AT_SERIES = 20  # for a season
@@ -306,9 +303,8 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     if not len(distances):
         raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
     step = cast(timedelta, distances.mode().min())
-    months = round(step / MONTH)
-    if step >= _SHORTEST_MONTH and distances.n_unique() > 1 and months in _MONTHS:
-        return months * MONTH
+    if calendar := find_calendar_step(distances):
+        return calendar
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
             f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
