@@ -233,7 +233,7 @@ class Forecaster:
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
         return WindowPlan.make(
             rows,
-            form.clock,
+            form,
             horizon=self.horizon,
             lookback=self.lookback,
             country=self.country,

@@ -14,6 +14,7 @@ import polars as pl
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.seasons import choose_season
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
@@ -267,12 +268,13 @@ class WindowPlan:
     country: str
     bounds: tuple[float | None, float | None]
     stride: int  # steps from one window to the next
+    season: int  # steps of the season that the values show; 0: that of the step
 
     @classmethod
     def make(
         cls,
         rows: pl.DataFrame,
-        clock: Clock,
+        form: TableForm,
         *,
         horizon: int | None,
         lookback: int | None,
@@ -280,7 +282,7 @@ class WindowPlan:
         bounds: tuple[float | None, float | None],
     ) -> Self:
         """Plan the windows of rows; DataError if there are too few of them."""
-        step = clock.step
+        step = form.clock.step
         end = find_end(rows, step)
         first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
         steps = count_steps(first, end, step)
@@ -308,9 +310,12 @@ class WindowPlan:
             lookback=lookback,
             validation_from=begin.isoformat(),
             later_from=(end - into_day).date().isoformat(),
-            zone=clock.place_zone,
+            zone=form.clock.place_zone,
             country=country,
             bounds=bounds,
+            season=choose_season(
+                put_on_series(rows, form).partition_by("series_id"), step, lookback
+            ),
             stride=choose_stride(step, max(horizon, DAY // step), steps, rows[SERIES].n_unique()),
         )
 
@@ -348,6 +353,8 @@ class WindowPlan:
             align_to_market_day=self.step < DAY,
             lookback_steps=self.lookback,
             horizon_steps=self.horizon,
+            season_steps=self.season,
+            year_evidence=True,
             spans=tuple(
                 Span(split=split, series_pattern=pattern, first_day=one, last_day=other)
                 for split, (one, other) in spans.items()

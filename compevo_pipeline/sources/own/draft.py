@@ -18,7 +18,8 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import find_calendar_step, regularise_series
+from compevo_core.data.seasons import choose_season
+from compevo_core.data.series import find_calendar_step
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
@@ -37,7 +38,6 @@ from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     describe_odd_values,
-    find_shown_season,
     guess_series,
     guess_time,
     guess_value,
@@ -74,7 +74,6 @@ _SHORT_FRACTIONS = (0.6, 0.2, 0.2)
 _HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
-_LOOKED_AT_SERIES = 20  # for a season
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
@@ -354,22 +353,12 @@ def _find_season(
     parts: Sequence[pl.DataFrame], step: timedelta, lookback: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
     """Return the season that the values of train show, where the step suggests another one."""
-    # What comes later chooses nothing: the first share of the rows is train at most.
-    series = [
-        regularise_series(part.head(int(part.height * _SHORT_FRACTIONS[0])), step)[0]["value"]
-        .cast(pl.Float64)
-        .fill_null(float("nan"))
-        .to_numpy()
-        for part in parts[:_LOOKED_AT_SERIES]
-        if part.height > 2
-    ]
-    usual = find_season(step)
-    season = find_shown_season(series, usual)
-    if season == usual or 2 * season > lookback:
+    season = choose_season(parts, step, lookback)
+    if not season:
         return {}
     draft.guesses.append(
-        f"the values repeat after {season} steps, not after {usual}; without grid.season_steps the "
-        "step decides"
+        f"the values repeat after {season} steps, not after {find_season(step)}; without "
+        "grid.season_steps the step decides"
     )
     return {"season_steps": season}
 

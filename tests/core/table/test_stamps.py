@@ -109,3 +109,23 @@ def test_values_of_a_zone_are_not_known_before_its_own_midnight() -> None:
     early = forecast(pd.Series(days - pd.Timedelta(minutes=1)).dt.tz_convert("UTC"))
     late = forecast(pd.Series(days + pd.Timedelta(minutes=1)).dt.tz_convert("UTC"))
     assert early < 1 < 2 < late
+
+
+def test_the_season_of_the_values_and_last_years_value_are_used() -> None:
+    rng = np.random.default_rng(2)
+    cycle = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 100) + rng.normal(0, 0.3, 1000)
+    hours = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=1000, freq="h"), "y": cycle})
+    back = Forecaster("persistence", horizon=20, lookback=40).backtest(hours, windows=2)
+    assert (back["mean"] - back["y"]).abs().mean() < 0.6
+
+    # Each day of the year has a value of its own, which no week before it tells.
+    year = rng.normal(size=364)
+    y = 50 + 5 * np.resize(year, 1500) + 0.3 * rng.normal(size=1500)
+    days = pd.DataFrame({"ds": pd.date_range("2020-01-06", periods=1500, freq="D"), "y": y})
+    back = Forecaster(RIDGE, horizon=7, lookback=28).backtest(days, windows=2)
+    assert (back["mean"] - back["y"]).abs().mean() < 2.5
+    late = days["ds"] >= back["cutoff"].max()
+    poisoned = Forecaster(RIDGE, horizon=7, lookback=28).backtest(
+        days.assign(y=days["y"].where(~late, 1e6)), windows=2
+    )
+    assert back["mean"].equals(poisoned["mean"])
