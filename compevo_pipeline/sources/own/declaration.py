@@ -202,7 +202,7 @@ class PlaceKeys(_Section):
     @classmethod
     def _check_zone(cls, name: str) -> str:
         if name not in list_zones():
-            raise ValueError(f"{name!r} is no time zone; write it as Europe/Paris")
+            raise ValueError(f"{name!r} is not a time zone; write it as Europe/Paris")
         return name
 
     @model_validator(mode="after")
@@ -328,7 +328,7 @@ class Declaration(_Section):
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name; use small letters, digits and single hyphens: my-demand"
+                f"{name!r} is not a name; use small letters, digits and single hyphens: my-demand"
             )
         return name
 
@@ -349,7 +349,7 @@ def read_declaration(path: Path) -> Declaration:
     """Read a TOML file.
 
     Raises:
-        ConfigError: it is no TOML, or a key is missing, unknown or wrong; names file, key and
+        ConfigError: it is not TOML, or a key is missing, unknown or wrong; names file, key and
             remedy.
     """
     try:

@@ -117,7 +117,7 @@ def draft_declaration(
     """Look at a table of values, and others by key, and return their declaration.
 
     Raises:
-        DataError: something cannot be decided or is no table; says which row and what to do.
+        DataError: something cannot be decided or is not a table; says which row and what to do.
     """
     draft = DraftedDeclaration()
     request = _find_columns(request, raw, draft)
@@ -306,7 +306,7 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
         return calendar
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
-            f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
+            f"{name}: most rows are {step} apart, and a day is not a whole number of such steps; "
             "resample the file"
         )
     return step

@@ -40,7 +40,7 @@ from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
 SUBSTITUTE = "substitute"
-"""Part of the ``source`` of rows that are no forecasts."""
+"""Part of the ``source`` of rows that are not forecasts."""
 
 CITIES = {
     "NSW1": "Sydney",
@@ -153,7 +153,7 @@ def _read(raw: RawFile, hour: str, *others: str) -> pl.DataFrame:
         ]
         return table.select("city", *others, pl.col(hour).cast(UTC_US).alias("hour"), *columns)
     except pl.exceptions.PolarsError as error:
-        raise SchemaDrift(f"{raw.name} is no table of the collected weather: {error}") from error
+        raise SchemaDrift(f"{raw.name} is not a table of the collected weather: {error}") from error
 
 
 def _find_factor(variable: RunVariable) -> float:

@@ -152,5 +152,5 @@ def test_a_sheet_of_excel_reads_as_the_same_table() -> None:
 
 def test_a_broken_excel_file_is_named() -> None:
     pytest.importorskip("fastexcel")
-    with pytest.raises(CompEvoError, match=r"demand\.xlsx is no Excel file"):
+    with pytest.raises(CompEvoError, match=r"demand\.xlsx is not an Excel file"):
         read_text_table(b"PK nothing", "demand.xlsx")
