@@ -84,7 +84,7 @@ def _find_folder(name_or_path: str) -> Path:
         return Path(snapshot_download(name_or_path, allow_patterns=list(FILES)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise ConfigError(
-            f"no model {name_or_path!r}: it is not a folder, nor a hub id in the local cache, and it "
+            f"no model {name_or_path!r}: it is not a folder, nor a hub id in the local cache, and "
             f"cannot be fetched ({type(error).__name__}); run `hf download {name_or_path}` where "
             "there is a network, or give a folder"
         ) from error
