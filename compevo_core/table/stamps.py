@@ -193,7 +193,7 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
 
     distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
     if not len(distances):
-        raise DataError("no series has two rows, so that no step is known; give freq='1h'")
+        raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
     step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
     if calendar := find_calendar_step(distances):
         return calendar

@@ -166,8 +166,8 @@ def read_json(content: bytes, name: str) -> object:
     document, mended = parse_json(read_text(content, name), name)
     if mended:
         raise SchemaDrift(
-            f"{name}: {mended} time(s) half a surrogate pair, which is not a character; "
-            "fetch the file again"
+            f"{name}: {mended} time(s) half a surrogate pair in place of a character; fetch the "
+            "file again"
         )
     return document
 

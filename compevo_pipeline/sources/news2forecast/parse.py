@@ -310,7 +310,7 @@ def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[N
                 yield _make_record(text, named_region, comment, None, _end_of_day_utc(day))
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
-            f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"
+            f"{raw.name}, sample {record}: news without day or time ({error}); fetch the file again"
         ) from error
 
 

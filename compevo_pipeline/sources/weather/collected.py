@@ -264,8 +264,8 @@ def _find_errors(
 
     if not errors:
         raise SchemaDrift(
-            f"{FORECASTS} has no day before {ERRORS_UNTIL} whose forecast and weather are both in "
-            "it, and no other says how forecasts err; take the whole collection"
+            f"{FORECASTS} has no day before {ERRORS_UNTIL} with both forecast and weather, which "
+            "show how forecasts err; take the whole collection"
         )
     return errors
 

@@ -117,7 +117,7 @@ def test_news_of_an_unknown_form_is_an_error():
     ],
 )
 def test_news_of_a_day_that_is_none_is_an_error(news):
-    with pytest.raises(SchemaDrift, match="sample 0: news of no day or time"):
+    with pytest.raises(SchemaDrift, match="sample 0: news without day or time"):
         n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + news)))
 
 

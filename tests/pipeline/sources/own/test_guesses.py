@@ -31,8 +31,11 @@ def write_hours(days: int = 60, columns: str = "temperature,load", **odd: str) -
 def test_stamps_and_values_are_guessed_and_said() -> None:
     draft = look(write_hours())
     assert 'time = "when"' in draft.text and 'values = ["load"]' in draft.text
-    assert "the stamps are in 'when'; say --time if not" in draft.guesses
-    assert any("'load', not in 'temperature'; say --value" in line for line in draft.guesses)
+    assert "the stamps are in 'when'; if not, give --time" in draft.guesses
+    assert any(
+        "'load', not in 'temperature'; to change that, give --value" in line
+        for line in draft.guesses
+    )
 
 
 def test_all_values_are_series_of_their_own() -> None:
