@@ -101,7 +101,7 @@ def test_months_and_short_files_are_guessed() -> None:
     days = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i % 7}\n" for i in range(90))
     short = look(days)
     assert "horizon = 10 " in short.text
-    assert any("forecasts are of 10 steps in place of 48" in guess for guess in short.guesses)
+    assert any("forecasts have 10 steps in place of 48" in guess for guess in short.guesses)
 
 
 def test_a_season_that_the_step_does_not_suggest_is_said() -> None:
