@@ -141,7 +141,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     """
     is_target = "quantile" in frame.columns
     rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
-    _refuse(rows, ~pl.col("value").is_finite(), "that are no numbers", "fetch the file again")
+    _refuse(rows, ~pl.col("value").is_finite(), "that are not numbers", "fetch the file again")
     for (name,), of_name in rows.partition_by("name", as_dict=True).items():
         if name in rules.forecasts:
             _refuse_outside(of_name, name, rules.forecasts[name])
@@ -428,7 +428,7 @@ def ingest_feeds(
         transient = [error for error in failures if isinstance(error, SourceTransient)]
         raise [*transient, *failures][0]
 
-    # Weather alone is no data set.
+    # Weather alone is not a data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
     if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
         raise left_out
