@@ -5,7 +5,7 @@ the table of results (``engine``), other ways of doing a round (``peft``) and of
 (``dense_sampling``).
 
 A case prints one JSON object a row. Peak memory is the high-water mark of the process when our part
-is done and the reference has not begun; with two types (:func:`list_types`) it is that of the types
+is done and the reference has not begun; with two types (:func:`list_types`) it covers the types
 timed so far. A reference has the types of ours: to ``mixed`` it loads its backbone in bfloat16.
 Tokens are those that pass through the backbone's first layer, read or written.
 

@@ -13,7 +13,7 @@ A ratio is reference over ours, in processor seconds: above 1, ours is faster. W
     memory-joint-ratio, memory-by-agent-ratio: the peak with the most agents over the peak with the
         fewest, both without ``state_gb`` (trained tensors, gradients and Adam's averages).
 
-``dtype`` is that of ours (``backbone.dtype``); references by other libraries have the same types,
+``dtype`` is our own type (``backbone.dtype``); references by other libraries have the same types,
 see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
 """
 
@@ -95,7 +95,7 @@ def run(
 
 
 def merge_rows(rows: list[Row], new: list[Row]) -> list[Row]:
-    """Return ``rows`` with those of ``new`` in place of the same key's, sorted by key."""
+    """Return ``rows`` with each row of ``new`` replacing the row of its key, sorted by key."""
 
     def key(row: Row) -> tuple[str, str, int, str]:
         return str(row["backbone"]), str(row["case"]), int(row["agents"]), str(row["dtype"])

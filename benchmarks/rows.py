@@ -130,7 +130,7 @@ def print_row(row: Row) -> None:
 
 
 def measure_seconds(call: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Return the seconds that a call took, those of the processor, and what it returned."""
+    """Return the wall-clock and processor seconds that a call took, and its result."""
     began, cpu_began = time.perf_counter(), time.process_time()
     out = call()
     return time.perf_counter() - began, time.process_time() - cpu_began, out

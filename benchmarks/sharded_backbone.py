@@ -4,9 +4,9 @@ What belongs here: one random backbone, held whole by one process and split over
 machine (Gloo); the memory of each and the seconds of a pass. What does not: GPUs, training runs.
 
 Every process loads the same folder, reads the same prompts with the adapters of two agents and runs
-backward. ``held_gb`` counts the frozen weights that a process holds; ``resident_gb`` is what of it
-is in memory after the passes, ``baseline_gb`` the same before anything was loaded. All are those of
-the process that has most.
+backward. ``held_gb`` counts the frozen weights that a process holds; ``resident_gb`` is the memory
+it uses after the passes, ``baseline_gb`` the same before anything was loaded. Each is the largest
+value of all processes.
 """
 
 import json

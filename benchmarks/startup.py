@@ -3,7 +3,7 @@
     python -m benchmarks.startup --out benchmarks/results/startup.csv
 
 What belongs here: processes as a user starts them, by their own processor seconds. What does not:
-what a training or a forecast takes. ``import dagster`` stands beside them: on a busy machine all
+what a training or a forecast takes. ``import dagster`` is timed with them: on a busy machine all
 rows grow alike.
 """
 

@@ -4,10 +4,10 @@ What belongs here: a made-up archive, its steps, each run for each size in a pro
 how seconds grow with the articles. What does not: what a step is for
 (``docs/explanation/benchmarks.md``).
 
-Seconds are of the whole step; for look-up and candidates of one window, for block of one month, the
-mean of several. ``exponent`` is that of the processor's seconds from the next smaller archive to
-this one: 1 is linear, 0 does not grow. Peak memory is that of the step's process with all libraries
-loaded, which the step ``none`` has too.
+Seconds cover the whole step; look-up and candidates give the mean of several windows, block the
+mean of several months. ``exponent`` says how processor seconds grow from the next smaller archive
+to this one: 1 is linear, 0 does not grow. Peak memory covers the process of the step with all
+libraries loaded, which the step ``none`` has too.
 
 Shapes: R articles, D numbers of an embedding.
 """
@@ -81,7 +81,7 @@ def upsert(folder: Path, rows: int) -> Blocks:
 def append(batch: int, folder: Path, rows: int) -> Blocks:
     """Store R embeddings in batches, each on disk before the next; titles differ, vectors repeat.
 
-    The pipeline's batches are of 512; larger ones fill archives where those take too long.
+    The pipeline's batches have 512 rows; larger ones fill archives where those take too long.
     """
     generator = np.random.default_rng(_SEED)
     vectors = generator.standard_normal((batch, DIMENSION), dtype=np.float32)
@@ -120,7 +120,7 @@ def candidates(folder: Path, rows: int) -> Blocks:
 
 
 def block(folder: Path, rows: int) -> Blocks:
-    """Read what windows of a month are cut with: its articles and those of the look-back before."""
+    """Read the articles that windows of a month need: of the month and of the look-back before."""
     for month in np.random.default_rng(_SEED).integers(2, 120, BLOCKS):
         until = _FIRST + timedelta(days=int(30.4 * month))
         since = until - LONGEST_LOOKBACK - timedelta(days=31)

@@ -16,11 +16,10 @@ CLEAN = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs",
-    "compevo_core/config",
-    "compevo_core/forecast",
-    "compevo_core/runtime",
-    "compevo_pipeline/config",
-    "compevo_pipeline/launchers",
+    "benchmarks",
+    "compevo_core",
+    "tools",
+    "compevo_pipeline",
 ]
 #: Sentences that a native speaker would not say, with an example of what to say instead.
 PATTERNS = {

@@ -42,7 +42,7 @@ class ErrorCalibration:
         weight_EH: shared: weight of the known errors.
         minute: shared: origin of the last window with a known error, in minutes since 1970.
         rule: shared: form of the level as a position in a fixed list, and its half-life in days.
-        override_A: shared: weights of all agents in place of the selection's; all zero without.
+        override_A: shared: weights of all agents that replace the selected ones; zero if unused.
         best_prior: shared: the agent of all whose base validated best.
     """
 
@@ -83,7 +83,7 @@ class ErrorCalibration:
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
     def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set all arrays to those of another calibration, by name."""
+        """Set all arrays to the values of another calibration, by name."""
         for name, array in (self.agent_state() | self.shared_state()).items():
             array[...] = arrays[name]
 

@@ -75,7 +75,7 @@ def write_notes(
 ) -> list[list[str]]:
     """Return what each agent reads of all others, by agent, then by window.
 
-    Forecasts are of all agents, in the unit of each window; articles come best match first.
+    Forecasts cover all agents, in the unit of each window; articles come best match first.
     """
     said = [
         [

@@ -130,7 +130,7 @@ class Experience:
         )
 
     def save(self, file: Path) -> None:
-        """Write the arrays; the names of the series are the run's."""
+        """Write the arrays; the run itself stores the names of the series."""
         save_file(
             {name: np.ascontiguousarray(getattr(self, name)) for name in _list_arrays()}, file
         )

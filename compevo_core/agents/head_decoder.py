@@ -8,7 +8,7 @@ A prompt is, in this order (decision 01-decoder):
 
     task in words · context token · history tokens | logic and news · target-day tokens
 
-What stands before the bar is the same for every logic of a window and is read once. The target
+The part before the bar is the same for every logic of a window and is read once. The target
 day's tokens come last, so that they see the logic and the news.
 
 Shapes: A agents, B windows, P priors, S channels of the target day, T patches, R forecasts,
@@ -205,7 +205,7 @@ class HeadDecoder:
         return torch.tensor(array, dtype=torch.float32, device=self.population.backbone.device)
 
     def _embed_articles(self, articles: Mapping[str, RetrievedArticle], agents: slice) -> Tensor:
-        """Return one soft token an article, and last that of no news, (A, M + 1, D)."""
+        """Return one soft token for each article, then the one for no news, (A, M + 1, D)."""
         embeddings_ME = np.array([article.embedding for article in articles.values()])
         # reshape() gives a batch without any article its two dimensions.
         articles_ME = self._to_tensor(
@@ -233,8 +233,8 @@ def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
 class _PromptLayout:
     """Prompts of one batch, in tokens.
 
-    Soft tokens of the windows stand one window after the other in the table, articles after those
-    of all windows, and the token of no news last.
+    The table holds the soft tokens of one window after another, then the articles, and last the
+    token for no news.
     """
 
     def __init__(self, decoder: HeadDecoder, windows: int, articles: Sequence[str]) -> None:

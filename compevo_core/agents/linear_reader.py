@@ -48,10 +48,10 @@ FOLDS = 5
 """Parts of train, one after the other in time; each is read by a fit on the others."""
 
 PARTS = ("", "morning", "afternoon", "evening", "night")
-"""Parts of the day that an article may name, the first for none; these words also name them."""
+"""Parts of the day, by the word for each in an article; "" is for an article that names none."""
 
 MOST_NUMBERS = 32
-"""Numbers that a fit reads at most: those of the most windows."""
+"""Most columns of numbers that a fit reads: the ones that occur in most windows."""
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
@@ -61,7 +61,7 @@ _NUMBER = re.compile(
 )
 
 _KEPT_FITS = 128
-"""Fits that are kept: those of the seed logics and of some rewritings. Each holds all of train."""
+"""Most fits held at a time: seed logics and some rewritings. Each holds all of train."""
 
 # Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
 # what a season changes is less than what it leaves.
@@ -152,12 +152,12 @@ class LinearFit:
     held_out: Mapping[str, FloatArray]  # (H,) by train window; a window without articles is absent
 
     def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
-        """Return the reading (H,) of a window's articles, scaled; one of train is held out."""
+        """Return the scaled reading (H,) of a window's articles, held out for train windows."""
         held_out_H = self.held_out.get(view.window_id)
         return self.predict(view, articles) if held_out_H is None else held_out_H
 
     def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
-        """Return what the fit on all of train reads (H,), scaled; what is missing is the mean."""
+        """Return the scaled reading (H,) by the fit on all of train; missing evidence is 0."""
         words = [read_words(article.title, view.entity) for article in articles]
         evidence = gather_evidence([words], np.stack([article.embedding for article in articles]))
         values_X = np.full_like(self.mean_X, np.nan)
@@ -217,7 +217,7 @@ class FittedReader:
         scopes: Sequence[str],
         mix_AP: FloatArray,
     ) -> None:
-        """Take train windows with held-out priors; ``scopes`` are of the local agents."""
+        """Take train windows with held-out priors, and the news ``scopes`` of the local agents."""
         self.retriever = retriever
         self._scopes = scopes
         self._views = [example.view for example in examples]

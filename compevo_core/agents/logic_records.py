@@ -1,8 +1,8 @@
 """What each agent knows of the logics that it has tried: by how much their news lowered its error.
 
 Credit rule: on a window, a logic is credited with the error of the agent's forecast without news
-minus that of its forecast with the news that the logic retrieves. Both come from the same adapters
-and the same wording, so that all which makes a window hard is in both and cancels. A logic is
+minus the error of its forecast with the news that the logic retrieves. Both use the same adapters
+and the same wording, so whatever makes a window hard is in both and cancels. A logic is
 judged by all windows that it was ever scored on, the last rewriting counting most: the reader
 learns, and what a logic was worth to an earlier reader is worth less now.
 

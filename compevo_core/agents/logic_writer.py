@@ -56,8 +56,8 @@ class Observation:
         rewards: the reward of each agent in this round (Eq. 3).
         peers: for each agent, the agents whose logic and reward it sees (decision 03-rounds).
         headlines: for each agent, the titles that it read most in the round, see
-            :func:`list_most_read`; empty if it shall not see them. A process needs those of its
-            local agents alone.
+            :func:`list_most_read`; empty if it must not see them. A process needs only the
+            titles of its local agents.
         recent: the history of the round's windows in words, see ``prompts.describe_recent``.
         unread: for each agent, titles that it did not read and what they would have changed, see
             ``unread_news``; empty if it shall not see them. Of the local agents alone.
@@ -169,8 +169,8 @@ class LogicWriter:
 
     Args:
         config: the run's settings. Where ``evolution.form`` is "slots", a grammar restricts what is
-            sampled, and log-probabilities are those under it.
-        entities: those of the data set, for the regions of logics with slots.
+            sampled, and log-probabilities are computed under it.
+        entities: entities of the data set, for the regions of logics with slots.
         adapters: kind of the adapters that write; None is the frozen backbone.
     """
 
@@ -269,8 +269,8 @@ class LogicWriter:
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
         """Return log-probabilities (A, G, T) of sampled tokens under the current policy.
 
-        With gradient, and zero where masked. Of some of the local agents at a time, because the
-        activations of all groups at once may not fit in memory; the soft prompts are of them all.
+        With gradient, and zero where masked. Some of the local agents at a time, because the
+        activations of all groups might not fit in memory; the soft prompts cover all local agents.
         """
         local_soft_AD = None if soft_prompt_AD is None else soft_prompt_AD[agents]
 
@@ -454,7 +454,7 @@ class LogicWriter:
     ) -> Tensor:
         """Return the log-probability of every sampled token, (A, G, T).
 
-        The temperature is that of sampling: the ratio compares the policies that wrote the text.
+        The temperature is the one used in sampling: the ratio compares the policies that wrote.
         """
         sampled = [
             [ids_T[mask_T.bool()].tolist() for ids_T, mask_T in zip(*group, strict=True)]

@@ -34,7 +34,7 @@ def prediction_loss(
 ) -> Tensor:
     """Return what L_pred minimises on each window, (..., B): the metric, or Huber's loss.
 
-    The mean is over the known steps of the scaled truth; weights are of every window and step.
+    The mean is over the known steps of the scaled truth; weights have every window and step.
     """
     if config.loss == "metric" and weights is None:
         return forecast_error(forecast, truth_BH, config.metric)

@@ -143,7 +143,7 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
 
 
 def count_alike(first: Sequence[float] | FloatArray) -> float:
-    """Return as how many equal experts a rule counts those of different first weights."""
+    """Return the number of equal experts that experts with these first weights count as."""
     return float(1.0 / np.min(first))
 
 
@@ -213,7 +213,7 @@ class PopulationWeights:
     def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
         """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
 
-        Weights that the forecasts come with stand in place of those of training.
+        Weights that come with the forecasts replace the weights from training.
         """
         if self._config.selection.online and not self._calibration.override_A.any():
             return np.stack([self._online_weights(view) for view in views])

@@ -21,13 +21,13 @@ from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder
 
 _KEPT_EMBEDDINGS = 4096
-"""Logics whose embedding is kept: those of a few rounds. A run of the paper samples 175,000."""
+"""Most logics whose embedding is held: a few rounds. A run of the paper samples 175,000."""
 
 _RANKED = 4096  # articles whose embeddings are ranked at a time; they stay in the cache
 
 
 class NewsRetriever:
-    """Rank a window's articles by their embedding's similarity to the logic's.
+    """Rank a window's articles by the similarity of their embedding to the logic.
 
     With ``selects`` a logic is a query: articles have to pass what it selects by, and are ranked by
     the topic that they are nearest to, not by the whole sentence.

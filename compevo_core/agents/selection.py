@@ -17,8 +17,8 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 SPREAD_FLOOR = 1e-3
-"""Smallest spread of the fitness, as a share of its mean size: agents whose errors differ by less
-than a thousandth are told apart by chance, and dividing by less would make a winner of it."""
+"""Smallest spread of the fitness, as a share of its mean size: errors that differ by less than a
+thousandth differ by chance, and dividing by less would let chance pick a winner."""
 
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:

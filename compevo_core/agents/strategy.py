@@ -80,7 +80,7 @@ class StrategyExecutor:
     ) -> list[list[tuple[str, ...]]]:
         """Return the article ids that each logic retrieves, by agent, then by window.
 
-        The logics are of some agents, whose news scopes may differ; of the local ones by default.
+        ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
         """
         numbers = self.population.local_agents if agents is None else agents
         scopes = self.config.population.list_scopes(numbers)
@@ -113,7 +113,7 @@ class StrategyExecutor:
         Agents read what their logics retrieve unless ``news`` is given, with the logic ``read_by``
         of each window that retrieved it, and ``notes`` of the others if there are any. With
         ``train`` the result carries gradient, and adapter dropout is on unless ``drops_units`` is
-        false. All that is given by agent is of ``agents``.
+        false. Every argument with an agent dimension covers ``agents`` only.
         """
         numbers = self.population.local_agents[agents]
         if news is None:
@@ -181,7 +181,7 @@ class StrategyExecutor:
     ) -> GroupForecasts:
         """Forecast every example by every agent under each of the G logics of its group.
 
-        With ``adds_no_news`` one more forecast stands last: under the first logic, without news.
+        With ``adds_no_news`` a last forecast is added: under the first logic, without news.
 
         What the logics of a window share is read once, ``run.micro_batch_size`` windows at a time.
         No dropout: logics of a group are compared with each other, and noise between them would be

@@ -72,8 +72,8 @@ def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
 def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
-    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: a padded or
-    shortened forecast would score a guess of ours as the model's.
+    Models like to add a remark, so later lines are ignored. Nothing else is forgiven: if we padded
+    or shortened a forecast, the model would be scored by our guess.
 
     Raises:
         ForecastParseError: too few or many numbers, a word between them, or a value out of range.
@@ -124,9 +124,9 @@ class _Question:
 class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
-    The text of an agent with a prior holds the correction to its base in the unit of the series,
-    that of an agent without one the values themselves. An answer that cannot be read is counted and
-    scored as the base alone: nothing is padded or repaired.
+    An agent with a prior writes the correction to its base in the unit of the series, an agent
+    without one writes the values themselves. An answer that cannot be read is counted and scored
+    as the base alone: nothing is padded or repaired.
 
     Args:
         mix_AP: share of each local agent in the priors; a row of zeros has none.

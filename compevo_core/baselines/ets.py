@@ -68,7 +68,7 @@ class Ets:
         unknown = sorted({view.entity for view in views} - set(self._forms))
         if unknown:
             raise DataError(
-                f"no train window is of {unknown[0]}, so that {self.name} has no form for it; "
+                f"no train window belongs to {unknown[0]}, so {self.name} has no form for it; "
                 "train on windows of every series"
             )
         return stack_rows([_smooth(view.x, view, self._forms[view.entity])[1] for view in views])

@@ -187,12 +187,12 @@ class FeatureSpace(TrainSpace):
         return self.scale_inputs(views)[:, -recent:]
 
     def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Return what inputs say that reach further back than ``scale_recent``, scaled, by name.
+        """Summarise the part of the inputs that lies before ``scale_recent``, scaled, by name.
 
-        ``season_mean`` (N, season) by place in the season, beginning with that of the first target
-        step; ``season_levels`` (N, seasons), the mean of each, oldest first; ``last_week`` (N, H)
-        where inputs below a day hold one that ``scale_recent`` does not. Nothing where inputs reach
-        no further.
+        ``season_mean`` (N, season) by place in the season, starting at the place of the first
+        target step; ``season_levels`` (N, seasons), the mean of each, oldest first; ``last_week``
+        (N, H) where steps are shorter than a day and ``scale_recent`` does not hold a week. Empty
+        where inputs reach no further back.
         """
         if not views or views[0].lookback <= cover_horizon(views[0]):
             return {}

@@ -24,7 +24,7 @@ from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, replay_day
 from compevo_core.errors import DataError
 
 POOLED_WINDOWS = 30.0
-"""Windows of its own that a series needs for its own mean error to count as much as that of all
+"""Windows that a series needs for its own mean error to count as much as the mean error of all
 series together: a series without known errors takes over the common drift."""
 
 Form = Literal["none", "mean", "kalman"]
@@ -220,7 +220,7 @@ class ErrorLevels:
         return forecast_NPH + level_NPH * self.scaler.stack_spreads(views)[:, None]
 
     def save(self, file: Path) -> None:
-        """Write the evidence; rule and scaler are the run's."""
+        """Write the evidence; the run itself stores the rule and the scaler."""
         tensors = {
             "sum": self.evidence.sum_AEH,
             "weight": self.evidence.weight_EH,

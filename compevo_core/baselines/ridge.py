@@ -73,7 +73,7 @@ _SMALLEST_SPREAD = 1e-9  # a column with less is constant and must not be divide
 class LinearMap:
     """One fitted map.
 
-    ``mean`` and ``spread`` (F,) are those of train, ``offset`` is (H,), and ``weights`` is
+    ``mean`` and ``spread`` (F,) come from train, ``offset`` is (H,), and ``weights`` is
     (E, F + 1, H), with E = 1 if all entities are pooled.
     """
 

@@ -44,7 +44,7 @@ class StepResponse:
         return np.asarray(np.einsum("nhk,hk->nh", np.nan_to_num(change_NHK), weights_HK))
 
     def encode(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return the forms of the target steps less those of the season before (N, H, K)."""
+        """Return the forms of the target steps minus the forms a season earlier (N, H, K)."""
         now_NH = (stack_by_step(views, self.name) - self.mean) / self.spread
         before_NH = (stack_by_step(views, self.name + _LAG) - self.mean) / self.spread
         # Changes are counted from one season, repeated over the horizon.

@@ -4,10 +4,10 @@ What belongs here: columns that several models share, and the space of models of
 ``own-weather-ridge`` and ``own-weather-gbm``. What does not: any model (``baselines.ridge``,
 ``baselines.gbm``); how weather and past come into a view (``data.context``).
 
-A model of the series itself knows nothing of what others forecast of it, so the two err unlike: no
-published median, and no covariate in the series' unit, such as the operator's forecast of rooftop
-power. It learns how a day differs from the mean of the last fortnight at each step, since both
-follow the season. Weather that was not known when a view was made is that of the last fortnight.
+This model of the series itself does not use what others forecast of it, so its errors differ from
+theirs: no published median, and no covariate in the unit of the series, such as the operator's
+forecast of rooftop power. It learns how a day differs from the mean of the last fortnight at each
+step, since both follow the season. Weather unknown to a view is taken from the last fortnight.
 
 Shapes: N windows, H horizon, B blocks of the horizon.
 """
@@ -45,7 +45,7 @@ SCALES = {
     "wind_speed_m_s": 3.0,
     "solar_radiation_w_m2": 250.0,
 }
-"""What the ridge divides weather by, so that its columns are about as large as those of demand."""
+"""Divisors of weather in the ridge, which make its columns about as large as the demand columns."""
 
 
 def encode_weather_steps(

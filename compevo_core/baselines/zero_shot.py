@@ -103,7 +103,7 @@ def _choose_loader(config: dict[str, Any], name: str) -> Callable[[Path], Median
     if set(config) | set(config.get("config", {})) >= _TOTO_PARTS:
         return _load_toto
     raise ConfigError(
-        f"{name} is of another kind ({architectures[0] or 'no architecture in its config.json'}); "
+        f"{name} has another kind ({architectures[0] or 'no architecture in its config.json'}); "
         f"known: {', '.join(by_architecture)}, Toto 2"
     )
 

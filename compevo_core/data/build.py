@@ -265,7 +265,7 @@ def build_windows(
     first_origin: datetime | None = None,
     unchanged: Iterable[Window] = (),
 ) -> WindowSet:
-    """Cut all windows of a data set, or those of its last days.
+    """Cut all windows of a data set, or only the windows of its last days.
 
     The frames follow the schemas of ``data.schemas``; ``articles`` may be what reads a store part
     by part, and ``benchmark`` becomes a subset of the test split. With the news cutoff

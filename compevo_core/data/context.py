@@ -94,10 +94,11 @@ class _Issued:
         start_R, value_R = self.start_V[rows][in_time], self.value_V[rows][in_time]
 
         # Sorted by availability: of the values of an interval, the last one in time is the newest.
-        last_H = np.searchsorted(start_R, start_H, side="right") - 1
         values = np.full(len(start_H), np.nan)
-        is_known_H = np.isin(start_H, start_R)
-        values[is_known_H] = value_R[last_H[is_known_H]]
+        if len(start_R):
+            last_H = np.searchsorted(start_R, start_H, side="right") - 1
+            is_known_H = start_R[last_H] == start_H  # before the first it is the last, and later
+            values[is_known_H] = value_R[last_H[is_known_H]]
         return values
 
 
@@ -401,7 +402,7 @@ class ContextBuilder:
     def _find_holidays(
         self, entity: str, origin_utc: datetime, reference: int
     ) -> dict[str, FloatArray]:
-        """Return the public holidays in each step, and in those of the season before.
+        """Return the public holidays in each step, and in each step of the season before.
 
         A step within a day counts one where its day is a holiday.
         """

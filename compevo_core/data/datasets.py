@@ -262,7 +262,7 @@ TRAFFIC = DatasetSpec(
 
 
 class _DatasetsByName(dict[str, DatasetSpec]):
-    """Declarations by name; a name that is none is refused with those that are."""
+    """Declarations by name; an unknown name raises an error that lists the known ones."""
 
     def __missing__(self, name: str) -> DatasetSpec:
         raise ConfigError(f"no data set {name!r}; known: {', '.join(self)}")

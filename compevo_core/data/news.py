@@ -1,7 +1,7 @@
 """News articles: identity, availability, duplicates, places and an index by time.
 
 What belongs here: everything about articles that needs no network, no database and no language
-model: which are one story, which are of a country and name one of its regions, and which were
+model: which tell one story, which concern a country and name one of its regions, and which were
 available before an origin. What does not: fetching and parsing (the pipeline's sources), storage,
 the candidates of a data set (``data.candidates``), the pool a model reads (``data.news_pool``).
 
@@ -95,7 +95,7 @@ _LONGEST_ACRONYM = 4
 def is_of_country(country: str) -> pl.Expr:
     """Return the expression of "this article is the country's own news" over an article frame.
 
-    Every article is of the country "". ConfigError if nothing is known of the country.
+    Every article counts as news of the country "". ConfigError for an unknown country.
     """
     if not country:
         return pl.lit(value=True)
@@ -262,7 +262,7 @@ def title_key_expr() -> pl.Expr:
 
 
 def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:
-    """Return the articles of a publisher; "" selects all except those of a user's own data sets."""
+    """Return the articles of a publisher; "" selects all but the articles of own data sets."""
     # "archive:own-demand/articles.csv" is of the publisher "own-demand".
     published_by = pl.col("source").str.extract(r"^[^:]*:([^/]*)", 1).fill_null("")
     if publisher:

@@ -233,7 +233,7 @@ def drop_crossing(quantiles_NQH: FloatArray) -> FloatArray:
 
 
 def _find_horizon(views: Sequence[WindowView], forecast_NH: FloatArray) -> int:
-    """Return the horizon of views; where there is none, that of their forecasts."""
+    """Return the horizon of the views, or of the forecasts where there is no view."""
     return find_horizon(views) if views else forecast_NH.shape[-1]
 
 

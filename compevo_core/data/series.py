@@ -14,12 +14,28 @@ from typing import cast
 import polars as pl
 
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.steps import count_steps, is_calendar_step, shift
+from compevo_core.data.steps import DAY, MONTH, count_steps, is_calendar_step, shift
 from compevo_core.errors import DataError
 
 _SYNTHETIC_PREFIX = "sample:"
 _KEY = ("series_id", "variable", "start_utc")
 _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
+_SHORTEST_MONTH = 28 * DAY
+_MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
+
+
+def find_calendar_step(distances: pl.Series) -> timedelta | None:
+    """Return the months that stamps are apart, None where they are another length apart."""
+    usual = cast(timedelta, distances.mode().min())
+    months = round(usual / MONTH)
+    # Four weeks and gaps of four weeks are no months, which differ in length.
+    if (
+        usual < _SHORTEST_MONTH
+        or months not in _MONTHS
+        or not any(distance % usual for distance in distances.unique())
+    ):
+        return None
+    return months * MONTH
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:

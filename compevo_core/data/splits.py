@@ -47,7 +47,7 @@ class DaySubset:
 class Span:
     """One split of one series family: target days ``first_day`` to ``last_day``, both included.
 
-    Days are those of the market clock; ``series_pattern`` is a regular expression for series ids.
+    Days follow the market clock; ``series_pattern`` is a regular expression for series ids.
     """
 
     split: str
@@ -163,8 +163,8 @@ def assign_folds(origins: Sequence[datetime]) -> dict[datetime, int]:
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     """Return expanding (train, validation) pairs within the train split.
 
-    One horizon of embargo lies between the two. The windows of the second are of split "val", as a
-    trainer expects them; the last pair is the latest that train can be validated on.
+    One horizon of embargo lies between the two. The windows of the second have split "val", as a
+    trainer expects; the last pair has the latest windows on which train can be validated.
 
     Raises:
         DataError: the train split has no folds (it is empty or a single origin).

@@ -22,7 +22,7 @@ from compevo_core.data.steps import shift
 from compevo_core.errors import DataError
 
 DEFAULT_STEPS = 48
-"""Steps of look-back and of horizon where a data set says nothing: those of the paper's."""
+"""Steps of look-back and of horizon where a data set says nothing: as in the paper."""
 
 SPLITS = ("train", "val", "test", "inference")
 

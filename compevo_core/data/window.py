@@ -64,7 +64,7 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
     "leaky": pl.Boolean(),
     "n_filled": pl.Int64(),
     "unknown_steps": pl.Int64(),
-    "step_covariates": pl.String(),  # JSON, null where unknown
+    "step_covariates": pl.List(pl.Struct({"name": pl.String(), "values": _NUMBERS})),
     "task": pl.String(),
     "horizon": pl.Int64(),
     "bounds": _NUMBERS,
@@ -74,7 +74,7 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
 
 _UNHASHED: dict[str, Any] = {
     "unknown_steps": 0,
-    "step_covariates": "{}",
+    "step_covariates": [],
     "task": "",
     "horizon": DEFAULT_STEPS,
     "bounds": list(NO_BOUNDS),
@@ -101,12 +101,9 @@ def to_row(window: Window) -> dict[str, Any]:
         "candidate_ids": list(view.candidate_ids),
         "subsets": list(view.subsets),
         "bounds": list(view.bounds),
-        "step_covariates": json.dumps(
-            {
-                name: [None if np.isnan(value) else value for value in values.tolist()]
-                for name, values in view.step_covariates.items()
-            }
-        ),
+        "step_covariates": [
+            {"name": name, "values": values} for name, values in view.step_covariates.items()
+        ],
         "y": window.y.tolist(),
     }
     return {
@@ -118,7 +115,6 @@ def from_row(row: dict[str, Any]) -> Window:
     """Return the window of a row."""
     row = _UNHASHED | row
     published = row["published"]
-    by_step = json.loads(row["step_covariates"])
     fields = {name: value for name, value in row.items() if name != "y"}
     fields |= {
         "x": np.array(row["x"], dtype=np.float64),
@@ -129,7 +125,8 @@ def from_row(row: dict[str, Any]) -> Window:
         "subsets": tuple(row["subsets"]),
         "bounds": tuple(row["bounds"]),
         "step_covariates": {
-            name: np.array(values, dtype=np.float64) for name, values in by_step.items()
+            by_step["name"]: np.array(by_step["values"], dtype=np.float64)
+            for by_step in row["step_covariates"]
         },
     }
     return Window(view=WindowView(**fields), y=np.array(row["y"], dtype=np.float64))
@@ -153,6 +150,12 @@ def serialize_for_hash(window: Window) -> bytes:
     row["x"] = window.view.x.tobytes().hex()
     row["y"] = np.nan_to_num(window.y, nan=-0.0).tobytes().hex()
     row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
+    if window.view.step_covariates:
+        # Thousands of numbers a window, most of the set: their digest stands for them.
+        values = np.stack(list(window.view.step_covariates.values()))
+        values[np.isnan(values)] = np.nan
+        digest = hashlib.sha256(values.tobytes()).hexdigest()
+        row["step_covariates"] = [*window.view.step_covariates, digest]
 
     _SERIALIZED[window] = json.dumps(row, sort_keys=True, default=str).encode()
     return _SERIALIZED[window]
@@ -187,8 +190,8 @@ class WindowSet(Sequence[Window]):
         foreign = [window.view for window in self._windows if window.view.dataset != dataset]
         if foreign:
             raise DataError(
-                f"window {foreign[0].window_id} is of {foreign[0].dataset!r}, not {dataset!r}; "
-                "build one set for each data set"
+                f"window {foreign[0].window_id} belongs to {foreign[0].dataset!r}, not "
+                f"{dataset!r}; build one set for each data set"
             )
 
         for find_steps in (find_lookback, find_horizon):

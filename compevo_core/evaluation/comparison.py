@@ -148,8 +148,8 @@ def compare_means(
 ) -> tuple[float, float]:
     """Return the mean difference of two errors a window, a minus b, and its standard error.
 
-    It is the spread of means of resampled days. Windows that reach into those of later days share
-    target steps with them: so many days are one piece of evidence.
+    It is the spread of means of resampled days. Windows that reach into later days share target
+    steps with the windows of those days: so many days are one piece of evidence.
     """
     difference_N = errors_a_N - errors_b_N
     days = [view.calendar.target_date for view in views]

@@ -110,9 +110,9 @@ SKILL_SCHEMA: dict[str, pl.DataType] = {
 }
 
 ALLOWANCE = 0.5
-"""Half of the shift that is to be found soonest, in deviations of a day."""
+"""Half of the shift that the test must find soonest, in standard deviations of a day."""
 LIMIT = 11.0
-"""A false alarm in about one year in 25, with days as alike as those of 2025.
+"""A false alarm in about one year in 25, with days as alike as the days of 2025.
 
 See decision 16-daily-use.
 """
@@ -497,10 +497,10 @@ def _to_normal(scaled: float, degrees: int) -> float:
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
-    """Return how much of the last days the population's 80 % band covered, and what it may.
+    """Return how much of the last days the population's 80 % band covered, and the limits of it.
 
-    Half-hours and series of a day are alike, so a day counts as one trial: the limits are those of
-    a binomial share of as many trials as there are days.
+    Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
+    binomial share of as many trials as there are days.
 
     ``rows`` follow ``SCORED_SCHEMA``.
     """

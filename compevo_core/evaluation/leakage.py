@@ -51,7 +51,7 @@ def find_unavailable_articles(
             elif available >= view.known_before:
                 # At the origin is too late: the forecast is made in that very moment.
                 detail = (
-                    f"article {article_id} was available {available}, the view is of "
+                    f"article {article_id} was available {available}, the view was made "
                     f"{view.known_before}"
                 )
             else:
@@ -201,7 +201,7 @@ def find_shared_windows(train: WindowSet, test: WindowSet) -> list[Violation]:
             detail = "its id is in train"
         elif (numbers := _hash_numbers(window)) in train_numbers:
             # Another id does not help: the model has seen these numbers with their answer.
-            detail = f"its numbers are those of {train_numbers[numbers]}"
+            detail = f"its numbers equal the numbers of {train_numbers[numbers]}"
         else:
             continue
         violations.append(Violation("shared window", window_id, detail))

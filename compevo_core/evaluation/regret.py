@@ -132,8 +132,8 @@ def find_bound(rule: str, excess_DA: FloatArray, experts: float) -> float | None
     """Return what a rule promises at most, over the expert for which it promises least.
 
     Gaillard, Stoltz and van Erven (2014), "A second-order bound with excess losses", with losses
-    scaled to the largest excess: for ``ml-poly`` their bound of polynomial weights with a rate for
-    each expert; for ``boa`` that of ML-Prod, whose proof rests on 1 + x >= exp(x - x^2), the step
+    scaled to the largest excess: for ``ml-poly`` their bound of polynomial weights, a rate for each
+    expert; for ``boa`` their bound of ML-Prod. Its proof rests on 1 + x >= exp(x - x^2), the step
     that turns ML-Prod into this rule. The others promise nothing with these settings. ``experts``
     counts one of a larger first weight as several that forecast alike.
     """

@@ -81,7 +81,7 @@ ADDED_COLUMNS = RESULT_COLUMNS[RESULT_COLUMNS.index("news_choice_share") :]
 class Identity(MethodFacts):
     """What a row says about the run that made it; the windows say the rest.
 
-    The facts of the fitted method are those of ``baselines.base.MethodFacts``.
+    ``baselines.base.MethodFacts`` describes the facts of the fitted method.
 
     Attributes:
         method: name of the method; empty: the forecaster's name.

@@ -129,7 +129,7 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
 
 
 def one_seed(forecasts: Mapping[str, FloatArray]) -> SeedForecasts:
-    """Return the forecasts of one training of each method as those of all."""
+    """Return the forecasts of one training of each method as the only seed."""
     return {method: [values_NH] for method, values_NH in forecasts.items()}
 
 

@@ -69,7 +69,7 @@ def _attention_forward(
     sliding_window: int | None = None,
     **others: Any,  # noqa: ANN401 - whatever else transformers passes on
 ) -> tuple[Tensor, None]:
-    """Call the backend that the forward pass was given; the arguments are those of transformers."""
+    """Call the backend that the forward pass was given, with the arguments of transformers."""
     # Callers that know nothing of populations (generate, PEFT) pass no backend.
     if attention_backend is None:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

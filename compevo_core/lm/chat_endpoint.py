@@ -1,7 +1,7 @@
 """A chat endpoint as seen from the core: a function, and how a setting names one.
 
 What belongs here: these names and reading an answer, which need no heavy library. What does not:
-HTTP, retries and keys (the pipeline's transport), what is asked (``agents.logic_writer``,
+HTTP, retries and keys (the pipeline's transport), the questions (``agents.logic_writer``,
 ``paper.lud_judges``).
 """
 

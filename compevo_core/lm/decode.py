@@ -10,8 +10,8 @@ takes them row by row, padded to the longest run.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, P tokens of the
 longest prompt, T new tokens, t tokens of the longest row so far, V vocabulary, K key/value heads,
-g query heads of each, d width of a head; in a ragged pass F new tokens of all rows, L those of the
-agent with the most, c those of the row with the most.
+g query heads of each, d width of a head; in a ragged pass F new tokens of all rows, L new tokens of
+the agent with the most, c new tokens of the row with the most.
 """
 
 import dataclasses
@@ -191,7 +191,7 @@ class RaggedTokens:
         self.ids_AL[self.agent_F, self.column_F] = ids_F
 
     def list_positions(self, first_AM: Tensor) -> Tensor:
-        """Return the tokens' positions (A, L), given that of the first new token of each row."""
+        """Return the positions of tokens (A, L), given where each row's first new token is."""
         position_AL = torch.zeros_like(self.ids_AL)
         position_F = first_AM[self.agent_F, self.row_F] + self.place_F
         position_AL[self.agent_F, self.column_F] = position_F

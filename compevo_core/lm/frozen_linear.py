@@ -176,7 +176,7 @@ def token_logp(
     The scores ``s = W h + bias`` (``cap tanh(s / cap)`` where there is a cap) go through
     ``softmax(s / temperature)``. They are never held for more than a few tokens: the gradient of
     each log-probability in its state, (N, D), is computed on the way, and the backward pass needs
-    nothing else; the cap is that of :func:`compevo_core.lm.attention.apply_softcap`.
+    nothing else. ``cap`` works as in :func:`compevo_core.lm.attention.apply_softcap`.
     """
     out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
     return out

@@ -4,7 +4,7 @@ What belongs here: the layout of token rows in one batch and the indices into it
 attention over the layout (``lm.attention``), what the tokens mean (``agents.prompts``).
 
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
-groups of an agent stand one after the other in one row, in segments: the prefix, then each distinct
+groups of an agent follow one another in one row, in segments: the prefix, then each distinct
 suffix once. Rows of different agents are padded to the longest.
 
 Ids are opaque here. Those from the vocabulary size on name rows of a table of embeddings

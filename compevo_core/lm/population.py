@@ -40,7 +40,7 @@ class Population(nn.Module):
     """The adapters of some or all agents on one backbone.
 
     The first ``forecast_layers`` layers, or all if it is 0, have all kinds of adapters, the others
-    those of logics alone. ``layers`` holds the layers with adapters by their name in the backbone.
+    only logic adapters. ``layers`` holds the layers with adapters by their name in the backbone.
 
     Raises:
         ConfigError: the backbone has adapters already, is built in a way that adapters would cover
@@ -141,7 +141,7 @@ class Population(nn.Module):
     def hidden_states(self, packed: PackedPrompts, embeds_ALD: Tensor | None = None) -> Tensor:
         """Return the final hidden states (A, L, D) in float32.
 
-        Embeddings may be given in place of those of the packed tokens, as for soft prompts.
+        Embeddings may be given to replace the embeddings of the packed tokens (soft prompts).
         """
         attention = PrefillAttention(packed)
         return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
@@ -157,7 +157,7 @@ class Population(nn.Module):
         """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 
         Given fewer than all layers (0), it reads through the first ones, without the final norm.
-        Embeddings stand in place of those of the packed tokens, as for soft tokens.
+        Embeddings replace the embeddings of the packed tokens, as for soft tokens.
 
         Raises:
             ConfigError: the backbone has fewer layers.
@@ -236,7 +236,7 @@ class Population(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Sample continuations of every prompt, all at once; see :class:`SamplingSettings`.
 
-        Probabilities under a grammar are those of the softmax over the tokens that it allows;
+        Probabilities under a grammar come from the softmax over the tokens that it allows;
         ``max_new_tokens`` still cuts a text off. The cache is from :meth:`prefill` under the same
         adapters.
 

@@ -134,7 +134,7 @@ class NetworkBaseline:
 
         Raises:
             ConfigError, DataError: the name is unknown, or a split has no window.
-            LeakageError: a window is of the test or inference split.
+            LeakageError: a window belongs to the test or inference split.
             NonFiniteLoss: the fit diverged.
         """
         kind = kind or find_network(name)
@@ -185,7 +185,7 @@ class NetworkBaseline:
         """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
 
         Raises:
-            CheckpointMismatch: the folder is incomplete, or its weights are of another network.
+            CheckpointMismatch: the folder is incomplete, or has the weights of another network.
         """
         facts = read_baseline_file(folder)
         kind = kind or find_network(facts["baseline"])

@@ -39,7 +39,7 @@ class NamedChange:
     weather: str = OWN_WEATHER  # what every window knows of it, one of ``WEATHER_CHANGES``
 
     def configure(self, config: RunConfig) -> RunConfig:
-        """Return the settings of the change, made from those of the full method."""
+        """Return the settings of the change, made from the settings of the full method."""
         adapted = self.adapt(config) if self.adapt else {}
         return config.with_overrides({**self.settings, **adapted})
 
@@ -50,7 +50,7 @@ class NamedChange:
     def changes_nothing(self, config: RunConfig) -> bool:
         """Whether it is the full method itself under these settings.
 
-        Its row would repeat that of the full method and look like a finding.
+        Its row would repeat the row of the full method and look like a finding.
         """
         if self.name == FULL_METHOD:
             return False

@@ -32,7 +32,7 @@ POPULATION = "compevo"
 PRIOR = "prior"
 """Method name of the best of the agents' bases, as in the validation of a round."""
 MEAN, DEVIATION = "mean", "sd"
-"""Names of the two rows over all folds; the deviation is that of a sample."""
+"""Names of the two rows over all folds; the deviation is a sample's, with n - 1."""
 
 _ERRORS = ("mae", "rmse", "mae_scaled", "rmse_scaled")
 

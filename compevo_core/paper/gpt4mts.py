@@ -197,7 +197,10 @@ def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True)
 
 
 def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.float32]:
-    """Return the mean embedding of each day's articles, oldest day first, (N, S, E); else zeros."""
+    """Return the mean embedding of each day's articles, oldest day first, (N, S, E).
+
+    A day without articles has zeros.
+    """
     raise_if_later_news(views, pool)
     days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
 

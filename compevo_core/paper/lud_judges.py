@@ -345,7 +345,7 @@ class VerdictCache:
         return JudgeVerdict(row["strategy_shift"], row["evidence_recombination"])
 
     def put(self, key: str, verdict: JudgeVerdict, *, judge: str) -> None:
-        """Add a verdict and write all of them, with those of other processes."""
+        """Add a verdict and write all verdicts, including those from other processes."""
         row = {"key": key, "judge": judge} | dataclasses.asdict(verdict)
         self._rows = self._rows | self._read() | {key: row}
         # In the order of keys: the same verdicts give the same file, whoever judged first.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from compevo_core.networks.forecaster import NetworkKind
 
 EXPERIMENT = "test"
-"""What rows say under ``experiment``, as do those of all tests on ordinary splits."""
+"""What rows say under ``experiment``, as in all tests on ordinary splits."""
 
 ALL = "all"
 

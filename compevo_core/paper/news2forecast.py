@@ -2,8 +2,8 @@
 
 What belongs here: fine-tuning, validation, reflection on missed news and refinement, forecasts.
 Source: Wang et al., "From News to Forecast: Integrating Event Analysis in LLM-Based Time Series
-Forecasting with Reflection", NeurIPS 2024, with public code. PEFT's arithmetic of LoRA is that of
-``lm.adapters``; the template is the paper's appendix (``agents.prompts``).
+Forecasting with Reflection", NeurIPS 2024, with public code. LoRA is computed by ``lm.adapters`` as
+in PEFT; the template comes from the paper's appendix (``agents.prompts``).
 
 As published: instruction with the history, input with task, day, weather and selected news, output
 of 48 numbers; LoRA of rank 8 on all linear layers; forecasts of validation days are compared with
@@ -238,7 +238,7 @@ class News2Forecast:
         of ``val``.
 
         Raises:
-            LeakageError: a window is of the test or inference split, or names later news.
+            LeakageError: a window belongs to the test or inference split, or names later news.
             DataError: one of the splits has no window.
             NonFiniteLoss: the fit diverged.
         """

@@ -136,7 +136,7 @@ class NewsSignals:
 
     For each topic that a logic can name, the similarity of the nearest article; last, the number of
     articles against their daily mean of four weeks. Each counts by how far it exceeds what nine of
-    ten train windows with fresh news stay below. Without places, all articles are of the region.
+    ten train windows with fresh news stay below. Without places, all articles count as regional.
     """
 
     def __init__(self, news: NewsPool, train: Sequence[WindowView]) -> None:
@@ -262,7 +262,7 @@ class NewsProbe:
         )
 
     def read(self, samples: Sequence[ProbeSample]) -> list[Errors]:
-        """Return the errors of samples, the first of which is of train."""
+        """Return the errors of samples; the first sample is from train."""
         weights_FSH = self.fit(samples[0])
         errors: list[Errors] = []
         for sample in samples:
@@ -301,7 +301,7 @@ class NewsProbe:
         """Return for each sample the smallest effect of a signal that is seen, and false alarms.
 
         An effect counts where it is seen in :data:`POWER` of the draws; None if no effect is. The
-        first sample is of train.
+        first sample is from train.
         """
         seen_EN = np.zeros((len(EFFECTS) + 1, len(samples)))
         for row, effect in enumerate((0.0, *EFFECTS)):
@@ -493,7 +493,7 @@ def _list_rows(
 
 
 def list_groups(windows: WindowSet, own_NS: FloatArray) -> list[Group]:
-    """Return all windows, those of each series, and the declared days."""
+    """Return all windows, the windows of each series, and the declared days."""
     entities = np.array([view.entity for view in windows.views()])
     groups = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
     # One series is all of them again.

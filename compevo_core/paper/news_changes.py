@@ -108,7 +108,7 @@ def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple
 def swap_news(windows: WindowSet, seed: int) -> WindowSet:
     """Give each window the candidate articles of another day, with all else as it was.
 
-    The day is sampled among those of the same series and split at least 30 days earlier, 7 in the
+    The day is sampled from the same series and split at least 30 days earlier, 7 in the
     sample world. Never a later one: its articles were not available at the window's origin, and
     news of the future would be a leak, not a control. A window of the first days of a split has no
     such day and is left without articles; the manifest counts them.

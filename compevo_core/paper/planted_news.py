@@ -2,7 +2,7 @@
 
 What belongs here: headlines of every topic that a logic can name, which of them move the target and
 by how much, windows and articles of such a world, the columns of its result rows. What does not:
-training in it and what is made of the forecasts (``paper.control``).
+training in it and evaluating the forecasts (``paper.control``).
 
 The targets of a window are shifted for the whole day by the topics that act on it; the inputs stay
 as they were. So its articles alone tell the effect, and nothing else that a model sees does.
@@ -207,8 +207,8 @@ class PlantedNews:
         topics: the topics that are in the news.
         share: share of the days of a region on which each topic is in the news.
         distractors: articles of no topic for each window.
-        is_regional: whether a window's candidates are the articles of all regions, of which those
-            that name its own region alone act; otherwise they are those of its own.
+        is_regional: whether a window's candidates are the articles of all regions, of which only
+            articles that name its own region act (otherwise: the articles of its own region).
         seed: seed of all draws.
     """
 

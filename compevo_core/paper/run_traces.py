@@ -46,10 +46,10 @@ RUN_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
     "config_hash": pl.String(),
 }
-"""Columns that say of which run a row is."""
+"""Columns that say which run a row belongs to."""
 
 RUN = ("dataset", "method", "budget", "seed")
-"""Rows that agree in these are of the same run of a method."""
+"""Rows that agree in these belong to the same run of a method."""
 
 TRACE_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
     "round": pl.Int64(),
@@ -107,7 +107,7 @@ _LOGIC_ORDER = ("method", "budget", "seed", "agent")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Which run rows are of, by the columns of ``RUN_SCHEMA``."""
+    """Which run rows belong to, by the columns of ``RUN_SCHEMA``."""
 
     dataset: str
     method: str
@@ -305,10 +305,10 @@ class Plateau:
 def measure_plateau(reward: npt.ArrayLike, seed: int) -> Plateau | None:
     """Return how a reward (T,) moved; None for a run of fewer than ``MIN_ROUNDS`` rounds.
 
-    The interval is of a moving-block bootstrap of the departures from the line: rounds near each
-    other are not independent, as they share the state of the population. Of made-up rewards without
-    a slope 95 % intervals held 0 in 93 to 95 % of cases, and in 75 to 88 % where neighbours
-    correlated by 0.6; those of recorded runs correlate by about 0.1.
+    The interval comes from a moving-block bootstrap of the departures from the line: rounds near
+    each other are not independent, as they share the state of the population. For made-up rewards
+    without a slope, 95 % intervals held 0 in 93 to 95 % of cases, and in 75 to 88 % where
+    neighbours correlated by 0.6; rewards of recorded runs correlate by about 0.1.
     """
     reward_T = as_finite_array("reward", reward, 1)
     if len(reward_T) < MIN_ROUNDS:

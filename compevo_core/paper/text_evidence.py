@@ -47,7 +47,7 @@ FOLDS = 5
 RIDGE = "ridge"
 """A ridge on all articles: by part of the day, with the numbers of their words.
 
-Beside it stand ridges on the numbers and on the words alone."""
+Beside it are a ridge on the numbers alone and one on the words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ class WordedData:
         news: the articles.
         foresight: whether the articles were made from the target days.
         logics: logics that a person would write, by name.
-        settings: settings of a training that are of these data.
+        settings: settings of a training that belong to these data.
         scored: splits that are scored, in the order of time; the last is test.
         refit_days: days of a split after which everything is fitted anew on all that has ended; 0
             fits once, on train.
@@ -142,7 +142,7 @@ class WordedData:
 def read_worded_data(
     name: str, archive: Path, encoder: Encoder, windows: WindowSet | None = None
 ) -> WordedData:
-    """Read worded data by name; ``windows`` are those of the built data set that they need.
+    """Read worded data by name; ``windows`` come from the built data set that they need.
 
     Raises:
         ConfigError: an unknown name, or windows are missing.
@@ -177,7 +177,7 @@ def read_worded_data(
 
 
 def _read_temperatures(folder: Path) -> pl.DataFrame:
-    """Return half-hours; a stamp of xx:20 or xx:50 is of the half-hour that it lies in."""
+    """Return half-hours; a stamp of xx:20 or xx:50 counts for the half-hour that it lies in."""
     values: dict[datetime, float] = {}
     for year in range(_YEARS["train"][0], _YEARS["test"][1] + 1):
         for row in csv.DictReader(_open(folder / f"hourly_weather_raw_{year}.csv.gz")):

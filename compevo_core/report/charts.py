@@ -78,7 +78,7 @@ def draw_chart(
         decimals: of the numbers at a step.
         clock: how a step is named.
         border: where a vertical line separates what was known.
-        is_clock: whether the times are of any day, and ticks name no date.
+        is_clock: whether the times are times of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
     y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))
@@ -115,7 +115,7 @@ def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  #
 
 
 def _find_runs(values: Sequence[float]) -> list[tuple[int, int]]:
-    """Return where values stand without a gap, as (first, one behind the last)."""
+    """Return the runs of values without a gap, as (first, last + 1)."""
     is_known = np.concatenate([[False], np.isfinite(values), [False]])
     edges = np.flatnonzero(np.diff(is_known.astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

@@ -54,7 +54,7 @@ SEARCH_TITLES = {
     "no-pruning": "policies, without pruning",
 }
 _PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
-"""Arms that differ from the policies by one part of the paper's."""
+"""Arms that differ from the policies by one part of the paper's method."""
 _WORLD_TITLES = {
     "plain": "ten topics",
     "regional": "only the home region's news acts",
@@ -244,7 +244,7 @@ def judge_text(rows: Sequence[Row]) -> str:
     best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
     names = {
         "ridge": "A ridge on all articles",
-        "ridge-swapped": "with those of another day",
+        "ridge-swapped": "with the articles of another day",
         EVOLVED: "evolved logics",
         "swapped-news": "with news of another day",
         best: "the best logics by hand" if hands else "evolved logics",

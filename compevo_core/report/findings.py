@@ -117,7 +117,7 @@ def _describe_logics(run: TrainingRun) -> str:
 
 
 def _describe_training(run: TrainingRun) -> str:
-    """Say how the error on validation moved, beside the prior's."""
+    """Say how the validation error moved, compared with the error of the prior."""
     errors = [value for value in run.values_of("val_mae_scaled") if value is not None]
     priors = [value for value in run.values_of("val_prior_mae_scaled") if value is not None]
     if not errors:

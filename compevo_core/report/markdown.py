@@ -1,6 +1,6 @@
 """Result tables as Markdown, and writing them between markers in documents.
 
-What belongs here: the full tables with their summaries, the short one, replacing what stands
+What belongs here: the full tables with their summaries, the short one, replacing the text
 between two markers, comparing. What does not: any other text of those documents.
 
     python -m compevo_core.report.markdown README.md
@@ -48,7 +48,7 @@ UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Block(NamedTuple):
-    """A generated part of a document: the lines around it, and what stands between them."""
+    """A generated part of a document: the lines around it, and the text between them."""
 
     start: str
     end: str
@@ -126,7 +126,7 @@ BLOCKS = (
 
 
 def replace_between(text: str, content: str, start: str, end: str, *, document: str) -> str:
-    """Replace what stands between two marker lines; DataError names the document without one."""
+    """Replace the text between two marker lines; DataError names a document without a marker."""
     # Everything outside the markers is written by hand and must come through unchanged.
     before, found_start, rest = text.partition(start)
     _, found_end, after = rest.partition(end)
@@ -226,7 +226,7 @@ def _format_compactly(table: Table) -> list[str]:
 
 
 def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
-    """Return the errors of single agents in one line: a table would bury that of the methods."""
+    """Return the errors of single agents in one line: a table would bury the methods table."""
     table = agent_table(inputs.rows, dataset, subset)
     if table is None:
         return []

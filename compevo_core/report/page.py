@@ -106,7 +106,7 @@ def write_report(inputs: ReportInputs, folder: Path) -> Path:
 def render_forecasts(inputs: ReportInputs, *, is_published: bool = False) -> str:
     """Return the page of the newest forecasts as HTML, without any script.
 
-    A published one stands beside the sealed records, and says how to check them.
+    A published page is in the folder of the sealed records, and says how to check them.
     """
     newest_first = sorted(inputs.days, key=lambda day: day.issued.origin, reverse=True)
     days = [view_day(day) for day in newest_first]

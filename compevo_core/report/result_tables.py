@@ -85,8 +85,8 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
 
 
 _INTERVAL = (
-    "The interval resamples blocks of days, and says which is better. It lacks the variation "
-    "between trainings, which one training leaves unknown; SD is of"
+    "The interval resamples blocks of days, and says which is better. It leaves out the variation "
+    "between trainings, which one training cannot show; SD is the deviation between trainings of"
 )
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 

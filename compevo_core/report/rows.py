@@ -62,7 +62,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
     """Return the result rows of one CSV file.
 
     Raises:
-        DataError: a column is missing, or a value is of the wrong type.
+        DataError: a column is missing, or a value has the wrong type.
     """
     header = read_header(path)
     absent = [name for name in RESULT_SCHEMA if name not in header]
@@ -92,7 +92,7 @@ def read_rows(folder: Path) -> pl.DataFrame:
 
 
 def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the last written row of each identity; a row without a subset is of its whole split."""
+    """Keep the last written row of each identity; a row without a subset covers its split."""
     is_whole_split = pl.col("subset").fill_null("") == ""
     subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
     named = rows.with_columns(subset.alias("subset"))
@@ -152,7 +152,7 @@ def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
 
 
 def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = False) -> list[str]:
-    """Return the subsets of a data set's test windows that have rows, the first beside the paper's.
+    """Return the subsets of a data set's test windows with rows, the paper's own subset first.
 
     Windows after training and thinned sets are left out; the latter stay where there is no other.
     With ``is_thinned`` the subsets that hold some of the origins alone are returned.

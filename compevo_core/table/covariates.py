@@ -19,7 +19,7 @@ from compevo_core.data.schemas import (
     STEP_COVARIATE_SCHEMA,
     UTC_US,
 )
-from compevo_core.data.steps import DAY
+from compevo_core.data.steps import DAY, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
@@ -30,9 +30,9 @@ from compevo_core.table.frames import (
     START,
     TableForm,
     WindowPlan,
-    read_stamps,
     to_polars,
 )
+from compevo_core.table.stamps import Clock, read_stamps
 
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 _INSTANT = timedelta(microseconds=1)
@@ -72,16 +72,16 @@ def require_ahead(
             known = np.zeros(steps) if values is None else np.isfinite(values[:steps])
             if known.all():
                 continue
-            first = end + int(np.argmin(known)) * plan.step
+            first = shift(end, int(np.argmin(known)), plan.step)
             raise DataError(
                 f"the forecast of {view.entity} reads {name!r} ahead, and it is not known for "
-                f"{first:%Y-%m-%d %H:%M} UTC: give a table with {form.time!r} and {name!r} for "
+                f"{form.clock.say(first)}: give a table with {form.time!r} and {name!r} for "
                 f"its {steps} steps as future=..."
             )
 
 
-def read_news(table: Any, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN401 - a frame of the user's kind
-    """Return the texts of a table as articles, each known at its stamp.
+def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN401 - a frame of the user's kind
+    """Return the texts of a table as articles, each known at its stamp on the clock of the grid.
 
     A date without a time is known when its day is over; rows without words are none.
 
@@ -99,7 +99,7 @@ def read_news(table: Any, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN
         raise DataError(f"column {text!r} holds {frame.schema[text]}, not text; name another")
     stamps, _, are_days = read_stamps(frame[time])
     titles = [" ".join((words or "").split()) for words in frame[text].cast(pl.String)]
-    known = stamps + DAY if are_days else stamps
+    known = clock.locate(stamps + DAY if are_days else stamps)
     rows = pl.DataFrame(
         {"title": titles, "published_at": known}, schema_overrides={"title": pl.String}
     )

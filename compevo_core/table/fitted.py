@@ -121,7 +121,7 @@ class Fitted:
         **changes: Any,  # noqa: ANN401 - of the form
     ) -> tuple[pl.DataFrame, TableForm]:
         form = dataclasses.replace(self.form, series=self.form.series or series, **changes)
-        return read_table(table, form)
+        return read_table(table, form, form.clock)
 
     def _join(self, added: pl.DataFrame) -> Self:
         rows = pl.concat([self.rows, added], how="diagonal").unique([SERIES, START], keep="last")

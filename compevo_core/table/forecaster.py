@@ -14,7 +14,7 @@ import html
 import inspect
 import warnings
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +25,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.steps import DAY, name_step
+from compevo_core.data.steps import DAY, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -47,9 +47,9 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_end,
-    find_step,
     read_table,
 )
+from compevo_core.table.stamps import Clock
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +72,10 @@ class Forecaster:
             steps unless given.
         lookback: last steps that a forecast reads; a week more than the horizon, eight weeks of
             days, a year more of weeks unless given.
-        freq: step: ``15min``, ``1h``, ``1d``, ``1w``; the usual distance of stamps unless given.
+        freq: step: ``15min``, ``1h``, ``1d``, ``1w``, ``1mo``, ``3mo``, ``12mo``, or pandas' name
+            of one; the usual distance of stamps unless given.
         series: column that names the series.
-        time: column of stamps, each the start of its interval.
+        time: column of stamps, each the start of its interval, or the last day of its months.
         value: column of values.
         ahead: columns that are known ahead, such as a temperature forecast or a plan; the steps of
             a forecast need them too, see :meth:`predict`.
@@ -169,10 +170,10 @@ class Forecaster:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
-        rows, form = read_table(df, self)
-        return self._fit_rows(rows, form, self._read_news(df, news))
+        rows, form = read_table(df, self, self.freq)
+        return self._fit_rows(rows, form, self._read_news(df, news, form.clock))
 
-    def _read_news(self, df: Any, news: Any) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
+    def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
         if self.method != POPULATION and (news is not None or self.text):
             raise ConfigError(
@@ -181,9 +182,9 @@ class Forecaster:
             )
         found = [pl.DataFrame(schema=ARTICLE_SCHEMA)]
         if self.text and df is not None:
-            found.append(read_news(df, time=self.time, text=self.text))
+            found.append(read_news(df, clock, time=self.time, text=self.text))
         if news is not None:
-            found.append(read_news(news, time=self.time, text=self.text or "title"))
+            found.append(read_news(news, clock, time=self.time, text=self.text or "title"))
         return pl.concat(found).unique("article_id", maintain_order=True)
 
     def _fit_rows(self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame) -> Self:
@@ -232,10 +233,9 @@ class Forecaster:
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
         return WindowPlan.make(
             rows,
-            find_step(rows, self.freq),
+            form,
             horizon=self.horizon,
             lookback=self.lookback,
-            zone=form.zone,
             country=self.country,
             bounds=self._bounds,
         )
@@ -351,23 +351,29 @@ class Forecaster:
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
-            (rows, form), articles = read_table(df, self), self._read_news(df, news)
+            rows, form = read_table(df, self, self.freq)
+            articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
         step = plan.step
         # Windows follow each other without sharing a step, and begin at one time of day.
-        horizon = plan.horizon * step
-        apart = -(-horizon // timedelta(days=1)) * timedelta(days=1) if step < DAY else horizon
-        cutoff = find_end(rows, step) - (windows - 1) * apart - horizon
+        apart = plan.horizon
+        if step < DAY:
+            apart = -(-plan.horizon * step // DAY) * (DAY // step)
+        cutoff = shift(find_end(rows, step), -(windows - 1) * apart - plan.horizon, step)
         before = rows.filter(pl.col(START) < cutoff)
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
+        try:
+            twin._plan(before, form)
+        except DataError as error:
+            raise DataError(f"before the {windows} window(s), {error}; or fewer windows") from error
         fit = twin._fit_rows(before, form, articles)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
         later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
-        origins = {fit.end + number * apart for number in range(windows)}
+        origins = {shift(fit.end, number * apart, step) for number in range(windows)}
         chosen = [window for window in later if window.view.origin_utc in origins]
         if not chosen:
-            raise DataError(f"no series has a whole window from {cutoff:%Y-%m-%d %H:%M} UTC on")
+            raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
         scored = WindowSet(chosen, dataset=later.dataset)
         prediction = fit.load_population(scored.views()).follow(scored)
         names, starts = _list_steps(scored.views(), plan.horizon)
@@ -405,12 +411,12 @@ class Forecaster:
         _, starts = _list_steps([views[row]], fit.plan.horizon)
         shown = fit.rows.filter(
             pl.col(SERIES) == name,
-            pl.col(START) >= fit.end - _SHOWN_HORIZONS * fit.plan.horizon * fit.plan.step,
+            pl.col(START) >= shift(fit.end, -_SHOWN_HORIZONS * fit.plan.horizon, fit.plan.step),
         )
         figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
-        axes.plot(fit.form.read_clock(shown[START].to_list()), shown[VALUE], color="#666666")
-        stamps = fit.form.read_clock(starts)
+        axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
+        stamps = fit.form.clock.read_local(starts)
         axes.plot(stamps, prediction.aggregate[row], color="#1f5fa8", label=self.method_)
         for low, high, opacity in _BANDS:
             bounds = [prediction.quantiles[row, LEVELS.index(level)] for level in (low, high)]
@@ -423,7 +429,7 @@ class Forecaster:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         fit = self._fitted
         if news is not None or (self.text and df is not None):
-            fit = fit.add_news(self._read_news(df, news))
+            fit = fit.add_news(self._read_news(df, news, fit.form.clock))
         if df is not None:
             fit = fit.add_rows(df, self.series)
         return fit if future is None else fit.add_future(future, self.series)
@@ -492,7 +498,7 @@ class Forecaster:
         fit, count = self._fit, self._fit.rows[SERIES].n_unique()
         return (
             f"{said}: {self.method_} for {count} series, {fit.plan.horizon} steps of "
-            f"{name_step(fit.plan.step)} after {fit.end:%Y-%m-%d %H:%M} UTC"
+            f"{name_step(fit.plan.step)} after {fit.form.clock.say(fit.end)}"
         )
 
     def _repr_html_(self) -> str:
@@ -544,5 +550,5 @@ def _list_steps(
 ) -> tuple[list[str], list[datetime]]:
     """Return series and start of every step of some views, view by view."""
     names = [view.entity for view in views for _ in range(steps)]
-    starts = [view.origin_utc + i * view.step for view in views for i in range(steps)]
+    starts = [shift(view.origin_utc, i, view.step) for view in views for i in range(steps)]
     return names, starts

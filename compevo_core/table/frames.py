@@ -1,7 +1,7 @@
 """Tables of a user as the library's series, and forecasts as tables of the same kind.
 
-What belongs here: pandas and polars, names and types of columns, clocks, steps, the windows that
-suit a table. What does not: fitting (``table.forecaster``), files (the pipeline).
+What belongs here: pandas and polars, names and types of columns, the windows that suit a table.
+What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files (the pipeline).
 """
 
 import dataclasses
@@ -13,17 +13,20 @@ import polars as pl
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
+from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.seasons import choose_season
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
     choose_horizon,
     choose_lookback,
     choose_stride,
+    count_steps,
     name_step,
-    read_step,
+    shift,
 )
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import DataError
+from compevo_core.table.stamps import Clock, read_stamps
 
 SERIES, START, VALUE = "series", "start_utc", "value"
 """Columns of a table once it is read."""
@@ -34,9 +37,7 @@ _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
-_MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
-_PANDAS_FREQ = {"min": "min", "t": "min", "h": "h", "d": "d", "w": "w"}
 
 
 class ColumnNames(Protocol):
@@ -64,8 +65,7 @@ class TableForm:
     time: str
     value: str
     series: str  # empty where the table is one series
-    zone: str  # of its stamps; empty: they have none, and are read as UTC
-    is_date: bool  # days, not instants
+    clock: Clock  # of its stamps
     is_number: bool  # whether names of series are whole numbers
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
@@ -74,15 +74,12 @@ class TableForm:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Read what JSON made of it."""
-        return cls(**{**raw, "ahead": tuple(raw["ahead"]), "past": tuple(raw["past"])})
+        columns = {name: tuple(raw[name]) for name in ("ahead", "past")}
+        return cls(**{**raw, **columns, "clock": Clock(**raw["clock"])})
 
     def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
-        """Return instants on the table's clock, in its type."""
-        stamps = pl.Series(self.time, list(starts), dtype=UTC_US)
-        if self.is_date:
-            return stamps.dt.date()
-        local = stamps.dt.convert_time_zone(self.zone or "UTC")
-        return local if self.zone else local.dt.replace_time_zone(None)
+        """Return instants of the grid as stamps of the table's kind."""
+        return self.clock.read(starts, self.time)
 
     def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
         """Return rows as a table of the user's kind: series, stamps on its clock, columns."""
@@ -96,11 +93,13 @@ class TableForm:
 def read_table(
     table: Any,  # noqa: ANN401 - a frame of the user's kind
     columns: ColumnNames,
+    clock: Clock | str | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
-    them as it likes. Without a name of values, the table is one of columns known ahead.
+    them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
+    comes from an earlier table, or is a step; both are found where it is None.
 
     Raises:
         DataError: it is no table, a column is missing or of another type, or a stamp comes twice.
@@ -159,19 +158,25 @@ def read_table(
             f"{twice.height} rows share a stamp, the first {twice[START][0]:%Y-%m-%d %H:%M} UTC: "
             f"{remedy}"
         )
+    rows = rows.sort(SERIES, START)
+    if not isinstance(clock, Clock):
+        stamps_of_series = rows.select(series=SERIES, start=START)
+        clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
+    rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
+    if known_at:
+        rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
     form = TableForm(
         kind=kind,
         time=time,
         value=value,
         series=series if has_series else "",
-        zone=zone,
-        is_date=is_date,
+        clock=clock,
         is_number=has_series and frame[series].dtype.is_integer(),
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
     )
-    return rows.sort(SERIES, START), form
+    return rows, form
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
@@ -189,7 +194,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
 
 
 def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN401 - anything that a user gives
-    """Return whether a table is of pandas or polars, and the table with its stamps in a column."""
+    """Return which library made a table, and the table with its stamps in a column."""
     if isinstance(table, pl.LazyFrame):
         table = table.collect()
     if isinstance(table, pl.DataFrame):
@@ -197,6 +202,12 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
     if type(table).__module__.partition(".")[0] == "pandas":
         if hasattr(table, "to_frame") and not hasattr(table, "columns"):
             table = table.to_frame(name=table.name or VALUE)
+        # polars does not know periods, such as months.
+        if hasattr(table.index, "to_timestamp"):
+            table = table.to_timestamp()
+        for name, kind in table.dtypes.items():
+            if str(kind).startswith("period"):
+                table = table.assign(**{name: table[name].dt.to_timestamp()})
         # Stamps are often the index, which polars does not know.
         if time not in table.columns and hasattr(table.index, "tz"):
             table = table.rename_axis(index=table.index.name or time).reset_index()
@@ -213,71 +224,6 @@ def _tell_apart(frame: pl.DataFrame) -> tuple[str, str]:
     """Return which of two columns are stamps, and which are values."""
     first, second = frame.columns
     return (second, first) if frame.schema[second].is_temporal() else (first, second)
-
-
-def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
-    """Return stamps in UTC, their zone (empty without one), and whether they are days."""
-    kind = stamps.dtype
-    if kind == pl.String:
-        try:
-            stamps = stamps.str.to_datetime("%Y-%m-%d", time_unit="us")
-            kind = pl.Date()
-        except pl.exceptions.InvalidOperationError:
-            try:
-                stamps = stamps.str.to_datetime(time_unit="us")
-            except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
-                raise DataError(
-                    f"column {stamps.name!r} holds texts that are no stamps, such as "
-                    f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
-                ) from error
-            kind = stamps.dtype
-    if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
-        raise DataError(
-            f"column {stamps.name!r} holds {kind}, not stamps; convert it, or name another by "
-            "Forecaster(time=...)"
-        )
-    zone = getattr(kind, "time_zone", None) or ""
-    instants = stamps.cast(pl.Datetime("us", zone or None))
-    if zone:
-        return instants.dt.convert_time_zone("UTC"), zone, False
-    return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
-
-
-def find_step(rows: pl.DataFrame, freq: str | None) -> timedelta:
-    """Return the length of a step: as named, or the usual distance between stamps.
-
-    Raises:
-        ConfigError: a name that is no step.
-        DataError: stamps are as far apart as months, or too unlike each other.
-    """
-    if freq is not None:
-        try:
-            return read_step(_name_as_ours(freq))
-        except ValueError as error:
-            raise ConfigError(f"freq: {error}") from error
-
-    distances = rows.select(pl.col(START).diff().over(SERIES).drop_nulls().alias("d"))["d"]
-    if not len(distances):
-        raise DataError("no series has two rows, so that no step is known; give freq='1h'")
-    step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
-    microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
-    unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
-    if unlike > _MOST_UNLIKE:
-        raise DataError(
-            f"{unlike:.0%} of the stamps are no whole number of steps of {step} apart; months and "
-            "quarters are no steps. Give freq, or sum the values to days or weeks"
-        )
-    try:
-        return read_step(name_step(step))
-    except (ValueError, StopIteration) as error:
-        raise DataError(f"stamps are {step} apart, which is no step: {error}") from error
-
-
-def _name_as_ours(freq: str) -> str:
-    """Return pandas' and Nixtla's names of steps (h, D, 15min) as ``1h``, ``1d``, ``15min``."""
-    digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
-    word = freq.strip().lower().lstrip("0123456789 ").partition("-")[0]
-    return digits + _PANDAS_FREQ.get(word, word)
 
 
 def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
@@ -302,7 +248,7 @@ def find_end(rows: pl.DataFrame, step: timedelta) -> datetime:
     if not len(ends):
         raise DataError("no row has a value")
     end: datetime = ends.min()  # type: ignore[assignment]  # of a column of instants
-    return end + step
+    return shift(end, 1, step)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -322,33 +268,35 @@ class WindowPlan:
     country: str
     bounds: tuple[float | None, float | None]
     stride: int  # steps from one window to the next
+    season: int  # steps of the season that the values show; 0: that of the step
 
     @classmethod
     def make(
         cls,
         rows: pl.DataFrame,
-        step: timedelta,
+        form: TableForm,
         *,
         horizon: int | None,
         lookback: int | None,
-        zone: str,
         country: str,
         bounds: tuple[float | None, float | None],
     ) -> Self:
         """Plan the windows of rows; DataError if there are too few of them."""
+        step = form.clock.step
         end = find_end(rows, step)
         first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
-        steps = (end - first) // step
+        steps = count_steps(first, end, step)
         horizon = horizon or min(choose_horizon(step), max(1, steps // 8))
         lookback = lookback or min(choose_lookback(step, horizon), max(2, steps // 3))
 
         # Days are counted by a clock on which the table ends at midnight.
         midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
-        clock = timedelta(0) if step >= DAY else end - midnight
+        into_day = timedelta(0) if step >= DAY else end - midnight
         usable = steps - lookback
         validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon)
-        begin = (end - clock - validation * step).date()
-        train_steps = (datetime(begin.year, begin.month, begin.day, tzinfo=UTC) - first) // step
+        begin = shift(end - into_day, -validation, step).date()
+        begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
+        train_steps = count_steps(first, begins, step)
         if train_steps < lookback + 2 * horizon:
             raise DataError(
                 f"{steps:,} steps of {name_step(step)} are too few for a look-back of {lookback} "
@@ -357,14 +305,17 @@ class WindowPlan:
             )
         return cls(
             step_seconds=int(step.total_seconds()),
-            clock_seconds=int(clock.total_seconds()),
+            clock_seconds=int(into_day.total_seconds()),
             horizon=horizon,
             lookback=lookback,
             validation_from=begin.isoformat(),
-            later_from=(end - clock).date().isoformat(),
-            zone=zone or "UTC",
+            later_from=(end - into_day).date().isoformat(),
+            zone=form.clock.place_zone,
             country=country,
             bounds=bounds,
+            season=choose_season(
+                put_on_series(rows, form).partition_by("series_id"), step, lookback
+            ),
             stride=choose_stride(step, max(horizon, DAY // step), steps, rows[SERIES].n_unique()),
         )
 
@@ -402,6 +353,8 @@ class WindowPlan:
             align_to_market_day=self.step < DAY,
             lookback_steps=self.lookback,
             horizon_steps=self.horizon,
+            season_steps=self.season,
+            year_evidence=True,
             spans=tuple(
                 Span(split=split, series_pattern=pattern, first_day=one, last_day=other)
                 for split, (one, other) in spans.items()

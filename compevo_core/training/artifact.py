@@ -116,7 +116,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
     manifest = verify_manifest(folder.model)
     if not folder.is_sealed:
         raise CheckpointMismatch(
-            f"{folder.model} is of a training that was started over since; train to the end again"
+            f"{folder.model} was left by an earlier start of this training; train to the end again"
         )
     return manifest
 

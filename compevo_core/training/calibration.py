@@ -131,7 +131,7 @@ def forecast_examples(
 def weigh_examples(
     model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
-    """Return the weights (B, A) of all agents: the forecasts' own, else the selection's."""
+    """Return the weights (B, A) of all agents: from the forecasts or, without, from selection."""
     if forecasts.weights_BA is not None:
         return forecasts.weights_BA
     # A debate's verifiers weigh each window by itself; fitness weighs each series.
@@ -319,10 +319,10 @@ def restart_levels(
     """Estimate the levels of a fitted calibration anew; rule, blend and guard stay.
 
     For a population that was trained once more on train and validation. Its agents forecast
-    validation in sample, with errors that are too small; the first training's levels hold drift
-    that the second one's priors have learnt. So an error is of the second training's out-of-fold
-    prior, which the examples hold, with the ``corrections`` of the first training's agents
-    (:func:`forecast_corrections`).
+    validation in sample, with errors that are too small; the levels of the first training hold
+    drift that the priors of the second have learnt. So each error is measured on the out-of-fold
+    prior of the second training, which the examples hold, plus the ``corrections`` by the agents
+    of the first training (:func:`forecast_corrections`).
     """
     examples = [example for example in examples if example.view.window_id in corrections]
     if not examples:
@@ -431,8 +431,8 @@ def follow_validation(
 ) -> Experience:
     """Return validation as the population would have lived through it, day by day.
 
-    Levels and weights of each day are those of when only earlier days were known. ``errors`` are
-    those of the blended forecasts; ``own_weights_BA`` are weights that the forecasts come with.
+    Levels and weights of each day use only earlier days. ``errors`` are the errors of the blended
+    forecasts; ``own_weights_BA`` are weights that come with the forecasts.
     """
     agents_BAH = forecasts.blend(correction.blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH

@@ -142,7 +142,7 @@ def restore_state(
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
     Raises:
-        CheckpointMismatch: the checkpoint has another version, or is of another model.
+        CheckpointMismatch: the checkpoint has another version, or belongs to another model.
     """
     values = saved.state
     # Unknown names would be dropped in silence, and the run would go on from a state that it never
@@ -251,8 +251,8 @@ def load_newest_checkpoint(
 ) -> Checkpoint | None:
     """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
 
-    So are those of an earlier start than ``start``: the run was started over, and an interruption
-    has left them behind. And those of more than ``most_rounds`` rounds, where given.
+    Checkpoints of an earlier start than ``start`` are passed over too: the run was started over,
+    and an interruption left them behind. So are ones with more than ``most_rounds`` rounds.
 
     The first process checks the files and all open the one that it chose: two processes that
     resumed from different rounds would train one population apart.
@@ -276,7 +276,7 @@ def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str 
             continue
 
         if manifest["start"] < start:
-            log.info("checkpoint %s is of a run that was started over since", folder.name)
+            log.info("checkpoint %s was left by an earlier start of this run", folder.name)
         elif most_rounds is not None and manifest["round"] > most_rounds:
             log.warning("checkpoint %s has more rounds than are recorded", folder.name)
         else:

@@ -1,7 +1,7 @@
 """A training round of a debate: two turns or more, verifiers, and PPO on the forecasts' errors.
 
-Every round trains each turn's forecasts by their own errors, as the other systems do, and the
-verifiers on those of the last turn. Rounds in which another system would rewrite its logics
+Every round trains the forecasts of each turn by their own errors, as the other systems do, and the
+verifiers on the last turn's errors. Rounds in which another system would rewrite its logics
 (``evolution.every``) also try forecasts around those, tell them to the others, and credit each with
 what it led to. The arithmetic is in ``agents.debate``.
 

@@ -109,7 +109,7 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
 
 @dataclasses.dataclass(frozen=True)
 class GradientConflict:
-    """How the gradients of the main and of the regularising terms stand to each other (B.2)."""
+    """How far the gradients of the main and of the regularising terms agree (B.2)."""
 
     cosine: float  # of the angle between them; 0 if one of them is zero
     margin: float  # left side of Eq. 23, which is the condition that it is positive

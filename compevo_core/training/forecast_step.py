@@ -253,7 +253,7 @@ class ForecastStep:
             )
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
-        """Return forecasts without dropout: those of the training pass where it dropped nothing."""
+        """Return forecasts without dropout; the training pass gives them if it dropped nothing."""
         if not (self._drops_units or self._changes_news):
             return trained
 

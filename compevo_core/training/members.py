@@ -103,14 +103,14 @@ class MemberModel:
         if differing := sorted(current.keys() ^ tensors.keys()):
             raise CheckpointMismatch(
                 f"{len(differing)} tensor names differ, the first is {differing[0]}: the tensors "
-                "are of another configuration; load them with the one they were saved with"
+                "have another configuration; load them with the one they were saved with"
             )
 
         for name, value in current.items():
             if value.shape != tensors[name].shape:
                 raise CheckpointMismatch(
                     f"{name} has shape {tuple(tensors[name].shape)}, expected "
-                    f"{tuple(value.shape)}: the tensors are of another configuration"
+                    f"{tuple(value.shape)}: the tensors have another configuration"
                 )
             value[...] = tensors[name]
 

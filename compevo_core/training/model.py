@@ -227,7 +227,7 @@ class PopulationModel(MemberModel):
         return self.fusion.interaction_weights().detach()
 
     def adapter_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.forecast_lr`` trains: all adapters but those of logics."""
+        """Return what ``optim.forecast_lr`` trains: all adapters but the logic adapters."""
         kinds = [kind for kind in self.population.kinds if kind != LOGIC]
         return [p for kind in kinds for p in self.population.adapter_parameters(kind)]
 

@@ -373,7 +373,7 @@ def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: Wi
 
 
 def _drop_neighbours(train: WindowSet, first: WindowView, last: WindowView) -> WindowSet:
-    """Return the windows whose targets lie a horizon apart from those of a block of windows."""
+    """Return the windows with targets at least a horizon away from the targets of a block."""
     horizon = first.horizon * first.step
     start = first.origin_utc - 2 * horizon
     end = last.origin_utc + 2 * horizon

@@ -354,8 +354,8 @@ class RoundTrainer:
         """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
 
         The fixed logics must be forecast by the adapters that forecast the played ones, so before
-        the update. All are forecast together, apart from the sampled group: the comparison is of
-        like with like, and measuring it changes no number of the training. The rewards are (A, 0)
+        the update. All are forecast together, apart from the sampled group: this compares like
+        with like, and measuring it changes no number of the training. The rewards are (A, 0)
         where ``run.fixed_logics`` is 0; the second value counts unreadable answers.
         """
         count = self.config.run.fixed_logics
@@ -422,7 +422,7 @@ class RoundTrainer:
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
         """Return what each agent plays next by this round alone (decision 04-policy).
 
-        The played logic competes with its group. It stands first, so that it stays on ties: where
+        The played logic competes with its group. It comes first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.
         """
         if self.config.grpo.carry == "first":

@@ -119,7 +119,7 @@ class RoundResult(BaseModel):
     fixed_unread_answers: int = 0
     """as ``unread_answers``, for the fixed logics, which are not counted there"""
     answers: int
-    """number of forecasts asked for, without those of the fixed logics"""
+    """number of forecasts asked for, not counting forecasts of the fixed logics"""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values by key, in the order of ``rounds.jsonl``."""
@@ -127,7 +127,7 @@ class RoundResult(BaseModel):
 
 
 class RoundRecord(RoundResult):
-    """One line of ``rounds.jsonl``: what the round measured, and where the run stands after it."""
+    """One line of ``rounds.jsonl``: what the round measured, and the state of the run after it."""
 
     val_mae_scaled: float | None = None
     """scaled mean absolute error of the aggregate on validation windows; null in most rounds"""

@@ -67,7 +67,7 @@ class RunFolder:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the model is of the training that was last started here."""
+        """Whether the model comes from the training that was last started here."""
         try:
             manifest = json.loads(self.model_manifest_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def require_identity(self, saved: Mapping[str, Any], expected: Mapping[str, str]) -> None:
-        """Check that what lies here is of the run that is asked for.
+        """Check that the files here belong to the expected run.
 
         Raises:
             CheckpointMismatch: settings or data are others.

@@ -98,7 +98,7 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
     if config.objective.lambda_div:
         cautions.append(
             f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
-            "adapters that was 6 to 100 times that of the rewards: they will follow diversity"
+            "adapters that was 6 to 100 times the gradient of the rewards: they follow diversity"
         )
     return cautions
 

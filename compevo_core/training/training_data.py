@@ -146,7 +146,7 @@ def check_inputs(
     known = train_windows.entities
     if unknown := sorted(named - set(known)):
         raise ConfigError(
-            f"population.members names {', '.join(unknown)}, and the train windows are of "
+            f"population.members names {', '.join(unknown)}, but the train windows belong to "
             f"{', '.join(known[:_LISTED_SERIES])}; correct 'entities'"
         )
 

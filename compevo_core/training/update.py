@@ -53,10 +53,10 @@ class JointUpdate:
     ) -> dict[str, Any]:
         """Update all parameters; the gradient of L_pred is in place already.
 
-        ``proposal`` has the sampled logics of the local agents, ``reward_AG`` the rewards of those
-        of all agents; None in a round without rewriting, which has neither policy term nor
-        diversity term. The returned part of the round's record counts the local agents in
-        ``equal_groups``.
+        ``proposal`` has the sampled logics of the local agents, ``reward_AG`` the rewards of the
+        logics of all agents; both are None in a round without rewriting, which has neither policy
+        term nor diversity term. The returned part of the round's record counts the local agents
+        in ``equal_groups``.
 
         Raises:
             NonFiniteLoss: a term or a gradient is NaN or infinite; nothing was updated.
@@ -184,7 +184,7 @@ class PolicyStep:
     """The policy term L_pg of one group of samples (Eq. 14), for one or more updates on it.
 
     Agents are scored one after the other: log-probabilities need the activations of whole texts,
-    and those of one agent at a time are what fits in memory.
+    and memory may hold them for only one agent at a time.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _WITHOUT_EFFECT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """One headline; ``topic`` is that of the event it announces, empty if it announces none."""
+    """One headline; ``topic`` names the topic of the event it announces, empty without one."""
 
     title: str
     region: str

@@ -298,7 +298,7 @@ def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None
     """Return the mean over data sets of the relative reduction of an error (paper 5.2).
 
     Args:
-        pairs: for each data set, the method's error and the rival's; None where one is missing.
+        pairs: by data set, the errors of the method and of the rival; None where one is missing.
 
     Returns:
         a share; None where a data set is missing, since a mean over others is another figure.
@@ -438,12 +438,13 @@ RANDOM_WALK = ("exchange", "bitcoin")
 PROTOCOL = {
     "electricity": "The paper does not publish its test windows; the published 100-window set of "
     "its data lineage is the nearest public one.",
-    "exchange": "The printed errors are far below those of a random walk 48 days ahead on the "
+    "exchange": "The printed errors are far below the errors of a random walk 48 days ahead on the "
     "same series, so the paper's protocol cannot be the one that it states "
     "(decision 13-baselines).",
-    "bitcoin": "The printed errors are of scaled values, not of dollars: MAE over MAPE implies a "
+    "bitcoin": "The printed errors are in scaled units, not in dollars: MAE over MAPE implies a "
     "level near 0.06. The printed RMSE is 11 to 14 times the MAE; on the other data sets CompEvo's "
-    "is about twice at most, so one of the two seems to be printed with another power of ten.",
+    "RMSE is about twice its MAE at most, so one of the two seems to be printed with another power "
+    "of ten.",
 }
 
 
@@ -684,9 +685,10 @@ def build_unit_table(inputs: ReportInputs) -> Table:
         caption="Do the published units match?",
         text_columns=(0, 1, 4),
         notes=[
-            "Level: MAE over MAPE, roughly the size of the series that the two imply; here of the "
-            "method with the least error, in the paper of CompEvo. Where levels differ, either MAE "
-            "or MAPE is another quantity; it is not MAE where CompEvo's two are of one size."
+            "Level: MAE over MAPE, roughly the size of the series that the two imply. Our level is "
+            "from the method with the least error, the paper's from CompEvo. Where the levels "
+            "differ, MAE or MAPE must be another quantity in the paper; it is not MAE where the "
+            "two MAE of CompEvo have the same size."
         ],
     )
 
@@ -717,8 +719,8 @@ def _parameter_table(inputs: ReportInputs) -> Table:
         {"Method": method_name, "Trainable weights": count, "Paper, Llama-3.1-8B": print_count},
         caption="Size of the agent systems",
         notes=[
-            "Ours are of the built models on the packaged backbone. `compevo params` builds all of "
-            "them on Llama-3.1-8B, and gives the paper's counts."
+            "Our counts come from the models built on the packaged backbone. `compevo params` "
+            "builds all of them on Llama-3.1-8B, and gives the paper's counts."
         ],
     )
 
@@ -786,7 +788,7 @@ def _build_changes(
     names: Sequence[str],
     title: str,
 ) -> list[Table]:
-    """Return the errors of changes by subset, and how they differ from those of the reference."""
+    """Return the errors of changes by subset, and how they differ from the reference."""
     rows, reference = _select_experiment(inputs, experiment), EXPERIMENTS[experiment].reference
     tables = []
     for dataset in datasets:
@@ -825,7 +827,7 @@ def _difference_table(
     scores: Mapping[str, Score],
     tests: Mapping[str, Row],
 ) -> Table:
-    """Return how far each change lies from the reference: by window, and beside the paper's."""
+    """Return how far each change lies from the reference, by window, and the paper's figures."""
     own = {name: score.mean["rmse"] for name, score in scores.items()}
     figures = {name: line.published.get("rmse") for name, line in lines.items()}
     printed = {name: figure.value for name, figure in figures.items() if figure}
@@ -925,14 +927,14 @@ COSTS = (
     ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
 )
 RATIOS = (
-    "Ratios are to MAEL. The paper's costs are of three agents on Llama-3.1-8B: absolute figures "
-    "of another backbone and device do not compare; ratios do where both had a core to themselves "
+    "Ratios are relative to MAEL. The paper trained three agents on Llama-3.1-8B: absolute figures "
+    "on another backbone and device do not compare; ratios do where both had a core to themselves "
     "(the results name what was trained beside other work)."
 )
 LUD_NOTES = {
-    "": "The paper's gains are of the RMSE in MW over 1,200 steps; ours are of the scaled error of "
-    "the same round's windows. Gains are of the best of a group on the windows that selected it, "
-    "so they are biased upwards.",
+    "": "The paper measures gains by the RMSE in MW over 1,200 steps; we use the scaled error on "
+    "the windows of the same round. Each gain measures the best logic of a group on the windows "
+    "that selected it, so gains are biased upwards.",
     "local": "A local judge is the run's own backbone. The packaged one, of 135 million "
     "parameters, cannot follow the rubric: its rows show that the measurement runs, not what "
     "logics are worth.",
@@ -944,7 +946,7 @@ LUD_NOTES = {
 def build_efficiency(inputs: ReportInputs) -> list[Table]:
     """Return the costs of the agent systems by data set, as figures and as ratios to averaging.
 
-    The first data set is the paper's; further ones are shown where all systems have rows.
+    The paper's data set comes first; others are shown where all systems have rows.
     """
     tables: list[Table] = []
     for dataset in DATASETS:
@@ -976,7 +978,7 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
 
 
 def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, float]]:
-    """Return what each system cost by column; seconds a window are of all test windows."""
+    """Return the costs of each system by column; seconds a window cover all test windows."""
     scopes = []
     for subset in list_test_scopes(inputs.rows, dataset):
         # A sweep's rows have other budgets, and so have CompEvo's own: costs compare at one alone.

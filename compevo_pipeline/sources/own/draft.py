@@ -18,11 +18,11 @@ import polars as pl
 from pydantic import BaseModel
 
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
-from compevo_core.data.series import regularise_series
+from compevo_core.data.seasons import choose_season
+from compevo_core.data.series import find_calendar_step
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
-    MONTH,
     choose_horizon,
     choose_lookback,
     choose_stride,
@@ -38,7 +38,6 @@ from compevo_pipeline.sources.own.frames import parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
     describe_odd_values,
-    find_shown_season,
     guess_series,
     guess_time,
     guess_value,
@@ -73,11 +72,8 @@ _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORT_FRACTIONS = (0.6, 0.2, 0.2)
 _HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
-_SHORTEST_MONTH = 28 * DAY
-_MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
-_LOOKED_AT_SERIES = 20  # for a season
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
 
 
@@ -275,8 +271,8 @@ def _fit_horizon(steps: int, step: timedelta, draft: DraftedDeclaration) -> int:
     horizon = max(1, min(usual, steps // _HORIZONS_OF_A_FILE))
     if horizon < usual:
         draft.guesses.append(
-            f"forecasts are of {horizon} steps in place of {usual}, as the file is short; say "
-            "--horizon otherwise"
+            f"forecasts have {horizon} steps in place of {usual}, as the file is short; use "
+            "--horizon for another number"
         )
     return horizon
 
@@ -306,9 +302,8 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     if not len(distances):
         raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
     step = cast(timedelta, distances.mode().min())
-    months = round(step / MONTH)
-    if step >= _SHORTEST_MONTH and distances.n_unique() > 1 and months in _MONTHS:
-        return months * MONTH
+    if calendar := find_calendar_step(distances):
+        return calendar
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
             f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
@@ -357,23 +352,13 @@ def _allow_gaps(
 def _find_season(
     parts: Sequence[pl.DataFrame], step: timedelta, lookback: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
-    """Return the season that the values of train show, where it is not that of the step."""
-    # What comes later chooses nothing: the first share of the rows is train at most.
-    series = [
-        regularise_series(part.head(int(part.height * _SHORT_FRACTIONS[0])), step)[0]["value"]
-        .cast(pl.Float64)
-        .fill_null(float("nan"))
-        .to_numpy()
-        for part in parts[:_LOOKED_AT_SERIES]
-        if part.height > 2
-    ]
-    usual = find_season(step)
-    season = find_shown_season(series, usual)
-    if season == usual or 2 * season > lookback:
+    """Return the season that the values of train show, where the step suggests another one."""
+    season = choose_season(parts, step, lookback)
+    if not season:
         return {}
     draft.guesses.append(
-        f"the values repeat after {season} steps, not after {usual}; without grid.season_steps the "
-        "step decides"
+        f"the values repeat after {season} steps, not after {find_season(step)}; without "
+        "grid.season_steps the step decides"
     )
     return {"season_steps": season}
 
@@ -381,7 +366,7 @@ def _find_season(
 def _thin_windows(
     frame: pl.DataFrame, step: timedelta, horizon: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
-    """Return a longer stride than usual where a table would give more windows than are of use."""
+    """Return a longer stride than usual where a table would give more windows than needed."""
     series = frame["series_id"].n_unique()
     stride = choose_stride(step, horizon, frame.height // series, series)
     if stride == choose_stride(step, horizon, 0, 1):

@@ -1,4 +1,4 @@
-"""What a user's table seems to hold: columns, clock, season, and values that look wrong.
+"""What a user's table seems to hold: columns, clock, and values that look wrong.
 
 What belongs here: guesses that ``compevo init`` says and the user can overrule. What does not:
 reading cells (``own.table``, ``own.stamps``), what follows from the columns (``own.draft``).
@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
-import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.tables import LINE, parse_stamp
 from compevo_pipeline.sources.own.stamps import FORMATS
@@ -30,13 +28,6 @@ _HOUR = timedelta(hours=1)
 _SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
 _FAR = 10.0  # spreads of the middle nine tenths, from the middle
-_LEAST_CORRELATION = 0.2
-"""Least correlation of changes a season apart."""
-_NEAR_BEST = 0.9
-"""Of several seasons the shortest counts whose correlation is at least this share of the best."""
-_FEWEST_SEASONS = 4
-_ROUNDING = 1e-9
-_FAR_CHANGE = 6.0  # spreads at which a change is cut: one fault must not hide a season
 
 
 def guess_time(table: pl.DataFrame, name: str) -> str:
@@ -153,35 +144,6 @@ def describe_odd_values(part: pl.DataFrame) -> str:
     )
 
 
-def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
-    """Return the steps after which the changes of series repeat.
-
-    The usual season counts where changes repeat after it; another only where they do not. Without
-    any that repeats it is the usual one.
-
-    Args:
-        series: values on their grid, NaN where unknown; each series counts alike.
-        usual: the season that the grid suggests, in steps.
-    """
-    longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
-    if longest < 3:
-        return usual
-    correlations = [_correlate(values, longest + 2) for values in series]
-    found = mean_known(np.stack(correlations), axis=0)
-    noise = 4 / np.sqrt(max(len(values) for values in series))
-
-    peaks = [
-        lag
-        for lag in range(2, longest + 1)
-        if found[lag] >= max(_LEAST_CORRELATION, noise, found[lag - 1])
-        and found[lag] > found[lag + 1]
-    ]
-    if usual in peaks or not peaks:
-        return usual
-    best = max(found[lag] for lag in peaks)
-    return next(lag for lag in peaks if found[lag] >= _NEAR_BEST * best)
-
-
 def _list_columns(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column != LINE]
 
@@ -205,28 +167,3 @@ def _rank(column: str, usual: Sequence[str]) -> int:
     places = [i for i, word in enumerate(usual) if words == word]
     places += [len(usual) + i for i, word in enumerate(usual) if word in words.split("_")]
     return min(places, default=2 * len(usual))
-
-
-def _correlate(values: FloatArray, lags: int) -> FloatArray:
-    """Return the correlation of changes so many steps apart (lags,), NaN where none is known."""
-    change = np.diff(values)
-    known = np.isfinite(change)
-    centred = change - (np.median(change[known]) if known.any() else 0.0)
-    # More than half of the changes are zero where an article sells slowly.
-    spread = float(np.median(np.abs(centred[known])) if known.any() else 0.0)
-    spread = spread or float(np.std(centred[known]) if known.any() else 0.0)
-    # Of a level or a straight line nothing is left but rounding.
-    if spread <= _ROUNDING * np.abs(values[np.isfinite(values)]).max(initial=0.0):
-        return np.full(lags, np.nan)
-    cut = np.where(known, np.clip(centred, -_FAR_CHANGE * spread, _FAR_CHANGE * spread), 0.0)
-    cut = cut - np.where(known, cut[known].mean(), 0.0)
-
-    # A power of two long enough that the end does not meet the beginning.
-    size = 1 << (2 * len(cut)).bit_length()
-    power = np.abs(np.fft.rfft(cut, size)) ** 2
-    total = np.fft.irfft(power, size)[:lags]
-    found = np.full(lags, np.nan)
-    # Fewer pairs lie further apart: each sum is set against as many.
-    pairs = np.maximum(len(cut) - np.arange(lags), 1)
-    found[: len(total)] = total / total[0] * len(cut) / pairs
-    return found

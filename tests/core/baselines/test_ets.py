@@ -55,7 +55,7 @@ def test_a_level_goes_on_and_what_was_not_in_train_is_refused():
     np.testing.assert_allclose(fitted.predict(level.views())[0], 7.0)
     assert fitted.predict([]).shape == (0, 48)
     other = make_days(1, STEPS, entity="other", split="test").view
-    with pytest.raises(DataError, match="no train window is of other"):
+    with pytest.raises(DataError, match="no train window belongs to other"):
         fitted.predict([other])
     with pytest.raises(LeakageError):
         Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))

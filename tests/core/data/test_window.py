@@ -158,6 +158,29 @@ def test_windows_of_two_grids_are_no_set_and_48_steps_are_in_no_hash():
     assert b"horizon" not in serialize_for_hash(make_window(1))
 
 
+def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_path):
+    weather = np.linspace(0.0, 1.0, 48)
+    weather[3] = np.nan
+    windows = WindowSet(
+        [make_window(0, step_covariates={"wind": weather, "rain": 2 * weather})],
+        dataset="electricity",
+    )
+    windows.write(tmp_path)
+    again = WindowSet.read(tmp_path)[0].view.step_covariates
+    assert list(again) == ["rain", "wind"]
+    np.testing.assert_array_equal(again["wind"], weather)
+
+    def hash_of(**by_step):
+        return serialize_for_hash(make_window(0, step_covariates=by_step))
+
+    same = weather.copy()
+    same[3] = -np.nan  # other bits, no other number
+    assert hash_of(wind=same) == hash_of(wind=weather)
+    moved = weather.copy()
+    moved[7] = np.nextafter(moved[7], 1.0)
+    assert hash_of(wind=moved) != hash_of(wind=weather) != hash_of(rain=weather)
+
+
 def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():
     assert [make_window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]
 

@@ -169,10 +169,6 @@ def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
         (TABLE.assign(y="x"), "not numbers"),
         (TABLE.assign(ds="soon"), "no stamps, such as 'soon'"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
-        (
-            pd.DataFrame({"ds": pd.date_range("2000", periods=200, freq="MS"), "y": 1.0}),
-            "months and quarters are no steps",
-        ),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
     ],

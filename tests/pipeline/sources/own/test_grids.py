@@ -16,6 +16,7 @@ from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.seasons import find_shown_season
 from compevo_core.data.steps import (
     choose_horizon,
     choose_lookback,
@@ -37,7 +38,6 @@ from compevo_pipeline.sources.own.declaration import (
     make_spec,
 )
 from compevo_pipeline.sources.own.frames import parse_series
-from compevo_pipeline.sources.own.guesses import find_shown_season
 from tests.support.own_tables import wrap
 from tests.support.population import news_pool, tiny
 

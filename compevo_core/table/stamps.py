@@ -1,0 +1,221 @@
+"""Stamps of a user's table: their clock and step, the grid that they lie on, and the way back.
+
+What belongs here: types of stamps, zones, months, the usual distance. What does not: other columns
+(``table.frames``), arithmetic of steps (``data.steps``).
+
+Days of a zone differ in length where clocks change, and months always do. A grid of days or months
+is counted on the zone's own clock, read as if it were UTC, and forecasts get their stamps back.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Self
+
+import polars as pl
+
+from compevo_core.data.schemas import UTC_US
+from compevo_core.data.series import find_calendar_step
+from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
+from compevo_core.errors import ConfigError, DataError
+
+_MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
+_LAST = 31  # as a day of the month: its last one
+_ALIASES = {
+    "min": "1min",
+    "t": "1min",
+    "h": "1h",
+    "d": "1d",
+    "w": "1w",
+    **dict.fromkeys(("M", "ms", "me"), "1mo"),
+    **dict.fromkeys(("q", "qs", "qe"), "3mo"),
+    **dict.fromkeys(("y", "ys", "ye", "a", "as"), "12mo"),
+}
+"""Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clock:
+    """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
+
+    freq: str  # the step, as ``read_step`` reads it
+    zone: str = ""  # of the stamps; empty: they have none, and are read as UTC
+    is_date: bool = False  # stamps are days, not instants
+    by_day: bool = False  # steps follow the days of the zone, whatever their length
+    day: int = 1  # of the month, on which stamps of months are; 31: the last, as their step ends
+
+    @classmethod
+    def find(cls, stamps: pl.DataFrame, freq: str | None, *, zone: str, is_date: bool) -> Self:
+        """Find the clock of the instants of each series (columns ``series, start``), in order.
+
+        Raises:
+            ConfigError: ``freq`` is no step.
+            DataError: the stamps are too unlike each other.
+        """
+        starts = stamps["start"]
+        on_clock = starts.dt.convert_time_zone(zone) if zone else starts
+        by_day = zone not in ("", "UTC") and on_clock.dt.time().n_unique() == 1
+        days = stamps.with_columns(start=on_clock.dt.replace_time_zone("UTC"))
+        step = _find_step(days if by_day else stamps, freq)
+        if step < DAY:
+            return cls(freq=name_step(step), zone=zone, is_date=is_date)
+
+        clock = cls(freq=name_step(step), zone=zone, is_date=is_date, by_day=by_day)
+        if not is_calendar_step(step):
+            return clock
+        local = clock.locate(starts)
+        is_last = (local.dt.month_end().dt.date() == local.dt.date()).mean()
+        usual = local.dt.day().mode().min()
+        day = _LAST if isinstance(is_last, float) and is_last > 0.5 else usual
+        return dataclasses.replace(clock, day=day)
+
+    @property
+    def step(self) -> timedelta:
+        """Length of a step; of months the mean one."""
+        return read_step(self.freq)
+
+    @property
+    def place_zone(self) -> str:
+        """Zone in which an instant of the grid has the date that it has on the clock."""
+        return "UTC" if self.by_day else self.zone or "UTC"
+
+    def locate(self, instants: pl.Series) -> pl.Series:
+        """Return instants on the clock of the grid."""
+        if not self.by_day:
+            return instants
+        return instants.dt.convert_time_zone(self.zone).dt.replace_time_zone("UTC")
+
+    def find_starts(self, instants: pl.Series) -> pl.Series:
+        """Return the start of each stamp's step on the grid.
+
+        Raises:
+            DataError: a stamp lies on another day of the month than the others, or in a month
+                where no step begins.
+        """
+        local = self.locate(instants)
+        if not is_calendar_step(self.step):
+            return local
+        begins = local.dt.truncate("1mo")
+        rows = pl.DataFrame({"stamp": local, "begin": begins})
+        expected = pl.min_horizontal(pl.lit(self.day), pl.col("begin").dt.days_in_month())
+        self._refuse(
+            rows.filter(pl.col("stamp").dt.day() != expected),
+            f"stamps are on {self._name_day()} of a month: correct it, or drop the row",
+        )
+        first = begins.min()
+        number = 12 * pl.col("begin").dt.year() + pl.col("begin").dt.month()
+        if isinstance(first, datetime):
+            steps = number - 12 * first.year - first.month
+            self._refuse(
+                rows.filter(steps % self._months != 0),
+                f"step begins in {first:%Y-%m}: correct it, drop the row, or give another freq",
+            )
+        return begins.dt.offset_by(f"-{self._months - 1}mo") if self.day == _LAST else begins
+
+    def read(self, starts: Sequence[datetime], name: str) -> pl.Series:
+        """Return instants of the grid as stamps of the table's kind."""
+        stamps = pl.Series(name, list(starts), dtype=UTC_US)
+        if is_calendar_step(self.step):
+            months = stamps.dt.offset_by(f"{self._months - 1}mo") if self.day == _LAST else stamps
+            rows = pl.DataFrame(
+                {"day": months + (self.day - 1) * DAY, "end": months.dt.month_end()}
+            )
+            stamps = rows.select(pl.min_horizontal("day", "end").alias(name)).to_series()
+        if self.is_date:
+            return stamps.dt.date()
+        if self.by_day:
+            # A midnight that a clock skips begins an hour later.
+            return stamps.dt.replace_time_zone(None).dt.replace_time_zone(
+                self.zone, ambiguous="earliest", non_existent="null"
+            )
+        local = stamps.dt.convert_time_zone(self.zone or "UTC")
+        return local if self.zone else local.dt.replace_time_zone(None)
+
+    def read_local(self, starts: Sequence[datetime]) -> pl.Series:
+        """Return instants of the grid as the clock shows them, without a zone, as axes want it."""
+        stamps = self.read(starts, "")
+        return stamps if self.is_date else stamps.dt.replace_time_zone(None)
+
+    def say(self, start: datetime) -> str:
+        """Return an instant of the grid in words."""
+        return f"{start:%Y-%m-%d}" if self.step >= DAY else f"{start:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def _months(self) -> int:
+        return self.step // MONTH
+
+    def _name_day(self) -> str:
+        return "the last day" if self.day == _LAST else f"day {self.day}"
+
+    def _refuse(self, wrong: pl.DataFrame, rule: str) -> None:
+        if wrong.height:
+            raise DataError(
+                f"{wrong['stamp'][0]:%Y-%m-%d} is off the grid of {self.freq}, whose {rule}"
+                + (f" ({wrong.height} such rows)" if wrong.height > 1 else "")
+            )
+
+
+def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
+    """Return stamps in UTC, their zone (empty without one), and whether they are days."""
+    kind = stamps.dtype
+    if kind == pl.String:
+        try:
+            stamps = stamps.str.to_datetime("%Y-%m-%d", time_unit="us")
+            kind = pl.Date()
+        except pl.exceptions.InvalidOperationError:
+            try:
+                stamps = stamps.str.to_datetime(time_unit="us")
+            except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
+                raise DataError(
+                    f"column {stamps.name!r} holds texts that are no stamps, such as "
+                    f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
+                ) from error
+            kind = stamps.dtype
+    if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
+        raise DataError(
+            f"column {stamps.name!r} holds {kind}, not stamps; convert it, or name another by "
+            "Forecaster(time=...)"
+        )
+    zone = getattr(kind, "time_zone", None) or ""
+    instants = stamps.cast(pl.Datetime("us", zone or None))
+    if zone:
+        return instants.dt.convert_time_zone("UTC"), zone, False
+    return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
+
+
+def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
+    """Return the length of a step: as named, or the usual distance between stamps."""
+    if freq is not None:
+        try:
+            return read_step(_name_as_ours(freq))
+        except ValueError as error:
+            raise ConfigError(f"freq: {error}") from error
+
+    distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
+    if not len(distances):
+        raise DataError("no series has two rows, so that no step is known; give freq='1h'")
+    step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
+    if calendar := find_calendar_step(distances):
+        return calendar
+    microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
+    unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
+    if unlike > _MOST_UNLIKE:
+        raise DataError(
+            f"{unlike:.0%} of the stamps are no whole number of steps of {step} apart: give freq, "
+            "or sum the values to days, weeks or months"
+        )
+    try:
+        return read_step(name_step(step))
+    except (ValueError, StopIteration) as error:
+        raise DataError(f"stamps are {step} apart, which is no step: {error}") from error
+
+
+def _name_as_ours(freq: str) -> str:
+    """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
+    digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
+    word = freq.strip().lstrip("0123456789 ").partition("-")[0]
+    ours = _ALIASES.get(word) or _ALIASES.get(word.lower())
+    if ours is None:
+        return digits + word.lower()
+    count = ours.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return f"{int(digits) * int(count)}{ours[len(count) :]}"
