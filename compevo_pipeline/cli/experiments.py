@@ -43,8 +43,8 @@ class _ByName(TyperGroup):
 experiments = typer.Typer(
     cls=_ByName,
     no_args_is_help=True,
-    help="Run one of the paper's experiments (`compevo experiment NAME DATASET`), the control, or "
-    "text.",
+    help="Run one of the paper's experiments (`compevo experiment NAME DATASET`), the control "
+    "experiment, or the text experiment.",
 )
 
 
@@ -84,8 +84,8 @@ def run_paper(
     """Run one of the paper's experiments; the word `paper` may be left out.
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
-    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
-    them beside the paper's.
+    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table`
+    compares them with the paper.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
@@ -127,21 +127,21 @@ def run_control(
     effects: Annotated[
         str,
         typer.Option(
-            help="Effects of a planted topic, in standard deviations of what a calendar ridge "
-            "misses, separated by commas."
+            help="Effects of a planted topic, in standard deviations of the error of a calendar "
+            "ridge, separated by commas."
         ),
     ] = "0,0.5,1,2,4",
     world: Annotated[
         str,
         typer.Option(
-            help="plain, regional (only the home region's news acts) or many-topics (a hundred, "
-            "three of them act)."
+            help="plain, regional (only news of the home region has an effect) or many-topics "
+            "(three of a hundred topics have one)."
         ),
     ] = "plain",
     arms: Annotated[
         str,
         typer.Option(
-            help="What is compared: reading (who reads which news) or search (who writes new "
+            help="What to compare: reading (who reads which news) or search (who writes new "
             "logics)."
         ),
     ] = "reading",
@@ -156,7 +156,7 @@ def run_control(
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Plant news of known worth on a data set's windows, and say how much of it is found.
+    """Plant news with a known effect in a data set's windows, and measure how much is found.
 
     Rows go to control-DATASET.csv, in the place of those of the same world, effect, seed and arm.
     """
@@ -208,10 +208,10 @@ def run_text(
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Read real text that speaks of the day: weather or demand, from the archive.
+    """Read real text about the day that is forecast: weather or demand, from the archive.
 
-    Weather has captions of the very day, which is perfect foresight; demand has worded forecasts.
-    Rows go to text-NAME.csv.
+    Weather has captions of the same day (perfect foresight), demand has worded forecasts. Rows go
+    to text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
     from compevo_core.report.control_tables import format_text
