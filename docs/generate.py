@@ -122,7 +122,7 @@ def cli_page() -> str:
 
 
 def list_commands(group: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every command by its words, those of a group after it."""
+    """Yield every command with its name; the commands of a group follow it."""
     for name, command in group.commands.items():
         yield name, command
         for words, inner in list_commands(command) if hasattr(command, "commands") else ():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
-"""Table that shows an experiment; all others are in ``sensitivity``."""
+"""Table that shows an experiment, where it is not ``sensitivity``."""
 
 _PAPER = "paper"
 
@@ -30,12 +30,12 @@ Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
 
 
 class _ByName(TyperGroup):
-    """A group in which ``NAME DATASET`` is one of the paper's experiments, by its name alone."""
+    """A group that takes ``NAME DATASET`` for ``paper NAME DATASET``."""
 
     def resolve_command(
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
-        """Return the command of the first word; a word that is none names an experiment."""
+        """Return the command that the first word names, or else the command ``paper``."""
         is_own = args[0] in self.commands or args[0].startswith("-")
         return super().resolve_command(ctx, args if is_own else [_PAPER, *args])
 
@@ -158,7 +158,7 @@ def run_control(
 ) -> None:
     """Plant news with a known effect in a data set's windows, and measure how much is found.
 
-    Rows go to control-DATASET.csv, in the place of those of the same world, effect, seed and arm.
+    Rows go to control-DATASET.csv and replace rows with the same world, effect, seed and arm.
     """
     from compevo_core.paper.control import ControlPlan
     from compevo_core.report.control_tables import (
