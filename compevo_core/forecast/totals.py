@@ -8,9 +8,9 @@ hierarchical and grouped time series through trace minimization", Journal of the
 Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values that add
 up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Each
 series keeps the width of its bands, which hold its own errors, around the moved point: bands of a
-total are no sums of bands.
+total are not sums of bands.
 
-Shapes: N series, of which M are no totals; A members, Q levels, H horizon.
+Shapes: N series, of which M are not totals; A members, Q levels, H horizon.
 """
 
 import dataclasses

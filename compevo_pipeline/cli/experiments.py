@@ -174,7 +174,7 @@ def run_control(
     try:
         sizes = [float(effect) for effect in arguments.split_names(effects)]
     except ValueError:
-        raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
+        raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
     plan = ControlPlan(
         config=config,
         world=world,
