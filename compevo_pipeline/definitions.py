@@ -163,9 +163,8 @@ def _fit_to_deployment(
 ) -> dg.AssetSpec:
     """Return an asset that says where its data comes from, and is due only where data come daily.
 
-    Graph and catalog show kind and description, and synthetic data must not pass for real. Files do
-    not change by the day, neither those of a sample or an archive nor a user's own: a policy would
-    warn of them for good.
+    Graph and catalog show kind and description, and synthetic data must not pass for real. Files of
+    a sample, an archive or a user do not change by the day: a policy would always warn of them.
     """
     mode = settings.mode
     is_due = mode is Mode.LIVE and spec.tags.get("dataset") not in own

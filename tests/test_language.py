@@ -19,8 +19,7 @@ CLEAN = [
     "benchmarks",
     "compevo_core",
     "tools",
-    "compevo_pipeline/config",
-    "compevo_pipeline/launchers",
+    "compevo_pipeline",
 ]
 #: Sentences that a native speaker would not say, with an example of what to say instead.
 PATTERNS = {

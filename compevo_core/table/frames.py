@@ -99,7 +99,7 @@ def read_table(
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
-    is that of an earlier table, or a step; both are found where it is None.
+    comes from an earlier table, or is a step; both are found where it is None.
 
     Raises:
         DataError: it is no table, a column is missing or of another type, or a stamp comes twice.

@@ -20,6 +20,7 @@ from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, rea
 from compevo_core.errors import ConfigError, DataError
 
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
+_HOUR = timedelta(hours=1)
 _LAST = 31  # as a day of the month: its last one
 _ALIASES = {
     "min": "1min",
@@ -53,9 +54,9 @@ class Clock:
             DataError: the stamps are too unlike each other.
         """
         starts = stamps["start"]
-        on_clock = starts.dt.convert_time_zone(zone) if zone else starts
+        on_clock = _put_on_clock(starts, zone) if zone else starts
         by_day = zone not in ("", "UTC") and on_clock.dt.time().n_unique() == 1
-        days = stamps.with_columns(start=on_clock.dt.replace_time_zone("UTC"))
+        days = stamps.with_columns(start=on_clock)
         step = _find_step(days if by_day else stamps, freq)
         if step < DAY:
             return cls(freq=name_step(step), zone=zone, is_date=is_date)
@@ -83,7 +84,7 @@ class Clock:
         """Return instants on the clock of the grid."""
         if not self.by_day:
             return instants
-        return instants.dt.convert_time_zone(self.zone).dt.replace_time_zone("UTC")
+        return _put_on_clock(instants, self.zone)
 
     def find_starts(self, instants: pl.Series) -> pl.Series:
         """Return the start of each stamp's step on the grid.
@@ -124,10 +125,9 @@ class Clock:
         if self.is_date:
             return stamps.dt.date()
         if self.by_day:
-            # A midnight that a clock skips begins an hour later.
-            return stamps.dt.replace_time_zone(None).dt.replace_time_zone(
-                self.zone, ambiguous="earliest", non_existent="null"
-            )
+            walls = stamps.dt.replace_time_zone(None)
+            hour_later = _find_instants(walls + _HOUR, self.zone)
+            return _find_instants(walls, self.zone).fill_null(hour_later)
         local = stamps.dt.convert_time_zone(self.zone or "UTC")
         return local if self.zone else local.dt.replace_time_zone(None)
 
@@ -153,6 +153,22 @@ class Clock:
                 f"{wrong['stamp'][0]:%Y-%m-%d} is off the grid of {self.freq}, whose {rule}"
                 + (f" ({wrong.height} such rows)" if wrong.height > 1 else "")
             )
+
+
+def _find_instants(walls: pl.Series, zone: str) -> pl.Series:
+    """Return the instants at which a clock shows these times; null where it skips them."""
+    return walls.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+
+
+def _put_on_clock(instants: pl.Series, zone: str) -> pl.Series:
+    """Return what the clock of a zone shows, as if it were UTC.
+
+    A day whose midnight the clock skips begins an hour later; it counts as midnight.
+    """
+    walls = instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+    midnights = walls.dt.truncate("1d")
+    starts_late = _find_instants(midnights, zone).is_null() & (walls - midnights <= _HOUR)
+    return midnights.zip_with(starts_late, walls).dt.replace_time_zone("UTC")
 
 
 def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:

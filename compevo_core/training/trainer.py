@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -144,11 +146,7 @@ def train(
         report = _calibrate(training, outcome.logics)
 
         if config.run.refit:
-            calibration, experience = training.model.calibration, training.model.experience
-            scaler = training.model.scaler
-            corrections = forecast_corrections(
-                training.model, training.executor, outcome.logics, data.calibration_examples
-            )
+            first = _FirstTraining.of(training, outcome.logics)
             del training  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             no_val = WindowSet([], dataset=joined.dataset)
@@ -157,15 +155,7 @@ def train(
             training = begin(RunFolder(folder.refit), refit_data, rounds=chosen.round)
             outcome = training.train(resume=True, on_round=on_round)
             if report is not None:
-                # The forecasts of validation are the last that were made without having seen it.
-                # Those of agents stay in the scale of the first training, as they always have.
-                if config.is_numeric:
-                    experience = experience.rescale(scaler, training.model.scaler)
-                training.model.experience = experience
-                for name in _REFIT_CALIBRATION:
-                    getattr(training.model.calibration, name)[...] = getattr(calibration, name)
-                train_examples = training.data.train_examples
-                restart_levels(training.model, training.executor, train_examples, corrections)
+                first.hand_over(training)
 
         summary = {
             "chosen_round": chosen.round,
@@ -177,6 +167,37 @@ def train(
             "val_sealed_mae_scaled": report.calibrated_mae if report else None,
         }
         return _seal(folder, training, outcome.logics, summary, facts or {})
+
+
+@dataclasses.dataclass(frozen=True)
+class _FirstTraining:
+    """What a second training takes over from the first one, which chose on validation."""
+
+    calibration: ErrorCalibration
+    experience: Experience
+    scaler: Scaler
+    corrections: dict[str, FloatArray]
+
+    @classmethod
+    def of(cls, training: Training, logics: Sequence[str]) -> "_FirstTraining":
+        """Read a calibrated training before its model is freed."""
+        model, examples = training.model, training.data.calibration_examples
+        corrections = forecast_corrections(model, training.executor, logics, examples)
+        return cls(model.calibration, model.experience, model.scaler, corrections)
+
+    def hand_over(self, training: Training) -> None:
+        """Give a training on train and validation the choices and errors of the first one.
+
+        The forecasts of validation are the last that were made without having seen it. Agents'
+        forecasts stay in the scale of the first training, as they always have.
+        """
+        model = training.model
+        model.experience = self.experience
+        if training.setup.config.is_numeric:
+            model.experience = self.experience.rescale(self.scaler, model.scaler)
+        for name in _REFIT_CALIBRATION:
+            getattr(model.calibration, name)[...] = getattr(self.calibration, name)
+        restart_levels(model, training.executor, training.data.train_examples, self.corrections)
 
 
 def validate_members(

@@ -51,7 +51,7 @@ def find_availability_violations(
 
 
 def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows of the days that the views are of: the others can show nothing."""
+    """Return the rows of the days that the views forecast: other days can show nothing."""
     if not views:
         return rows.limit(0)
     first = min(view.origin_utc for view in views)

@@ -3,10 +3,11 @@
 What belongs here: finding such days. What does not: binding them to assets (``defs.asset_checks``).
 
 A month stamped by the wrong clock is complete, in range and on the grid; only its mornings come at
-another time. For each day the mean profile of the two weeks before is compared with that of the two
-weeks from it on, unmoved and moved by whole hours: a jump is where moving explains nearly all of
-the difference. On AEMO's demand of 2010 to 2026 holidays and heat save 76 % of it at most, a month
-moved by an hour 80 to 99 %. A day of empty answers looks like a day without news in the store.
+another time. For each day, the mean profile of the two weeks before it is compared with the mean
+profile of the two weeks after, unmoved and moved by whole hours: the clock jumped where moving
+explains nearly all of the difference. In AEMO's demand from 2010 to 2026, moving explains at most
+76 % of it at holidays and in heat, and 80 to 99 % for a month moved by an hour. A day of empty
+answers looks like a day without news in the store.
 
 Shapes: D days, S steps of a day, T days that have two weeks on either side.
 """

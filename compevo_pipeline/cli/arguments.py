@@ -60,7 +60,7 @@ Changes = Annotated[
     ),
 ]
 OptionalResults = Annotated[
-    Path | None, typer.Option(help="Results folder (default: the deployment's).")
+    Path | None, typer.Option(help="Results folder (default: the one in the deployment).")
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
@@ -121,7 +121,7 @@ def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
     Commands ask before anything is loaded: a misspelt setting ends at once.
 
     Raises:
-        ConfigError: no such preset, or a change that is none.
+        ConfigError: there is no such preset, or a change is not of the form NAME=VALUE.
     """
     from compevo_core.config.run import RunConfig
 

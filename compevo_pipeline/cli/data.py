@@ -16,7 +16,7 @@ from compevo_pipeline.cli import arguments
 
 
 class Stamps(StrEnum):
-    """Which end of its interval a stamp is."""
+    """The end of its interval that a stamp marks."""
 
     START = "start"
     END = "end"
@@ -43,18 +43,20 @@ def init(
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
     step: Annotated[
-        str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: as the rows).")
+        str,
+        typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows)."),
     ] = "",
     horizon: Annotated[
         int | None,
-        typer.Option(help="Steps of a forecast (default: as the step says).", min=1, max=1000),
+        typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
     ] = None,
     lookback: Annotated[
-        int | None, typer.Option(help="Steps it looks back on (default: as the step says).", min=4)
+        int | None,
+        typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
     ] = None,
-    country: Annotated[str, typer.Option(help="Country of public holidays: FR.")] = "",
+    country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
-        Stamps, typer.Option(help="Whether a stamp is the start or the end of its interval.")
+        Stamps, typer.Option(help="Whether a stamp marks the start or the end of its interval.")
     ] = Stamps.START,
     time_format: Annotated[
         str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
@@ -63,21 +65,21 @@ def init(
         Decimal | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
     covariates: Annotated[
-        Path | None, typer.Option(help="Table of daily values or finer ones: the weather.")
+        Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
     ] = None,
     ahead: Annotated[
         Path | None,
-        typer.Option(help="Table of values known ahead, by step: a temperature forecast."),
+        typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
     ] = None,
     news: Annotated[
         Path | None, typer.Option(help="Table of articles with published_at and title.")
     ] = None,
-    gdelt: Annotated[str, typer.Option(help="Query that live mode asks GDELT for news.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a declaration.")] = False,
+    gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the declaration.")] = False,
 ) -> None:
     """Look at your own table, and write the TOML file that declares it as a data set.
 
-    Says what it found and what it guessed. `compevo fit` is next.
+    Prints what it found and what it guessed. The next command is `compevo fit`.
     """
     from compevo_core.errors import ConfigError
     from compevo_core.runtime.files import write_text
@@ -140,10 +142,10 @@ SHOWN_FILES = 20
 def sources(
     months: Annotated[int, typer.Option(help="How many months to show.", min=1, max=120)] = 6,
     dataset: Annotated[
-        str, typer.Option(help="Only what begins with this: a data set, news, or a publisher.")
+        str, typer.Option(help="Show names that start with this: a data set, news or a publisher.")
     ] = "",
 ) -> None:
-    """Show what is stored of every source by month, and which files are absent or failed."""
+    """Show the stored data of every source by month, and the files that were absent or failed."""
     import polars as pl
 
     from compevo_pipeline.cli.forecast import clean_text
@@ -192,9 +194,9 @@ def backfill(
         list[str] | None, typer.Option(help="Feed to fetch (default: all with an endpoint).")
     ] = None,
 ) -> None:
-    """Fetch what is missing of a past span from the publishers, month by month (live mode).
+    """Fetch the missing data of a past span from the publishers, month by month (live mode).
 
-    Stopped or failed, it goes on where it was when it is started again.
+    After a stop or a failure, the same command goes on where it was.
     """
     from compevo_pipeline.work.backfill import backfill as fetch_missing
     from compevo_pipeline.work.backfill import choose_feeds

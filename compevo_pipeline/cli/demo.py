@@ -79,11 +79,11 @@ def refresh(
         str,
         typer.Option(
             help="Day to forecast, such as 2026-03-31 (default: tomorrow for operational demand, "
-            "else the day that has begun)."
+            "or today for other data)."
         ),
     ] = "",
 ) -> None:
-    """Read what is new, forecast a day, score the days before it, write the report.
+    """Read new data, forecast a day, score the days before it, write the report.
 
     Trains nothing. The schedules run the same job.
     """

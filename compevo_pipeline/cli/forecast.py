@@ -61,7 +61,7 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     }
     parts = [f"{level.name} in {clean_text(level.unit)}"]
     if any(columns["80 % band"]):
-        parts.append(f"bands are of the {level.name} and the peak themselves")
+        parts.append(f"bands are for the {level.name} and the peak themselves")
     if any(columns[near]):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         span = f" up to {until:%H:%M}" if until < issued.origin else ""
@@ -144,12 +144,12 @@ log = logging.getLogger(__name__)
 
 DailyDataset = Annotated[
     str,
-    typer.Argument(help="Name of a data set whose windows start with a day; the trained one."),
+    typer.Argument(help="Name of a data set with windows that start with a day."),
 ]
 
 
 class Known(StrEnum):
-    """Until when a forecast of a day may know."""
+    """The time up to which a forecast of a day may use information."""
 
     MIDNIGHT = "midnight"
     ISSUE_TIME = "issue-time"
@@ -160,14 +160,14 @@ def refit(
     day: Annotated[
         datetime | None,
         typer.Option(
-            help="First day that is not learnt from (default: the newest possible day).",
+            help="Learn all days before this one (default: the newest possible day).",
             formats=["%Y-%m-%d"],
         ),
     ] = None,
 ) -> None:
-    """Learn all past days again after an upgrade, so that no night has to.
+    """Learn all past days again after an upgrade, so that no nightly run has to.
 
-    The nights go on meanwhile from what the version before has learnt.
+    Meanwhile the nightly runs use what the previous version has learnt.
     """
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.next_day import renew_state
@@ -179,33 +179,41 @@ def refit(
 
 
 def forecast(
-    dataset: DailyDataset = "",
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a data set with windows that start with a day (default: the trained one)."
+        ),
+    ] = "",
     day: Annotated[
         str,
         typer.Option(
-            help="Day to forecast on the market's clock: YYYY-MM-DD, today or tomorrow (default: "
-            "the newest day that can be forecast); YYYY-MM-DDTHH:MM where horizons are shorter."
+            help="Day to forecast, on the market's clock: YYYY-MM-DD, today or tomorrow, or "
+            "YYYY-MM-DDTHH:MM where a forecast covers less than a day (default: the newest day "
+            "that can be forecast)."
         ),
     ] = "",
     known_to: Annotated[
         Known | None,
         typer.Option(
-            help="What the forecast may know: everything to midnight before the day, or to the "
-            "time at which the publisher issues its own; the earlier one that the data set knows."
+            help="Use data up to midnight before the day, or up to the time when the publisher "
+            "issues its own forecast (default: the earlier of the two that the data set has)."
         ),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Folder of a training run; the data set's newest.")
+        Path | None,
+        typer.Option(help="Folder of a training run (default: the newest of the data set)."),
     ] = None,
     supersede: Annotated[
         bool,
         typer.Option(
             "--supersede",
-            help="Issue a day again that was issued before; both forecasts are kept and scored.",
+            help="Issue a new forecast of a day that has one; both are kept and scored.",
         ),
     ] = False,
     csv: Annotated[
-        Path | None, typer.Option(help="CSV file to write: a row a series and step, local time.")
+        Path | None,
+        typer.Option(help="CSV file to write: one row for each series and step, in local time."),
     ] = None,
     parquet: Annotated[
         Path | None, typer.Option(help="Parquet file to write, with the same columns.")
@@ -213,10 +221,10 @@ def forecast(
 ) -> None:
     """Forecast one day from the stored data.
 
-    Fetches nothing: the job `refresh` reads the sources, and `compevo backfill` a past span.
+    Fetches nothing: `compevo refresh` reads the sources, `compevo backfill` fetches past days.
 
-    The forecast is kept with everything that it was made of, and is never changed: asking again
-    shows the same one, unless a new one is to supersede it.
+    The forecast is stored with everything that it was made from, and never changes: the same
+    command shows it again, unless --supersede asks for a new one.
     """
     from compevo_core.forecast.issued import list_earlier, read_chain, read_issued, widen
     from compevo_core.runtime.files import write_atomically
@@ -270,10 +278,10 @@ def forecast(
 
 
 def read_day(text: str, now: datetime) -> date | None:
-    """Return the day that is meant on the market's clock; None for an empty text.
+    """Return the day that a text names, on the market's clock; None for an empty text.
 
     Raises:
-        ConfigError: it is no day.
+        ConfigError: it is not a day.
     """
     words = {"": None, "today": now.date(), "tomorrow": now.date() + timedelta(days=1)}
     if text in words:
@@ -282,22 +290,24 @@ def read_day(text: str, now: datetime) -> date | None:
         return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"--day {text!r} is no day: give YYYY-MM-DD, today or tomorrow"
+            f"--day {text!r} is not a day: give YYYY-MM-DD, today or tomorrow"
         ) from error
 
 
 def verify(
     dataset: Annotated[
-        str, typer.Argument(help="Name of a data set; all that were forecast unless given.")
+        str, typer.Argument(help="Name of a data set (default: all with issued forecasts).")
     ] = "",
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder of issued forecasts, as of a published site; the deployment's."),
+        typer.Option(
+            help="Folder of issued forecasts, such as a published site (default: deployment)."
+        ),
     ] = None,
 ) -> None:
-    """Check issued forecasts and their times against the chain of hashes beside them.
+    """Check issued forecasts and their times against their chain of hashes.
 
-    Prints the head of each chain, which every change of a record changes: note it elsewhere.
+    Prints the head of each chain. Any change of a record changes it, so note it elsewhere.
     """
     from compevo_core.forecast.issued import verify_issued
     from compevo_pipeline.config.settings import Settings
@@ -309,7 +319,7 @@ def verify(
         chain = verify_issued(root / name)
         if not chain.lines:
             raise DataError(f"no forecast of {clean_text(name)} was issued in {root}; issue one")
-        typer.echo(f"{name}: {len(chain.lines)} issued forecasts are whole, head {chain.head}")
+        typer.echo(f"{name}: {len(chain.lines)} issued forecasts are intact, head {chain.head}")
     if not names:
         typer.echo(f"no forecast was issued in {root}")
 
@@ -319,8 +329,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 NOT_A_CAUSE = (
-    "The parts add up to the forecast. They do not say what caused it: an article that was read "
-    "need not have changed anything."
+    "The parts add up to the forecast. They do not say what caused it: an article that an agent "
+    "read may have changed nothing."
 )
 
 
@@ -330,18 +340,20 @@ def explain(
     ],
     series: Annotated[str, typer.Argument(help="Series, for example a region.")],
     dataset: Annotated[
-        str, typer.Argument(help="Name of a data set; the one whose forecast has the series.")
+        str, typer.Argument(help="Name of a data set (default: one that forecasts the series).")
     ] = "",
     known_to: Annotated[
-        Known | None, typer.Option(help="Which forecast of the day; the newest unless given.")
+        Known | None,
+        typer.Option(help="Which forecast of the day (default: the one that used most data)."),
     ] = None,
     step: Annotated[
-        str | None, typer.Option(help="Start of one step, as 18:30; the whole day unless given.")
+        str | None,
+        typer.Option(help="Start of one step, such as 18:30 (default: the whole day)."),
     ] = None,
 ) -> None:
-    """Say what an issued forecast adds up from: priors, corrections, levels, weights, news.
+    """Show the parts of an issued forecast: priors, corrections, levels, weights and news.
 
-    Reads the sealed record alone.
+    Reads only the sealed record.
     """
     from compevo_core.forecast.explain import explain as read_parts
     from compevo_pipeline.config.settings import Settings
@@ -413,7 +425,7 @@ def render_explanation(
     lines = [*describe_record(issued, data), "", title, "", *_list_parts(why, read, decimals), ""]
     lines += _wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, levels by {why.share('level'):.2f} %; the rest is the numeric priors'."
+        f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
     )
     lines += _wrap(NOT_A_CAUSE)
     for part in why.parts:
@@ -424,7 +436,7 @@ def render_explanation(
 def _choose_step(
     issued: "IssuedForecast", why: "Explanation", step: str | None
 ) -> tuple["Read", str]:
-    """Return what reads a number out of a day's, and what that number is."""
+    """Return a function that reduces the values of a day to one number, and its name."""
     from compevo_core.forecast.explain import format_start
 
     if step is None:
@@ -489,7 +501,7 @@ def predict(
     run: arguments.RunPath,
     windows: arguments.WindowsFolder,
     news: arguments.NewsFolder,
-    out: Annotated[Path, typer.Option(help="Parquet file to write: one row a window and step.")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
     split: arguments.Split = "inference",
     subset: arguments.Subset = "",
     shard_backbone: Annotated[
@@ -501,9 +513,9 @@ def predict(
         ),
     ] = False,
 ) -> None:
-    """Forecast the chosen windows with a trained population; nothing is updated.
+    """Forecast the chosen windows with a trained population, without updating it.
 
-    Under torchrun every process reads the same windows; the first one alone writes and prints.
+    Under torchrun every process reads the same windows; only the first one writes and prints.
     """
     import polars as pl
 

@@ -1,4 +1,4 @@
-"""Commands that keep what is known: ``accept``, ``rebuild``, ``backup`` and ``restore``.
+"""Commands that keep the stored data safe: ``accept``, ``rebuild``, ``backup``, ``restore``.
 
 What belongs here: these commands. What does not: what they do (``work.preparation``,
 ``work.backup``, ``storage.series_store``).
@@ -16,10 +16,10 @@ from compevo_pipeline.cli import arguments
 def accept(
     dataset: Annotated[str, typer.Argument(help="Data set.")],
 ) -> None:
-    """Accept the changes of known values that wait: the next run of the source applies them.
+    """Accept waiting changes of known values: the next run of the source applies them.
 
-    They wait where a file takes away or changes many known values. Look at them first, on the page
-    of the data set's series in the UI; unasked, a fetch half a day later confirms them.
+    Changes wait where a file removes or changes many known values. Look at them first, on the page
+    of the data set's series in the UI. If you do nothing, a fetch half a day later confirms them.
     """
     from compevo_pipeline.storage.series_changes import describe_waiting
 
@@ -28,7 +28,7 @@ def accept(
     store = deployment.series_store()
     waiting = store.read_waiting(name)
     if waiting.is_empty():
-        typer.echo(f"nothing of {name} waits to be accepted")
+        typer.echo(f"{name} has no changes to accept")
         return
 
     typer.echo(describe_waiting(waiting, name))
@@ -37,12 +37,12 @@ def accept(
 
 def rebuild(
     dataset: Annotated[
-        str, typer.Argument(help="Data set, or news (default: all that raw files are kept of).")
+        str, typer.Argument(help="Data set, or news (default: everything with stored raw files).")
     ] = "",
 ) -> None:
-    """Make series, news and embeddings again from the raw files that are kept.
+    """Rebuild series, news and embeddings from the stored raw files.
 
-    For stores that are lost or torn (remove these first). Rows that are stored stay, nothing is
+    For stores that are lost or damaged (delete those first). Stored rows stay, nothing is
     fetched, and the ledger is not needed.
     """
     from compevo_core.config.run import RunConfig
@@ -75,23 +75,23 @@ def rebuild(
 def backup(
     folder: Annotated[Path, typer.Argument(help="New folder for the copy, on another disk.")],
 ) -> None:
-    """Copy COMPEVO_HOME and Dagster's storage, whole and consistent, while everything runs."""
+    """Copy COMPEVO_HOME and Dagster's storage, complete and consistent, even during runs."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.work.backup import back_up
     from compevo_pipeline.work.deployment import utc_now
 
     home = Settings.from_environment().home
     count = back_up(home, ensure_dagster_home(), folder, utc_now())
-    typer.echo(f"{folder}: {count:,} files; bring them back with `compevo restore {folder}`")
+    typer.echo(f"{folder}: {count:,} files; restore them with `compevo restore {folder}`")
 
 
 def restore(
     folder: Annotated[Path, typer.Argument(help="Folder of a backup.")],
 ) -> None:
-    """Bring a backup back into an empty COMPEVO_HOME and DAGSTER_HOME; it is checked first."""
+    """Check a backup and restore it into an empty COMPEVO_HOME and DAGSTER_HOME."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.work.backup import restore as bring_back
 
     home = Settings.from_environment().home
     count = bring_back(folder, home, ensure_dagster_home())
-    typer.echo(f"{home}: {count:,} files are back; start Dagster, then `compevo verify`")
+    typer.echo(f"{home}: {count:,} files restored; start Dagster, then run `compevo verify`")

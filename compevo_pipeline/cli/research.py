@@ -59,7 +59,7 @@ def benchmark(
     """Fit the methods of the paper's comparison and score them on the test windows.
 
     Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
-    budget: a method can be run again alone.
+    budget: you can run a single method again.
     """
     from compevo_core.paper.method import find_budget
     from compevo_core.paper.method_table import select_methods
@@ -135,8 +135,8 @@ def experiment(
     effects: Annotated[
         str,
         typer.Option(
-            help="control: effects of a planted topic, in standard deviations of what a calendar "
-            "ridge misses, separated by commas."
+            help="control: effects of a planted topic, in standard deviations of the error of a "
+            "calendar ridge, separated by commas."
         ),
     ] = "0,0.5,1,2,4",
     series: Annotated[
@@ -145,31 +145,31 @@ def experiment(
     world: Annotated[
         str,
         typer.Option(
-            help="control: plain, regional (only the home region's news acts) or "
-            "many-topics (a hundred, three of them act)."
+            help="control: plain, regional (only news of the home region has an effect) or "
+            "many-topics (three of a hundred topics have one)."
         ),
     ] = "plain",
     arms: Annotated[
         str,
         typer.Option(
-            help="control: what is compared, reading (who reads which news) or "
-            "search (who writes new logics)."
+            help="control: what to compare: reading (who reads which news) or search (who writes "
+            "new logics)."
         ),
     ] = "reading",
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Run one of the paper's experiments, the control, or text.
+    """Run one of the paper's experiments, the control experiment, or the text experiment.
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
-    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table` shows
-    them beside the paper's.
+    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table`
+    compares them with the paper.
 
-    The control plants news of known worth on the data set's windows and says how much of it is
-    found. It trains with the preset evidence unless another one is named. Rows go to
-    control-DATASET.csv.
+    The control plants news with a known effect in the data set's windows and measures how much of
+    the effect is found. It trains with the preset evidence unless another one is named.
+    Rows go to control-DATASET.csv.
 
-    Text reads weather (captions of the very day: perfect foresight) or demand (worded forecasts)
-    from the archive. Rows go to text-NAME.csv.
+    Text reads weather (captions of the same day: perfect foresight) or demand (worded forecasts)
+    from the archive. Rows go to text-*.csv.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment
@@ -292,7 +292,7 @@ def pair(
         list[Path] | None,
         typer.Option(
             "--run",
-            help="Evaluated run of the full method; repeat for runs that differ by seed alone "
+            help="Evaluated run of the full method; repeat for runs that differ only by seed "
             "(default: the data set's current run, or the benchmark's if it has none).",
         ),
     ] = None,
@@ -300,8 +300,8 @@ def pair(
 ) -> None:
     """Pair the population with every method of the benchmark, window by window.
 
-    Nothing is trained: the stored forecasts of `compevo evaluate` and `compevo benchmark` are read.
-    Tests go to paired-benchmark-DATASET.csv, and `compevo table main` shows them.
+    Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo benchmark`.
+    The tests go to paired-benchmark-DATASET.csv, and `compevo table main` shows them.
     """
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.comparison import pair_stored
@@ -434,8 +434,8 @@ def audit_news(
     target: Annotated[
         str,
         typer.Argument(
-            help="Name of a data set: its current run is used, or the probe if it has none. With "
-            "--windows and --news, the folder of a run."
+            help="Name of a data set, for its current run, or for the probe if it has no run. With "
+            "--windows and --news: folder of a run."
         ),
     ],
     windows: arguments.OptionalWindows = None,
@@ -448,15 +448,17 @@ def audit_news(
     ] = False,
     results: Annotated[
         Path | None,
-        typer.Option(help="Results folder (default: the deployment's, or `results` for a run)."),
+        typer.Option(
+            help="Results folder (default: the one in the deployment, or `results` for a run)."
+        ),
     ] = None,
     every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.
 
-    Compares the window's own news with none, another day's and irrelevant news, on the validation
-    and the test split; the probe also on train, with its power. Rows go to
-    news-audit-DATASET.csv; `compevo report` shows them.
+    Compares a window's own news with no news, news of another day and irrelevant news, on the
+    validation and the test split. The probe also runs on train, and reports its statistical power.
+    Rows go to news-audit-DATASET.csv; `compevo report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet

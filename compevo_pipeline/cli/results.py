@@ -26,13 +26,13 @@ def table(
     name: Annotated[
         str,
         typer.Argument(
-            help="main, agents, ablation, backbones, efficiency, sensitivity, perturbation or lud; "
-            "left out: the tables of all methods by data set."
+            help="main, agents, ablation, backbones, efficiency, sensitivity, perturbation or lud "
+            "(default: the tables of all methods by data set)."
         ),
     ] = "",
     results: arguments.Results = Path("results"),
 ) -> None:
-    """Print a table of the paper with own rows beside the published figures, as Markdown."""
+    """Print a table of the paper with our rows beside the published figures, as Markdown."""
     if not name:
         typer.echo(render_headline(results))
         return
@@ -53,7 +53,7 @@ def report(
         Path | None, typer.Option(help="Folder of issued forecasts, by data set.")
     ] = None,
     windows: Annotated[
-        Path, typer.Option(help="Folder of windows, by data set: the truth of forecasts.")
+        Path, typer.Option(help="Folder of windows, by data set, for the true values.")
     ] = Path("windows"),
     scored: Annotated[
         Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
@@ -76,8 +76,8 @@ def publish(
 ) -> None:
     """Write the sealed forecasts, their chains of hashes, scores and a page as a static site.
 
-    Whoever has the site can check with `compevo verify --folder FOLDER/issued` that it is whole;
-    its history, such as that of a git branch, shows when each forecast was said.
+    Whoever has the site can check with `compevo verify --folder FOLDER/issued` that it is intact;
+    its history, for example as a git branch, shows when each forecast was made.
     """
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.results import publish_site
@@ -207,8 +207,8 @@ def evaluate(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="The name of a data set, for its current run on its own windows; or folders of "
-            "training runs that differ by seed alone, with --windows and --news."
+            help="Name of a data set (its current run and its own windows), or folders of training "
+            "runs that differ only by seed, with --windows and --news."
         ),
     ],
     windows: arguments.OptionalWindows = None,
@@ -216,26 +216,29 @@ def evaluate(
     results: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that rows, paired tests and configuration are written to: `results`, or "
-            "that of the deployment for a data set's name."
+            help="Folder for rows, paired tests and configuration (default: `results`, or the "
+            "deployment's results folder for the name of a data set)."
         ),
     ] = None,
     experiment: Annotated[
         str,
-        typer.Option(help="Name of the experiment and of its files: `main`, or the data set's."),
+        typer.Option(
+            help="Name of the experiment and of its files (default: main, or evaluate-DATASET for "
+            "the name of a data set)."
+        ),
     ] = "",
     variant: Annotated[
         str,
         typer.Option(
-            help="Variant or control that the run was trained as; names its rows, and gives "
-            "swapped-news the windows it was trained on."
+            help="Variant or control that the run was trained as: it names the rows, and "
+            "swapped-news also changes the windows."
         ),
     ] = "",
     split: arguments.Split = "test",
     subset: arguments.Subset = "",
     every: arguments.Every = 1,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds of the baselines that draw random numbers.")
+        int, typer.Option(min=1, help="Number of seeds for baselines that use random numbers.")
     ] = 5,
 ) -> None:
     """Score a trained population and every baseline that can forecast the chosen windows.
@@ -335,10 +338,11 @@ def trace(
     run: arguments.RunPath,
     dataset: Annotated[str, typer.Argument(help="Data set that the run was trained on.")],
     method: Annotated[
-        str, typer.Option(help="What its rows are called; left out: the run's system of agents.")
+        str,
+        typer.Option(help="Method name in the rows (default: the system of agents of the run)."),
     ] = "",
     budget: Annotated[
-        str, typer.Option(help="Budget of the benchmark that it was trained under, if any.")
+        str, typer.Option(help="Budget of the benchmark that the run was trained under, if any.")
     ] = "",
     results: arguments.Results = Path("results"),
 ) -> None:

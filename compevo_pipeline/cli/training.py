@@ -34,8 +34,8 @@ def fit(
 ) -> None:
     """Read a data set's files, cut its windows and train a method on them, in one go.
 
-    It becomes what `compevo forecast` and `compevo evaluate` use. Asked again with the same files
-    and settings, it is found again and not trained twice.
+    `compevo forecast` and `compevo evaluate` then use the trained model. With the same files and
+    settings, the command uses the existing model and does not train it again.
     """
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.news_pool import NewsPool
@@ -132,34 +132,34 @@ def train(
     windows: arguments.WindowsFolder,
     news: arguments.NewsFolder,
     out: Annotated[
-        Path, typer.Option(help="Run folder; an unfinished run of the same identity is resumed.")
+        Path, typer.Option(help="Run folder; an unfinished run with the same settings is resumed.")
     ],
     preset: arguments.Preset = "default",
     changes: arguments.Changes = None,
     variant: Annotated[
         str,
         typer.Option(
-            help="Train a variant of the ablation, a control or another system of agents in place "
+            help="Train a variant of the ablation, a control or another system of agents instead "
             "of the full method, for example no-grpo, no-news or mael."
         ),
     ] = "",
     validation: Annotated[
         Validation,
-        typer.Option(help="Windows that choose the round: the split's, or the last fold of train."),
+        typer.Option(help="Windows that choose the round: the val split or train's last fold."),
     ] = Validation.SPLIT,
     restart: arguments.Restart = False,
     shard_backbone: Annotated[
         bool,
         typer.Option(
             "--shard-backbone",
-            help="Under torchrun, split the layers of the backbone over the processes in place of "
-            "the agents: for a backbone that one device cannot hold.",
+            help="Under torchrun, split the layers of the backbone over the processes instead of "
+            "the agents, for a backbone that does not fit on one device.",
         ),
     ] = False,
 ) -> None:
     """Train a population on the train split; validation chooses the round.
 
-    Under torchrun the processes share the agents, and the first one alone prints.
+    Under torchrun the processes share the agents, and only the first one prints.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.splits import choose_validation

@@ -69,7 +69,7 @@ SERIES_DESCRIPTIONS = {
     "gaps": "Few values are missing where the series was collected at all.",
     "duplicates": "One row a series, variable and time.",
     "ranges": "Values lie within what is physically or economically possible.",
-    TIME: "No value is of a time later than two days from now.",
+    TIME: "No value has a time later than two days from now.",
     PROFILE: "The days do not come an hour earlier or later than the weeks before.",
     DATA_AGE: "In live mode, no series is older than the source's rhythm allows.",
     KNOWN: "No file asks to take away or change many known values, which stay until confirmed.",
@@ -260,7 +260,7 @@ def _find_broken_articles(
 
 
 def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
-    """Pass where no row is broken; else show the first one."""
+    """Pass where no row is broken; otherwise show the first one."""
     first = ", ".join(map(str, broken.row(0))) if broken.height else ""
     text = f"{broken.height} of {total} rows {first}".strip()
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
@@ -322,7 +322,7 @@ def judge_data_age(
 
     note = "" if is_live else f"; not judged in {workspace.data_mode} mode"
     if workspace.is_aside:
-        note += ": this run read other data than the deployment's; run the check in live mode"
+        note += ": this run did not read the data of the deployment; run the check in live mode"
     numbers = {
         # -1 stands for no row at all: metadata has no null number.
         "age_hours": round(age / _HOUR, 1) if age is not None else -1.0,

@@ -98,8 +98,8 @@ def define_by_dataset(
 
     Args:
         key: of the asset, by data set.
-        deps: keys of what it is made of; those of the same data set as functions.
-        description: of the asset, with ``{dataset}`` where the name stands.
+        deps: keys of its inputs; for assets of the same data set, functions of its name.
+        description: of the asset, with ``{dataset}`` for the name of the data set.
         code: what decides the version, as ``code_version`` takes it.
         data_release: release of a library whose data decide it, too.
         arguments: any other of :func:`define_asset`.
@@ -156,7 +156,7 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
 def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
     """Turn the project's errors inside the block into Dagster's.
 
-    Arguments are those of :func:`to_dagster`.
+    Arguments as in :func:`to_dagster`.
 
     Raises:
         dagster.RetryRequested: a transient failure.

@@ -230,7 +230,7 @@ def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]
 
 
 def choose_day(spec: DatasetSpec, now: datetime) -> str:
-    """Return the partition of a refresh: tomorrow for operational demand, else the day begun.
+    """Return the partition of a refresh: tomorrow for operational demand, today for other data.
 
     Days are on the data set's own clock; empty where its windows start with no day.
     """

@@ -223,7 +223,7 @@ def _draw_svg(lines: Mapping[str, Sequence[float]], points: int) -> str:
 
 
 def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
-    """Return the scaled validation MAE by round, with that of the prior, as a drawing."""
+    """Return a drawing of the scaled validation MAE by round, of population and prior."""
     return render_sketch(
         {
             "population": [record.val_mae_scaled for record in records],

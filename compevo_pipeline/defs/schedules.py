@@ -78,7 +78,7 @@ class DayTicks:
     Attributes:
         times: of the ticks, on the market's clock. The first one refreshes; the later ones are
             further tries where the forecast has not been issued by then.
-        known_to: what the forecast may know.
+        known_to: up to when the forecast may use information.
         days: 0 forecasts the day of the tick, 1 the one after it.
         collected: all that ticks before the last one make, where a sensor does the rest.
     """

@@ -326,7 +326,7 @@ def check_own_name(name: str, path: Path) -> None:
     # COMPEVO_SCHEDULES.
     if name in {*DATASETS, *default_feeds(), "on", "off"}:
         raise ConfigError(
-            f"{path}: name {name!r} is that of a built-in thing; choose another, such as my-{name}"
+            f"{path}: the name {name!r} is built in; choose another, such as my-{name}"
         )
 
 

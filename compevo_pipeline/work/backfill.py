@@ -98,7 +98,7 @@ def backfill(
 
 
 def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) -> list[Feed]:
-    """Return the feeds of a data set that have an endpoint, or those of them that are named.
+    """Return the feeds of a data set that have an endpoint, or the named ones among them.
 
     Raises:
         ConfigError: an unknown data set or feed, or none with an endpoint.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RUN = ("experiment", "method", "dataset", "subset", "seed", "budget")
-"""Rows that agree in these are of the same run of a method."""
+"""Rows that agree in these belong to the same run of a method."""
 
 _ORDER = ("method", "budget", "seed", "subset")
 
@@ -82,7 +82,7 @@ class BenchmarkData:
             dataset: its name in the registry.
             every: score every n-th origin.
             scopes: how many of the data set's test scopes to score, in order; None: all.
-            results: folder of the rows; None: the deployment's.
+            results: folder of the rows; None: the deployment's folder.
 
         Raises:
             ConfigError: there is no such data set.

@@ -86,7 +86,7 @@ def run_experiment(
         plan: what to run.
         train: runs trainings to their end; called once, or never where nothing is trained.
         log: gets progress lines.
-        results: folder of the rows; None: the deployment's.
+        results: folder of the rows; None: the deployment's folder.
 
     Returns:
         The file of rows, the rows, the paired tests.
@@ -141,7 +141,7 @@ def run_control_on(
         plan: worlds and arms.
         series: names of the series that are used; empty: all.
         log: gets progress lines.
-        results: folder of the rows; None: the deployment's.
+        results: folder of the rows; None: the deployment's folder.
 
     Returns:
         The file of rows, the rows, the rows by rewriting.
@@ -201,8 +201,8 @@ def run_text_on(
 def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:
     """Return the name of the run of one change under one seed.
 
-    Equal settings and windows are one training, whatever experiment asks for it. The seeds of a
-    change share what stands before the hashes of their run, which is what ``clean`` counts by.
+    Equal settings and windows are one training, whichever experiment asks for it. The runs of a
+    change share the part of the name before their hashes, by which ``clean`` counts.
     """
     change = hash_text(f"{hash_without_seed(config)} {windows.training_hash}")[:_LABEL_DIGITS]
     return make_run_name(f"experiment-{dataset}-{change}", config, windows)

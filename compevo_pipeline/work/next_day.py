@@ -89,7 +89,7 @@ NEWS_LIMIT = timedelta(hours=72)
 
 
 class KnownTo(StrEnum):
-    """Until when a forecast of a day may know."""
+    """The time up to which a forecast of a day may use information."""
 
     MIDNIGHT = "midnight"
     ISSUE_TIME = "issue-time"
@@ -280,7 +280,7 @@ def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> s
         return ""
     hours = timedelta(hours=1)
     return (
-        f"the newest article is of {newest.article:%Y-%m-%d %H:%M} UTC, {age / hours:.0f} hours "
+        f"the newest article is from {newest.article:%Y-%m-%d %H:%M} UTC, {age / hours:.0f} hours "
         f"before the forecast; {rule.limit / hours:.0f} are allowed"
     )
 

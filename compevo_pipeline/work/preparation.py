@@ -171,7 +171,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     _refuse(
         pairs,
         ~(pl.col("value") / pl.col("recent")).is_between(1 / factor, factor),
-        f"with a level more than {factor:g} times that of the days before, or less than a "
+        f"with a level more than {factor:g} times the level of the days before, or less than a "
         f"{factor:g}th of it",
         "the unit or sign may be wrong: fetch the file again when its publisher has corrected it",
     )
@@ -627,7 +627,7 @@ def _name_months(dataset: str) -> str:
 
 
 def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
-    """Return the stored windows if cutting them now would give the same; else None."""
+    """Return the stored windows if cutting them now would give the same ones, or None."""
     folder = deployment.layout.windows(dataset)
     made_of = hash_cut(deployment, dataset, "origin")
     is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)

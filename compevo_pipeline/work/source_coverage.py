@@ -112,7 +112,7 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
 
 
 def find_month(name: str) -> str:
-    """Return the month that stands first in a file name, such as ``2026-03``, or ""."""
+    """Return the first month in a file name, such as ``2026-03``, or ""."""
     found = _MONTH_IN_NAME.search(name)
     return f"{found[1]}-{found[2]}" if found else ""
 

@@ -42,7 +42,7 @@ from tests.support.nemweb import HALF_HOUR
 BEYOND = "its name promises rows"
 BOUNDS = "outside the bounds of"
 WAITS = "known value(s) would change"
-LEVEL = "times that of the days before"
+LEVEL = "times the level of the days before"
 ORDER = "below a lower quantile of the same issue"
 A_DAY = timedelta(days=1)
 AN_HOUR = timedelta(hours=1)

@@ -82,7 +82,7 @@ NEXT_DAY_CODE = (
 
 
 class NextDayConfig(LaunchConfig):
-    """What the forecast may know, and when its news is too old."""
+    """Up to when the forecast may use data, and when its news is too old."""
 
     known_to: KnownTo | None = Field(default=None, strict=False)
     """midnight before the day; or issue-time, when the publisher issues its own forecast (AEMO: at
@@ -189,7 +189,7 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
 
 
 def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
-    """Return the forecasts of the day by what they knew, that of this run among them."""
+    """Return all forecasts of the day by the time of their information, including this run's."""
     origin, zone = found.forecast.origin.astimezone(UTC), found.forecast.zone
     rows = []
     for folder in list_issued(found.folder.parents[1], origin):

@@ -326,8 +326,8 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     """Return the asset that embeds titles that windows can name, as far as they are new.
 
     Args:
-        series: those of own data sets that bring articles of their own. The order of the steps of a
-            run is that of the inputs of an asset when it is made; later ones change only the graph.
+        series: series of own data sets with articles of their own. A run takes its steps in the
+            order of the inputs that an asset is made with; later inputs change only the graph.
     """
 
     @define_asset(

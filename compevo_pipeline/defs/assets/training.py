@@ -44,8 +44,8 @@ from compevo_pipeline.work.methods import name_method, plan_method
 def build_settings_model() -> type[LaunchConfig]:
     """Return the library's settings by section, each of which a launch may leave out.
 
-    Types, bounds, choices and notes are the library's. A note also says what the setting is where
-    the launch leaves it out: its default, and the presets that have another value.
+    Types, bounds, choices and notes come from the library. A note also says which value holds where
+    the launch leaves the setting out: its default, and the presets that have another value.
     """
     presets = {name: RunConfig.preset(name) for name in list_presets()}
     sections: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def build_settings_model() -> type[LaunchConfig]:
 def _make_optional(
     kind: type[SettingsSection], values: Mapping[str, SettingsSection]
 ) -> type[BaseModel]:
-    """Return a section of settings without its defaults: what is not given stays the preset's."""
+    """Return a section of settings without defaults: the preset decides what is not given."""
     settings: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         # A preset says what differs from the library, and a launch what differs from the preset.
@@ -139,8 +139,8 @@ class TrainConfig(LaunchConfig):
             )
         if self.method not in (None, POPULATION) and (self.preset or self.preset_file):
             raise ValueError(
-                f"a preset is of the method {POPULATION}, and the method is {self.method}: leave "
-                "one of them out"
+                f"a preset belongs to the method {POPULATION}, but the method is {self.method}: "
+                "leave one of them out"
             )
         several = self.launcher == "kubernetes" or (self.processes or 1) > 1
         if self.shard_backbone and not several:

@@ -206,7 +206,7 @@ def _fetch_files(
 
 
 def unpack(raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip, or a file that is none as it is.
+    """Return the reports in a zip; a file that is not a zip is returned as it is.
 
     Raises:
         SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.

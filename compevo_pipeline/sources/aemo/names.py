@@ -1,4 +1,4 @@
-"""What AEMO's file names say: the report, its region, and the time it is of.
+"""What AEMO's file names say: the report, its region, and its time.
 
 What belongs here: the spellings of names and their stamps. What does not: listings (``live``),
 content (the parsers).

@@ -1,4 +1,4 @@
-"""Operational demand: actuals, AEMO's forecast in three quantiles, and that of rooftop solar power.
+"""Operational demand: actuals, AEMO's forecast in three quantiles, its forecast of rooftop solar.
 
 What belongs here: collected day files (one JSON a trading day) and NEMWeb's three reports, which a
 file's name tells apart. What does not: the framing of a report (``parse_tables``), which files are

@@ -1,4 +1,4 @@
-"""The bytes as the publishers sent them, those of earlier months packed.
+"""The bytes as the publishers sent them, with earlier months packed.
 
 What belongs here: files below ``raw``, the sidecar of each, and the zip of each product and month.
 What does not: what was asked for (``common.ledger``), which files are a feed's

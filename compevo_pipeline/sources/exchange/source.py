@@ -7,7 +7,7 @@ anything new. What does not: HTTP (``common.http``), filling weekends
 (``compevo_core.data.series``).
 
 The ECB publishes units per euro around 16:00 CET of a business day, so USD per X = (USD per EUR) /
-(X per EUR); both sides of the ratio are of the same day. The RBA quotes units per Australian dollar
+(X per EUR), both quoted on the same day. The RBA quotes units per Australian dollar
 at 16:00 in Sydney. The two banks are two feeds: the RBA's host refuses many addresses of data
 centres (403), and that must not hold up the ECB's rates.
 """
@@ -140,7 +140,7 @@ def read_wheel_file() -> RawFile:
 
 
 def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
-    """Fetch the whole history where none is stored, else the days since the last fetch.
+    """Fetch the days since the last fetch, or the whole history where none is stored.
 
     A backfill asks for its span alone. Nothing is asked where no rate can have been published since
     the last fetch.

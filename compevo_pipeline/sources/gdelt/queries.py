@@ -73,7 +73,7 @@ class Topic(_Section):
         return self
 
     def concerns(self) -> pl.Expr:
-        """Return the expression of "this article is of the topic" over an article frame."""
+        """Return the expression of "this article has the topic" over an article frame."""
         text = pl.concat_str(
             pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
         )
@@ -128,7 +128,7 @@ def read_queries(path: Path | None = None) -> NewsQueries:
             f"{file}: cannot be read ({error.strerror}); correct COMPEVO_NEWS_QUERIES"
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not TOML ({error}); texts stand in double quotes") from error
+        raise ConfigError(f"{file}: not TOML ({error}); put texts in double quotes") from error
 
     topics = [
         {"name": name, **table}

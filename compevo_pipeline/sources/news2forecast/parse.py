@@ -127,8 +127,8 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
 
     Returns:
         The articles, and counts: ``rows`` of the table, which are ``no_news``, ``repeats`` of an
-        item, or ``articles``; of the items ``untimed`` ones and ``redated`` ones, whose timestamp
-        is of another day.
+        item, or ``articles``; among the items, ``untimed`` ones and ``redated`` ones, which have
+        the timestamp of another day.
 
     Raises:
         SourceTransient: an empty file.

@@ -218,7 +218,7 @@ class PlaceKeys(_Section):
 
 
 class _ValueTableKeys(_Section):
-    """A table of values beside those of the series."""
+    """A table of values in addition to the series itself."""
 
     file: str = Field(description="CSV or Parquet file")
     time: str = Field(description="column of stamps")
@@ -355,7 +355,7 @@ def read_declaration(path: Path) -> Declaration:
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}); texts stand in double quotes") from error
+        raise ConfigError(f"{path}: not TOML ({error}); put texts in double quotes") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the file") from error
 

@@ -271,8 +271,8 @@ def _fit_horizon(steps: int, step: timedelta, draft: DraftedDeclaration) -> int:
     horizon = max(1, min(usual, steps // _HORIZONS_OF_A_FILE))
     if horizon < usual:
         draft.guesses.append(
-            f"forecasts are of {horizon} steps in place of {usual}, as the file is short; say "
-            "--horizon otherwise"
+            f"forecasts have {horizon} steps in place of {usual}, as the file is short; use "
+            "--horizon for another number"
         )
     return horizon
 
@@ -352,7 +352,7 @@ def _allow_gaps(
 def _find_season(
     parts: Sequence[pl.DataFrame], step: timedelta, lookback: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
-    """Return the season that the values of train show, where it is not that of the step."""
+    """Return the season that the values of train show, where the step suggests another one."""
     season = choose_season(parts, step, lookback)
     if not season:
         return {}
@@ -366,7 +366,7 @@ def _find_season(
 def _thin_windows(
     frame: pl.DataFrame, step: timedelta, horizon: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
-    """Return a longer stride than usual where a table would give more windows than are of use."""
+    """Return a longer stride than usual where a table would give more windows than needed."""
     series = frame["series_id"].n_unique()
     stride = choose_stride(step, horizon, frame.height // series, series)
     if stride == choose_stride(step, horizon, 0, 1):

@@ -158,8 +158,8 @@ def _name_entities(
     labels = {text: make_label(text) for text in texts}
     if "" in labels.values() or len(set(labels.values())) < len(labels):
         raise DataError(
-            f"{name}: the names {', '.join(map(repr, texts[:4]))} ... are not told apart by their "
-            "letters and digits; rename the columns or series"
+            f"{name}: the names {', '.join(map(repr, texts[:4]))} ... have the same letters and "
+            "digits, or none at all; rename the columns or series"
         )
     if keys.id:
         entity = pl.col(keys.id).replace_strict(labels)
@@ -409,8 +409,8 @@ def parse_ahead(
     TextColumn(rows, raw.name, keys.time).raise_if(
         ~pl.struct(key).is_first_distinct(),
         "comes twice" + (f" with one {keys.known_at}" if keys.known_at else ""),
-        "keep one row, name the column of series as ahead.id, or that of the time each value was "
-        "known as ahead.known_at",
+        "keep one row, name the column of series as ahead.id, or the column with the time at which "
+        "each value was known as ahead.known_at",
     )
 
     frames = []

@@ -47,7 +47,7 @@ FILE_NAME = re.compile(
     r"d(?P<district>\d\d)_text_[a-z0-9_]+_(?P<year>\d{4})_(?P<month>\d\d)(?:_(?P<day>\d\d))?"
     r"\.txt(?:\.gz)?"
 )
-"""Name of a file of the clearinghouse; one without a day is of a month."""
+"""Name of a file of the clearinghouse; a name without a day means a whole month."""
 
 MAX_TEXT_BYTES = 2**30
 """Largest unpacked file; a month of the largest district is above half of it."""
@@ -158,7 +158,7 @@ def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
     if not frame.height:
         raise SchemaDrift(
             f"{raw.name}: none of the stations {', '.join(stations)}; correct "
-            "COMPEVO_PEMS_STATIONS, or the district that the files are of"
+            "COMPEVO_PEMS_STATIONS, or use files of another district"
         )
     return frame
 

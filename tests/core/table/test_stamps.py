@@ -54,6 +54,16 @@ def test_steps_of_the_calendar_go_on_as_pandas_counts_them(
     assert (back["mean"] - back["y"]).abs().mean() < 4
 
 
+def test_a_day_without_a_midnight_begins_an_hour_later() -> None:
+    # Clocks went forward at midnight, on a day of the past and on one that is forecast.
+    days = pd.date_range("2007-12-25", "2009-04-25", freq="D").tz_localize(
+        "Africa/Cairo", nonexistent="shift_forward"
+    )
+    assert [day.hour for day in days].count(1) == 2
+    fitted = Forecaster(RIDGE, horizon=3, lookback=14).fit(seasonal(days[:-3], 7))
+    assert list(fitted.predict()["ds"]) == list(days[-3:])
+
+
 def test_aliases_periods_and_newer_rows_give_one_grid() -> None:
     stamps = pd.date_range("2010-01-01", periods=120, freq="MS")
     table = seasonal(stamps, 12)

@@ -50,7 +50,7 @@ def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) 
     shown = explain("2026-03-31", "NSW1")
     assert "30 Mar 08:10 example.org: <script>alert('storm')</script> Storm cuts power" in shown
     assert "read by" not in shown and "agent 0 reads by: read the <b>weather</b>" in shown
-    assert "need not have changed anything" in shown
+    assert "may have changed nothing" in shown
     assert "newest article that could be read: 30 Mar 2026 16:40" in shown
 
 

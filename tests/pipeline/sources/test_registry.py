@@ -64,7 +64,7 @@ def test_the_built_in_specs_are_what_they_were(tmp_path: Path) -> None:
         ('country = "FR"', 'country = "XX"', "place: no public holidays are known"),
         ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "no time zone"),
         *(
-            ('name = "demand"', f'name = "{name}"', "is that of a built-in thing; choose another")
+            ('name = "demand"', f'name = "{name}"', "is built in; choose another")
             for name in ("exchange", "news", "on")
         ),
         ('name = "demand"', 'name = "My Demand"', "use small letters, digits and single hyphens"),

@@ -144,7 +144,7 @@ BAD_ISSUES = {
     "another sign": ({"value": -1200.0}, "outside the bounds of published in NSW1"),
     "far below": ({"value": -8100.0}, "outside the bounds of published, -1500 to 20000"),
     "tenfold": ({"value": 81000.0}, "outside the bounds of published"),
-    "a third of it": ({"value": 2600.0}, "times that of the days before"),
+    "a third of it": ({"value": 2600.0}, "times the level of the days before"),
     "zeros": ({"value": 0.0, "spread": 0.0}, "outside the bounds of published in NSW1"),
     "swapped quantiles": ({"spread": -300.0}, "below a lower quantile of the same issue"),
 }

@@ -218,7 +218,7 @@ def test_live_inputs_are_judged_against_what_the_next_forecast_needs(
     # Values and publication are of this very hour; the sample's news are of 2018.
     assert found.numbers["values_age_hours"] == 0.0
     assert found.numbers["publication_age_hours"] == 0.0
-    assert not found.passed and "the newest article is of 2018" in found.text
+    assert not found.passed and "the newest article is from 2018" in found.text
 
     later = judge_next_inputs(workspace, SPEC, now + timedelta(days=1))
     assert "NSW1: the series does not reach over the inputs" in later.text

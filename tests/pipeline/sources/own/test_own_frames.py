@@ -180,7 +180,7 @@ def test_a_table_that_is_none_is_refused_with_its_row_column_and_remedy(
 
 def test_names_that_become_one_label_are_refused() -> None:
     text = "stamp,a b,a-b\n2024-01-01,1,2\n"
-    with pytest.raises(DataError, match="are not told apart"):
+    with pytest.raises(DataError, match="have the same letters and digits"):
         parse(text, values=["a b", "a-b"], step="1d")
 
 
