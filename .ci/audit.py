@@ -2,8 +2,8 @@
 
     python .ci/audit.py [--must-answer] [requirements.lock]
 
-Exit code 1 on a finding. Without a network the database cannot be asked: that is said, and is no
-failure unless an answer is demanded, for a build must not depend on it.
+Exit code 1 on a finding. Without a network the database cannot be asked: that is said, and is not
+a failure unless an answer is demanded, for a build must not depend on it.
 """
 
 import json

@@ -78,7 +78,7 @@ def settings_table(fields: Mapping[str, Any]) -> str:
 
 
 def entry_of(annotation: Any) -> Any:
-    """Return the settings that every entry of a list has; None for what is no list of tables."""
+    """Return the settings that every entry of a list has; None for what is not a list of tables."""
     return next((kind for kind in get_args(annotation) if hasattr(kind, "model_fields")), None)
 
 

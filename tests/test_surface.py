@@ -54,7 +54,7 @@ def list_dagster() -> Iterator[str]:
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.definitions import build_defs
 
-    # Data sets that a user declared in the default folder are no part of the product.
+    # Data sets that a user declared in the default folder are not part of the product.
     defs = build_defs(Settings.from_environment({"COMPEVO_HOME": "no-such-folder"}))
     repository = defs.get_repository_def()
     graph = repository.asset_graph

@@ -330,7 +330,7 @@ def main(arguments: Sequence[str]) -> int:
 
     results = run(chosen, options.jobs, options.limit)
     _print_table(results, time.monotonic() - started)
-    # Out of time is no answer: the machine may have been slow, or a test waits for ever.
+    # Out of time is not an answer: the machine may have been slow, or a test waits for ever.
     return 0 if all(result.status in (KILLED, ALLOWED) for result in results) else 1
 
 

@@ -2,7 +2,7 @@
 
 Credit rule: a logic is credited with how much better it forecast than its own agent's group, in
 standard deviations of that group. Every token of the logic carries that one advantage. A sample
-that holds no logic earns nothing and is no part of its group.
+that holds no logic earns nothing and is not part of its group.
 
 What belongs here: advantages, the clipped ratio and the KL term on given log-probabilities. What
 does not: sampling and scoring (``agents.logic_writer``, ``agents.strategy``), the backward pass and

@@ -24,7 +24,7 @@ from compevo_core.agents.prompts import (
     clean_text,
 )
 
-_SHORTEST_LOGIC = 12  # characters; less is no sentence
+_SHORTEST_LOGIC = 12  # characters; less is not a sentence
 _SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
 
 #: Beginnings of the template's lines, which small models write on with; in lower case.

@@ -152,7 +152,7 @@ _TASK_LOGIC_PARAPHRASED = (
     "light of its reward. Write your own; do not repeat what a peer uses."
 )
 LOGIC_CUE = "New Refined Logic:"
-#: What the model is told to do, which is no logic when it writes it itself.
+#: What the model is told to do, which is not a logic when it writes it itself.
 LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 

@@ -84,9 +84,9 @@ def _find_folder(name_or_path: str) -> Path:
         return Path(snapshot_download(name_or_path, allow_patterns=list(FILES)))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise ConfigError(
-            f"no model {name_or_path!r}: it is no folder, and no hub id that is in the local cache "
-            f"or can be fetched ({type(error).__name__}); fetch it where there is a network with "
-            f"`hf download {name_or_path}`, or give a folder"
+            f"no model {name_or_path!r}: it is not a folder, nor a hub id in the local cache, and "
+            f"cannot be fetched ({type(error).__name__}); run `hf download {name_or_path}` where "
+            "there is a network, or give a folder"
         ) from error
 
 

@@ -121,14 +121,14 @@ def build_views(
     ``information_until`` (default: the origin).
 
     Raises:
-        DataError: no series of the data set is in the frame, an instant is no step of the grid, or
-            a frame breaks its contract.
+        DataError: no series of the data set is in the frame, an instant is not a step of the grid,
+            or a frame breaks its contract.
     """
     until = origin_utc if information_until is None else information_until
     unknown_steps, rest = divmod(origin_utc - until, spec.step)
     if rest or unknown_steps < 0:
         raise DataError(
-            f"information until {until} is no whole number of steps of {spec.step} before the "
+            f"information until {until} is not a whole number of steps of {spec.step} before the "
             f"origin {origin_utc}; give the end of an interval"
         )
 

@@ -215,12 +215,12 @@ def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
     """Return the position of an origin on the grid of a series; it may lie after its end.
 
     Raises:
-        DataError: the origin is no step of the grid.
+        DataError: the origin is not a step of the grid.
     """
     position = count_steps(series.first_utc, origin_utc, series.step)
     if series.locate_start(position) != origin_utc:
         raise DataError(
-            f"{series.series_id}: origin {origin_utc} is no step of the {series.step} grid that "
+            f"{series.series_id}: origin {origin_utc} is not a step of the {series.step} grid that "
             f"starts {series.first_utc}; give the start of an interval"
         )
     return position

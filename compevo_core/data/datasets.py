@@ -21,7 +21,7 @@ _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
 ALL_SERIES = "*"
-"""All series that are no totals, as the parts of a total."""
+"""All series that are not totals, as the parts of a total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

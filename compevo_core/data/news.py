@@ -16,8 +16,8 @@ no more than real ones.
 
 GDELT's stored polls carry no country of the publisher, so a country's news is known by any one of
 three signs: the publisher's country, the ending of its domain, or a word of the text. Words that
-other countries share (Victoria, Newcastle, Perth, SA) are no sign of a country; within a country's
-news they are a sign of the region.
+other countries share (Victoria, Newcastle, Perth, SA) do not show the country; within the news of
+a country they show the region.
 """
 
 import math

@@ -28,7 +28,7 @@ def find_calendar_step(distances: pl.Series) -> timedelta | None:
     """Return the months that stamps are apart, None where they are another length apart."""
     usual = cast(timedelta, distances.mode().min())
     months = round(usual / MONTH)
-    # Four weeks and gaps of four weeks are no months, which differ in length.
+    # Four weeks and gaps of four weeks are not months, which differ in length.
     if (
         usual < _SHORTEST_MONTH
         or months not in _MONTHS

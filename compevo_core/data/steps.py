@@ -32,18 +32,20 @@ def read_step(text: str) -> timedelta:
     """Return the length of a step.
 
     Raises:
-        ValueError: the text is no length, or days and steps do not divide each other.
+        ValueError: the text is not a length, or days and steps do not divide each other.
     """
     match = _STEP.fullmatch(text)
     if match is None or not int(match[1]):
-        raise ValueError(f"{text!r} is no step; write 5min, 15min, 30min, 1h, 1d, 1w, 1mo or 3mo")
+        raise ValueError(
+            f"{text!r} is not a step; write 5min, 15min, 30min, 1h, 1d, 1w, 1mo or 3mo"
+        )
 
     step = int(match[1]) * _UNITS[match[2]]
     fits = is_calendar_step(step) or not (DAY % step if step < DAY else step % DAY)
     if not fits or step > _LONGEST:
         raise ValueError(
-            f"a day is no whole number of steps of {text}, nor the other way round; write 30min, "
-            "1h, 1d, 1w or 1mo"
+            f"a day is not a whole number of steps of {text}, nor the other way round; write "
+            "30min, 1h, 1d, 1w or 1mo"
         )
     return step
 

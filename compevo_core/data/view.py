@@ -60,7 +60,7 @@ class WindowView:
     published: FloatArray | None = None
     candidate_ids: tuple[str, ...] = ()  # article ids, newest first
     split: str = "test"
-    fold: int = -1  # -1 outside train, and in the part of train that is no validation fold
+    fold: int = -1  # -1 outside train, and in the part of train that is not a validation fold
     subsets: tuple[str, ...] = ()
     leaky: bool = False
     n_filled: int = 0
@@ -255,7 +255,7 @@ def keep_bounds(views: Sequence[WindowView], values: FloatArray) -> FloatArray:
 
 
 def require_views(views: Sequence[WindowView]) -> None:
-    """Raise a DataError for what is no view: windows, which hold the truth, or a table."""
+    """Raise a DataError for what is not a view: windows, which hold the truth, or a table."""
     if isinstance(views, Sequence) and all(isinstance(view, WindowView) for view in views):
         return
     raise DataError(

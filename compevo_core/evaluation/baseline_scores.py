@@ -313,7 +313,7 @@ def _score_scope(
     train: WindowSet,
 ) -> tuple[pl.DataFrame, dict[str, FloatArray]]:
     """Return rows and forecasts (N, H) of a fitted method, and of its recalibrated form."""
-    # Forecasting alone is timed: the fit is done once and is no cost of a forecast.
+    # Forecasting alone is timed: the fit is done once and is not a cost of a forecast.
     unreadable_before, answers_before = count_answers(fitted)
     started = time.monotonic()
     values_NH = forecast_windows(fitted, scope.windows)

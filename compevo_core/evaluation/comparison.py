@@ -236,8 +236,8 @@ def compare_with_opponents(
 ) -> list[dict[str, Any]]:
     """Test, window by window, whether a method's errors differ from the errors of each other one.
 
-    A method's error of a window is the mean over its seeds: the chance of one training is no
-    property of the method, and pairs of single seeds would count a window several times. The
+    A method's error of a window is the mean over its seeds: the chance of one training is not
+    a property of the method, and pairs of single seeds would count a window several times. The
     records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
     others = [name for name in forecasts if name != method]

@@ -159,8 +159,8 @@ def score_issued(
 ) -> ScoredRows:
     """Score every issued forecast below ``root`` whose day is over in the stored series.
 
-    A day counts once the very series that was forecast reaches its end: another measure of the same
-    entity is no truth of it. Rows that are new or differ from ``before`` get the time
+    A day counts once the series that was forecast reaches its end: another measure of the same
+    entity is not its truth. Rows that are new or differ from ``before`` get the time
     ``scored_at``. CheckpointMismatch if a forecast was altered since it was issued.
     """
     stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else complete_rows(before)
@@ -272,7 +272,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
     inside = _check_day(forecast, entity, truth.truth_H)
 
     for method, values_H in points.items():
-        # A prior that one agent corrects is no forecast that anybody would use by itself.
+        # A prior that one agent corrects is not a forecast that anybody would use by itself.
         if method.startswith(BASE):
             continue
         errors = score(y_1H, values_H[None])

@@ -125,7 +125,7 @@ def find_unavailable_step_covariates(
     violations = []
     for view in views:
         for key, values in view.step_covariates.items():
-            # What is derived from published forecasts is no row of this frame.
+            # What is derived from published forecasts is not a row of this frame.
             season = view.reference_steps if key.startswith(OWN) else view.season_steps
             name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), season)
             if name not in names:

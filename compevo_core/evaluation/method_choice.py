@@ -58,7 +58,7 @@ _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 _MOST_TREE_STEPS = 40_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
 _FEWEST_TREE_DAYS = 182
-"""Of fewer days trees would not know a season: they are no candidate then."""
+"""Of fewer days trees would not know a season: they are not candidates then."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ def write_panels(path: Path, panels: Sequence[ForecastPanel]) -> None:
 def read_panels(path: Path) -> tuple[ForecastPanel, ...]:
     """Return the panels of a file; DataError names a line that is not a panel."""
     panels = []
-    # Not splitlines(): a headline may hold a Unicode line separator, which is no end of a line.
+    # Not splitlines(): a headline may hold a Unicode line separator, which is not an end of a line.
     with path.open(encoding="utf-8") as stream:
         for number, line in enumerate(stream, start=1):
             try:

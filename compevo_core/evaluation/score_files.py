@@ -32,7 +32,7 @@ def write_config(results: Path, config: RunConfig) -> Path:
 def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
     """Return the configurations of a results folder by the hash that rows carry.
 
-    DataError if a file is no JSON object, ConfigError if it holds an unknown setting.
+    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
     """
     # By file name: rows carry the hash that the configuration had when it was written.
     return {

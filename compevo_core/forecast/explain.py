@@ -154,7 +154,7 @@ Band = tuple[float, float]
 class DaySummary:
     """The forecast of one series over all its steps; None where the record has no such thing.
 
-    A band of 80 % belongs to the quantity itself; it is no mean over the bounds of the steps.
+    A band of 80 % belongs to the quantity itself; it is not a mean over the bounds of the steps.
     """
 
     entity: str
@@ -290,6 +290,6 @@ def _compare(values: FloatArray, earlier: Sequence[float | None], shift: int) ->
     if not known:
         return None
 
-    # The same steps of both days: an afternoon is no match for a whole day.
+    # The same steps of both days: an afternoon is not a match for a whole day.
     value, before = (float(np.mean(side)) for side in zip(*known, strict=True))
     return None if before == 0 else 100 * (value - before) / abs(before)

@@ -9,7 +9,7 @@ Statistical Association, 2019, with variances on the diagonal alone (WLS): of al
 up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Past
 errors are moved by the same map, which is linear: bands are those of forecasts that add up.
 
-Shapes: N series, of which M are no totals; A members, Q levels, H horizon; P past windows, G
+Shapes: N series, of which M are not totals; A members, Q levels, H horizon; P past windows, G
 origins of theirs.
 """
 

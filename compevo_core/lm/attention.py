@@ -127,7 +127,7 @@ class SegmentBatch:
 class SegmentLayout:
     """The tokens of all agents, row behind row, in parts: the segments, and padding after each row.
 
-    Each part that is no padding is in one batch.
+    Each part that is not padding is in one batch.
     """
 
     def __init__(self, packed: PackedPrompts) -> None:

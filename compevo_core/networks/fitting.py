@@ -154,6 +154,6 @@ def _measure_loss(
 def _compute_loss(network: Network, inputs: NetworkInputs, target_NH: Tensor) -> Tensor:
     """Return the mean Huber loss of the unmasked targets."""
     forecast_NH = forecast_scaled(network, inputs)
-    # A masked target teaches nothing, and is no zero.
+    # A masked target teaches nothing, and is not a zero.
     is_known = torch.isfinite(target_NH)
     return functional.huber_loss(forecast_NH[is_known], target_NH[is_known])

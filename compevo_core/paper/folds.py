@@ -1,7 +1,7 @@
 """Cross-validation of a configuration on the five folds within train (decision 09-splits).
 
 A fold's validation windows choose the round of its own training, as validation does in any run, and
-the errors are on the same windows: they compare configurations and are no test errors.
+the errors are on the same windows: they compare configurations and are not test errors.
 
 Paper 5.1. Shapes: A agents, N windows, H horizon.
 """

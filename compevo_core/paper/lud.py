@@ -157,7 +157,7 @@ def build_lud_table(
     pairs = [(logics[t - 1][i], logics[t][i]) for t, i in keys]
     is_unchanged = [previous == current for previous, current in pairs]
     delta_N = update_magnitude([vectors[a] for a, _ in pairs], [vectors[b] for _, b in pairs])
-    delta_N[is_unchanged] = 0.0  # exactly: the encoder's rounding is no change
+    delta_N[is_unchanged] = 0.0  # exactly: the encoder's rounding is not a change
 
     # One call for all changed pairs: a judge can then ask about each distinct one once.
     is_judged = [judged_rounds is None or t in judged_rounds for t, _ in keys]
@@ -235,7 +235,7 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
     the two LUD. A judge alone proves little: a small model that always gives the same answer has a
     LUD too.
     """
-    # Unchanged texts are no judgement: both tables hold the same zeros for them.
+    # Unchanged texts are not a judgement: both tables hold the same zeros for them.
     both = table.join(other, on=["round", "agent"], suffix="_other", maintain_order="left").filter(
         ~pl.col("unchanged_text")
         & pl.col("rius").is_not_null()

@@ -376,7 +376,7 @@ def judge_pairs(
 ) -> list[JudgeVerdict | None]:
     """Return verdicts for (previous, current) pairs, in order.
 
-    Only pairs that the cache lacks reach the judge. A reply that is no verdict gives None, which
+    Only pairs that the cache lacks reach the judge. A reply that is not a verdict gives None, which
     the caller counts, and is asked again the next time. Any other error ends the work; what was
     judged before it is stored.
     """

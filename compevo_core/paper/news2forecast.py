@@ -400,7 +400,7 @@ class _Teacher:
                 raise NonFiniteLoss(f"the loss of {NAME} is not finite; give a lower learning rate")
             loss.backward()  # type: ignore[no-untyped-call] # torch's own
 
-        if self._largest_gradient:  # 0 is no clipping, not a gradient of nothing
+        if self._largest_gradient:  # 0 is not clipping, not a gradient of nothing
             torch.nn.utils.clip_grad_norm_(self._fitted.parameters, self._largest_gradient)
         self._optimizer.step()
 

@@ -21,7 +21,7 @@ DISTANCE = timedelta(days=9)
 def change_weather(windows: WindowSet, name: str) -> WindowSet:
     """Return the windows with other forecast weather, and all else as it was.
 
-    A window whose earlier day is no window has none. ConfigError for another name.
+    A window has no weather if its earlier day has no window. ConfigError for another name.
     """
     if name not in WEATHER_CHANGES:
         raise ConfigError(f"no weather {name!r}; known: {', '.join(WEATHER_CHANGES)}")

@@ -159,7 +159,7 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
     row = by_news.get(news)
     if row is None or row["interval_low"] is None:
         return MISSING
-    # A control that found no article to read is no control.
+    # A control that found no article to read is not a control.
     if row["news"] != NONE and not row["n_with_news"]:
         return MISSING
     return f"{format_number(row['difference'])} ({format_interval(row)})"

@@ -151,7 +151,7 @@ def _describe_shifts(run: TrainingRun, view: Mapping[str, Any]) -> str:
     moved = [float(agent["first_to_last"]) for agent in run.lud["agents"]]
     return (
         "From the first to the last logic the embeddings moved by "
-        f"{format_number(min(moved))} to {format_number(max(moved))}; 0 is no change."
+        f"{format_number(min(moved))} to {format_number(max(moved))}; 0 means no change."
     )
 
 

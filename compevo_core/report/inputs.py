@@ -186,7 +186,7 @@ class TrainingRun:
 
     def values_of(self, key: str) -> list[Any]:
         """Return the values of one key of the rounds; None where a round has none."""
-        # A zero of a round that sampled nothing is no measurement.
+        # A zero of a round that sampled nothing is not a measurement.
         return [
             None if (key in REWRITING_KEYS and not record.evolved) or value == [] else value
             for record in self.rounds

@@ -301,7 +301,7 @@ _MOST_POINTS = 60
 def plot_losses(run: TrainingRun) -> list[Plot]:
     """Plot the joint objective with its terms, unweighted, and the forecast errors."""
     rounds = [record.round for record in run.rounds]
-    # At weight zero the agents' own errors are no term of this run.
+    # At weight zero the agents' own errors are not a term of this run.
     terms = [
         Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
         for key, style in LOSSES.items()

@@ -313,7 +313,7 @@ def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
     for level in (80, 95):
         shares = [format_percent(row[f"coverage_{level}"]) for row in records]
         columns.append(Column(f"In {level} % band", shares))
-        # A narrow band is no merit of its own, so only losses have a best.
+        # A narrow band is not a merit of its own, so only losses have a best.
         columns.append(metric_column(records, f"width_{level}", is_marked=False))
     caption = f"{name_records(records)}: uncertainty"
     return _build_table(records, ("pinball_10_50_90", "wql"), columns, caption=caption)

@@ -37,7 +37,7 @@ RIVALS = (
     *("published-error-ridge", "published-error-gbm", "own-weather-ridge", "own-weather-gbm"),
     *("sa", "mael", "mae-gpt", "mad-rl"),
 )
-#: Scored from the same run as the population: another configuration's are no rivals of this one.
+#: Scored from the same run as the population: another configuration's are not rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
 
 IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."

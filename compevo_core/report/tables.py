@@ -88,7 +88,7 @@ def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN
         known = [(value, row) for row, value in enumerate(column.values) if value is not None]
         if len(known) < 2:
             continue
-        # What prints alike is marked alike: digits that nobody sees are no difference.
+        # What prints alike is marked alike: digits that nobody sees are not a difference.
         texts = column.ranked or column.cells
         lowest = texts[min(known)[1]]
         best_cells |= {(row, place) for _, row in known if texts[row] == lowest}
@@ -139,7 +139,7 @@ def markdown_table(
 
     Args:
         columns: column titles.
-        rows: cells of each row; what is no text is written by ``str``. Pipes are escaped and line
+        rows: cells of each row; what is not text is written by ``str``. Pipes are escaped and line
             breaks become spaces, so no cell can break the table.
         align: one letter a column, ``l`` for left and ``r`` for right; empty aligns all left.
 

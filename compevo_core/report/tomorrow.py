@@ -339,7 +339,7 @@ def method_table(day: ForecastDay) -> Table | None:
 
 
 def _show_score(value: float, decimals: int, factor: float = 1, unit: str = "") -> str:
-    """Return a mean that is no number where no row had one."""
+    """Return a mean that is not a number where no row had one."""
     return f"{factor * value:,.{decimals}f}{unit}" if np.isfinite(value) else MISSING
 
 

@@ -2,7 +2,7 @@
 
 A lock is an advisory ``flock`` on a file next to the data: the kernel frees it when its holder
 dies, so a crash leaves no stale lock. Every reader and writer of this project takes it; a foreign
-program does not. ``fasteners.InterProcessReaderWriterLock`` is no replacement: its POSIX record
+program does not. ``fasteners.InterProcessReaderWriterLock`` is not a replacement: its POSIX record
 locks (``lockf``) belong to a process, so two threads both get the writer's lock, and closing any
 handle of the file in one thread frees the locks of all.
 

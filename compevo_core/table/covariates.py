@@ -74,7 +74,7 @@ def require_ahead(
                 continue
             first = shift(end, int(np.argmin(known)), plan.step)
             raise DataError(
-                f"the forecast of {view.entity} reads {name!r} ahead, and it is not known for "
+                f"the forecast of {view.entity} needs {name!r} ahead, but it is not known for "
                 f"{form.clock.say(first)}: give a table with {form.time!r} and {name!r} for "
                 f"its {steps} steps as future=..."
             )

@@ -103,7 +103,7 @@ class Fitted:
         """Return the fit with values that are known ahead."""
         if not self.form.ahead:
             raise ConfigError(
-                "future was given, and no column is known ahead: fit with Forecaster(ahead=[...])"
+                "future was given, but no column is known ahead: fit with Forecaster(ahead=[...])"
             )
         added, form = self._read(table, series, value="", past=())
         names = self.rows.select(pl.col(SERIES).unique(maintain_order=True))

@@ -102,7 +102,7 @@ def read_table(
     comes from an earlier table, or is a step; both are found where it is None.
 
     Raises:
-        DataError: it is no table, a column is missing or of another type, or a stamp comes twice.
+        DataError: no table, a column is missing or has another type, or a stamp comes twice.
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at

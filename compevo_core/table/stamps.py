@@ -50,7 +50,7 @@ class Clock:
         """Find the clock of the instants of each series (columns ``series, start``), in order.
 
         Raises:
-            ConfigError: ``freq`` is no step.
+            ConfigError: ``freq`` is not a step.
             DataError: the stamps are too unlike each other.
         """
         starts = stamps["start"]
@@ -183,7 +183,7 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
                 stamps = stamps.str.to_datetime(time_unit="us")
             except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
                 raise DataError(
-                    f"column {stamps.name!r} holds texts that are no stamps, such as "
+                    f"column {stamps.name!r} holds texts that are not stamps, such as "
                     f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
                 ) from error
             kind = stamps.dtype
@@ -209,7 +209,7 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
 
     distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
     if not len(distances):
-        raise DataError("no series has two rows, so that no step is known; give freq='1h'")
+        raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
     step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
     if calendar := find_calendar_step(distances):
         return calendar
@@ -217,13 +217,13 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
     unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
     if unlike > _MOST_UNLIKE:
         raise DataError(
-            f"{unlike:.0%} of the stamps are no whole number of steps of {step} apart: give freq, "
-            "or sum the values to days, weeks or months"
+            f"{unlike:.0%} of the stamps are not a whole number of steps of {step} apart: give "
+            "freq, or sum the values to days, weeks or months"
         )
     try:
         return read_step(name_step(step))
     except (ValueError, StopIteration) as error:
-        raise DataError(f"stamps are {step} apart, which is no step: {error}") from error
+        raise DataError(f"stamps are {step} apart, which is not a step: {error}") from error
 
 
 def _name_as_ours(freq: str) -> str:

@@ -516,7 +516,7 @@ def _least_squares(forecasts: AgentForecasts) -> FloatArray:
     slope_A1 = product_AH.sum(axis=1, keepdims=True) / np.where(total_A1 > 0, total_A1, 1.0)
     pooled_A1 = POOLED_WINDOWS * total_A1 / is_known_BH.sum()
 
-    # Weights that fall from 1 to zero beyond the neighbours: they are no mean.
+    # Weights that fall from 1 to zero beyond the neighbours: they are not a mean.
     steps_H = np.arange(square_AH.shape[1])
     distance_HH = np.abs(steps_H[:, None] - steps_H)
     kernel_HH = np.maximum(0.0, 1.0 - distance_HH / (NEIGHBOUR_STEPS + 1))

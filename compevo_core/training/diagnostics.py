@@ -260,7 +260,7 @@ def fit_growth_exponent(
     """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
 
     Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 says b = 1 for debate. An interval below 1 is
-    what sublinear regret looks like over the rounds of this run; it is no asymptotic bound. The
+    what sublinear regret looks like over the rounds of this run; it is not an asymptotic bound. The
     bootstrap flips the sign of whole blocks of each step's departure from the fitted curve and sums
     again: the interval allows for correlated sums and for noise that shrinks over the run.
     ``regret`` (T,) is cumulative, ``samples`` counts the paths.

@@ -152,7 +152,7 @@ class RoundRecord(RoundResult):
         """Read one line of ``rounds.jsonl``.
 
         Raises:
-            ValueError: the line is no JSON object, or it lacks a key that every version wrote.
+            ValueError: the line is not a JSON object, or it lacks a key that every version wrote.
         """
         return cls.model_validate(json.loads(line))
 

@@ -156,7 +156,7 @@ def identify_run(
 ) -> dict[str, str]:
     """Return hashes of settings, windows and articles: what makes two runs the same run.
 
-    Articles that no window of train and validation names are no part of it: more of them arrive
+    Articles that no window of train and validation names are not part of it: more of them arrive
     every day, while a run is trained and after it.
     """
     n = _HASH_CHARACTERS

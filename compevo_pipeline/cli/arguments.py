@@ -90,7 +90,7 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
     not TOML is text, so that names need no quotes.
 
     Raises:
-        ConfigError: a change is not ``section.setting=value``, or a list or table is no TOML.
+        ConfigError: a change is not ``section.setting=value``, or a list or table is not TOML.
     """
     parsed: dict[str, Any] = {}
     for change in changes:

@@ -187,7 +187,9 @@ def experiment(
         try:
             sizes = [float(effect) for effect in _split_names(effects)]
         except ValueError:
-            raise ConfigError(f"--effects {effects} is no list of numbers: write 0,1,2") from None
+            raise ConfigError(
+                f"--effects {effects} is not a list of numbers: write 0,1,2"
+            ) from None
         worlds = {"world": world, "compares": arms, "effects": sizes, "seeds": range(seeds)}
         worlds["only"] = _split_names(only)
         _run_control(dataset, config, worlds, _split_names(series), results)

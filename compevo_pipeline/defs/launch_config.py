@@ -95,7 +95,7 @@ def _to_dagster_field(field: FieldInfo) -> dg.Field:
     if field.is_required():
         return dg.Field(kind, is_required=True, description=description)
     if field.default is None or isinstance(field.default, BaseModel | tuple):
-        # Not given is no value: the launchpad shows none, and none reaches the step.
+        # Not given is not a value: the launchpad shows none, and none reaches the step.
         return dg.Field(kind, is_required=False, description=description)
     default = field.default.value if isinstance(field.default, StrEnum) else field.default
     return dg.Field(kind, default_value=default, description=description)

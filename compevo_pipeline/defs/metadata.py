@@ -118,7 +118,7 @@ def render_counts(numbers: Mapping[str, object]) -> dg.MetadataValue[Any]:
 def _make_table(
     columns: Sequence[str], records: Sequence[Mapping[str, str | float | bool]]
 ) -> dg.MetadataValue[Any]:
-    # Cells are text to the UI: news and names in them are no Markdown and load no address.
+    # Cells are text to the UI: news and names in them are not Markdown and load no address.
     return dg.MetadataValue.table(
         [dg.TableRecord(record) for record in records],
         dg.TableSchema([dg.TableColumn(name) for name in columns]),

@@ -52,7 +52,7 @@ class PodSpec:
         """Read a pod from a TOML file with the attributes of this class.
 
         Raises:
-            ConfigError: there is no such file, or it is no table of these attributes.
+            ConfigError: there is no such file, or it is not a table of these attributes.
         """
         try:
             return cls(**tomllib.loads(path.read_text(encoding="utf-8")))

@@ -153,7 +153,7 @@ def default_feeds(
                 parsers={FrameKind.SERIES: _parse_each(parse_traffic, pems.promises)},
                 fetch_live=pems_live.fetch_live,
                 labels=_label(pems.SOURCE),
-                # Tables of stations are kept, and are no series.
+                # Tables of stations are kept, and are not series.
                 unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),

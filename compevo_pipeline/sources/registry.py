@@ -56,9 +56,9 @@ class Rules:
         forecasts: the same by name of what others forecast: the target, as published, and
             covariates by step.
         max_gap_share: largest share of a series' grid without a value, holes not counted.
-        hole: a longer stretch without values was not collected, and is no gap.
+        hole: a longer stretch without values was not collected, and is not a gap.
         weekdays_only: prefixes of series that publish on business days; weekends and holidays are
-            no gaps there.
+            not gaps there.
         clock: UTC offset of the clock whose midnight is a step of the grid.
         zones: clocks by which the people live whose days the series shows; empty: no clock that
             changes.

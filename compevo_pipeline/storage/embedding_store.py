@@ -136,8 +136,8 @@ class EmbeddingStore:
             dimension = int(json.loads(path.read_text(encoding="utf-8"))["dimensions"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{path} is no manifest of embeddings ({error}); remove its folder and materialize "
-                "news/embeddings"
+                f"{path} is not a manifest of embeddings ({error}); remove its folder and "
+                "materialize news/embeddings"
             ) from error
         return dimension
 

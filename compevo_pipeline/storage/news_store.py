@@ -68,7 +68,7 @@ class DuckDBFile:
         """Open one transaction in a connection of its own; roll it back when the block raises.
 
         Raises:
-            DataError: the file is no database.
+            DataError: the file is not a database.
             StorageError: the disk is full or failed; nothing of the block is stored.
             StoreBusy: the file was not free in time.
         """
@@ -95,7 +95,7 @@ class DuckDBFile:
         """Open a read-only connection to the existing file.
 
         Raises:
-            DataError: the file is no database.
+            DataError: the file is not a database.
             StoreBusy: the file was not free in time.
         """
         with self._locked(exclusive=False), self._open(read_only=True) as connection:

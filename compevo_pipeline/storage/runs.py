@@ -48,7 +48,7 @@ def make_run_name(label: str, config: RunConfig, windows: WindowSet) -> str:
 
     The same training started twice finds its own checkpoints, and another one never overwrites it.
     The data is what a training sees, train and validation windows: another day of test or inference
-    windows is no reason to train again.
+    windows is not a reason to train again.
     """
     digits = _HASH_DIGITS
     return f"{label}-{config.hash[:digits]}-{windows.training_hash[:digits]}"

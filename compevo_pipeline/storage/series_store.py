@@ -133,8 +133,8 @@ class SeriesStore:
             replace: whether the frame is the whole data set, and stored rows that it lacks go.
 
         Raises:
-            DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the data set's name is no
-                folder name.
+            DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the name of the data set
+                cannot name a folder.
             StoreBusy: another run writes this data set for too long.
         """
         folder = self._series_folder(dataset)

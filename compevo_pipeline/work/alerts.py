@@ -60,7 +60,7 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
         The number of new alerts.
 
     Raises:
-        SourceTransient: a destination is no address or took no alert; the next call tries again.
+        SourceTransient: a destination is not an address, or an alert failed; the next call retries.
     """
     folder = settings.layout(settings.mode).alerts
     count = 0

@@ -74,7 +74,7 @@ def _read_month(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no month: give YYYY-MM") from error
+        raise ConfigError(f"{text!r} is not a month: give YYYY-MM") from error
 
 
 def _list_months(first: str, last: str) -> list[datetime]:

@@ -592,7 +592,7 @@ def refuse_implausible(
         rows = forecast.rows.filter(pl.col("entity") == view.entity)
         problem = ""
         if not rows["value"].is_finite().all():
-            problem = "holds values that are no numbers"
+            problem = "holds values that are not numbers"
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
         elif nearest > MOST_SPREADS:

@@ -135,7 +135,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     """
     is_target = "quantile" in frame.columns
     rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
-    _refuse(rows, ~pl.col("value").is_finite(), "that are no numbers", "fetch the file again")
+    _refuse(rows, ~pl.col("value").is_finite(), "that are not numbers", "fetch the file again")
     for name, rule in rules.forecasts.items():
         _refuse_outside(rows.filter(pl.col("name") == name), name, rule)
 
@@ -421,7 +421,7 @@ def ingest_feeds(
         transient = [error for error in failures if isinstance(error, SourceTransient)]
         raise [*transient, *failures][0]
 
-    # Weather alone is no data set.
+    # Weather alone is not a data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
     if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
         raise left_out

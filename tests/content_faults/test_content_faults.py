@@ -22,7 +22,7 @@ def read_all(home, world):
         return {"articles": home.articles()}
     tables = home.workspace.frame_store()
     frames = {kind.value: tables.read(world.dataset, kind) for kind in KINDS}
-    with contextlib.suppress(DataError):  # the weather is no series
+    with contextlib.suppress(DataError):  # the weather is not a series
         frames["series"] = home.series(world.dataset)
     return {kind: rows for kind, rows in frames.items() if rows is not None}
 

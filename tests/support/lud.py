@@ -37,7 +37,7 @@ class ScriptedJudge:
 
     Attributes:
         asked: the pairs it was asked about, in order.
-        zero: a new text with this word is no change.
+        zero: a new text with this word is not a change.
         fails: a new text with this word gets a reply in prose.
     """
 

@@ -170,7 +170,7 @@ def list_contradictions(label: str, dataset: str) -> list[str]:
     sentences = []
     for subject in list_subjects(label):
         mse, rmse = (find_published(label, dataset, subject, key) for key in ("mse", "rmse"))
-        # Digits agree to their last; what is further off is no rounding.
+        # Digits agree to their last; what is further off is not rounding.
         if mse and rmse and abs((ratio := mse.value / rmse.value**2) - 1) > ROUNDING:
             sentences.append(
                 f"{dataset}, {subject}: the printed MSE is {ratio:.2g} times the square of the "
@@ -565,7 +565,7 @@ def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) ->
         scored = [method for method in methods if method in scores]
         if not scored:
             continue
-        # Errors on other windows are no column; the naive one says how hard these are.
+        # Errors on other windows are not a column; the naive one says how hard these are.
         errors = []
         for name in (*scored, NAIVE):
             if score := scores.get(name):

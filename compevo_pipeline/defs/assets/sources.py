@@ -60,7 +60,7 @@ class SpanConfig(LaunchConfig):
         """Return start and end in UTC, None where not named.
 
         Raises:
-            ValueError: a text that is no date.
+            ValueError: a text that is not a date.
         """
         return _read_day(self.since, "since"), _read_day(self.until, "until")
 

@@ -184,7 +184,7 @@ def _fetch_older(
 
 def _fetch_mmsdm_month(live: LiveContext, month: date, tolerance: Tolerance) -> Iterator[RawFile]:
     folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/MMSDM_Historical_Data_SQLLoader/DATA/"
-    # A month appears in MMSDM weeks after its end: its absence is no failure.
+    # A month appears in MMSDM weeks after its end: its absence is not a failure.
     name = f"MMSDM_{month:%Y%m}"
     if live.ledger.is_due(OPERATIONAL, name, live.now):
         with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):

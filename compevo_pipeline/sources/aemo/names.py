@@ -62,7 +62,7 @@ def read_stamp(name: str) -> tuple[datetime, bool] | None:
         stamp = datetime.strptime(match[1], _STAMP_FORMATS[len(match[1])])  # noqa: DTZ007 - NEM time
     except ValueError:
         return None
-    # Digits that are no year of the market are no stamp.
+    # Digits that are not a year of the market are not a stamp.
     if not _FIRST_YEAR <= stamp.year < _LAST_YEAR:
         return None
     return (stamp - NEM_OFFSET).replace(tzinfo=UTC), len(match[1]) == 8

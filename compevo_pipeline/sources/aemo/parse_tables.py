@@ -204,7 +204,7 @@ def convert_columns(
     """Return a table with a column of naive stamps, columns of numbers and known regions.
 
     Raises:
-        SchemaDrift: a cell is no stamp or number, or a region is not one of the five.
+        SchemaDrift: a cell is not a stamp or number, or a region is not one of the five.
     """
     table = to_stamp(table, raw.name, stamp, formats)
     table = to_number(table, raw.name, numbers, missing=missing)
@@ -313,8 +313,8 @@ def read_created(raw: RawFile) -> datetime:
         return (created - NEM_OFFSET).replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
-            f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is no date and time of creation; "
-            "fetch the file again, or extend the parser if the C record changed"
+            f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is not a date and time of "
+            "creation; fetch the file again, or extend the parser if the C record changed"
         ) from error
 
 

@@ -87,7 +87,7 @@ def clean_text(text: str) -> str:
 
 
 def read_title(value: object) -> str | None:
-    """Return a headline, "" where the field is empty, None where it is no text or far too long."""
+    """Return a headline, "" where the field is empty, None where it is not text or far too long."""
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > MAX_TITLE_CHARACTERS:
@@ -166,8 +166,8 @@ def read_json(content: bytes, name: str) -> object:
     document, mended = parse_json(read_text(content, name), name)
     if mended:
         raise SchemaDrift(
-            f"{name}: {mended} time(s) half a surrogate pair, which is no character; "
-            "fetch the file again"
+            f"{name}: {mended} time(s) half a surrogate pair in place of a character; fetch the "
+            "file again"
         )
     return document
 
@@ -231,7 +231,7 @@ def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, in
 
 def _reject_constant(name: str) -> object:
     # NaN and Infinity are Python's own addition to JSON.
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _read_integer(digits: str) -> int:

@@ -104,7 +104,7 @@ def find_host(url: str) -> tuple[str, Host]:
         parts = urlsplit(url)
         name, port = (parts.hostname or "").lower(), parts.port
     except ValueError as error:
-        raise SourceRejected(f"{url!r} is no address ({error}); correct it") from error
+        raise SourceRejected(f"{url!r} is not an address ({error}); correct it") from error
 
     if parts.scheme != "https":
         # Without the rest of the address, which may hold a login.
@@ -125,13 +125,13 @@ def resolve_link(url: str, target: str) -> str:
     """Return the address that a redirect or a page names, which may be relative to the asked one.
 
     Raises:
-        SourceRejected: it is no address.
+        SourceRejected: it is not an address.
     """
     try:
         return urljoin(url, target)
     except ValueError as error:
         raise SourceRejected(
-            f"{url}: names {target[:100]!r}, which is no address ({error}); correct the URL"
+            f"{url}: names {target[:100]!r}, which is not an address ({error}); correct the URL"
         ) from error
 
 

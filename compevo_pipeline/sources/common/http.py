@@ -480,7 +480,7 @@ def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -
             sink.write(chunk)
             head += chunk[: _HEAD_BYTES - len(head)]
     except urllib3.exceptions.HTTPError as error:
-        # A full disk is no failure of the publisher: it passes as it is.
+        # A full disk is not a failure of the publisher: it passes as it is.
         raise _translate(error, url) from error
     return head
 
@@ -534,7 +534,7 @@ def _raise_if_damaged(path: Path, head: bytes, name: str) -> None:
 
 def _parse_retry_after_s(value: str, now: datetime) -> float:
     """Return the seconds that a ``Retry-After`` header (a number or a date) asks for, or 0."""
-    # Of the characters that are digits, some ("²") are no part of a number.
+    # Of the characters that are digits, some ("²") are not part of a number.
     text = value.strip()
     if text.isascii() and text.isdigit():
         return float(text)

@@ -108,7 +108,7 @@ def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> Non
     found = f"{first['of']} at " if names else ""
     raise SchemaDrift(
         f"{first['source']}: its name promises rows {promise}{first['first']:%Y-%m-%d %H:%M} to "
-        f"{first['end']:%Y-%m-%d %H:%M} UTC, but {first['beyond']} of {first['rows']} are others, "
-        f"the first {found}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look what the "
-        "publisher put under this name. Nothing was stored."
+        f"{first['end']:%Y-%m-%d %H:%M} UTC, but {first['beyond']} of {first['rows']} rows are "
+        f"not, the first {found}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look at what "
+        "the publisher put under this name. Nothing was stored."
     )

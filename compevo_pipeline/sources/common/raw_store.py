@@ -319,7 +319,7 @@ def _pack_files(pack: Path, files: Sequence[KeptFile]) -> list[KeptFile]:
 def check_folder_name(text: str) -> str:
     """Return a text that may name a folder; raise :class:`DataError` for any other."""
     if not re.fullmatch(r"[A-Za-z0-9_\-]+", text):
-        raise DataError(f"{text!r} is no folder name; use letters, digits, _ and -")
+        raise DataError(f"{text!r} is not a folder name; use letters, digits, _ and -")
     return text
 
 

@@ -305,7 +305,7 @@ def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.D
         table, raw.name, is_other, "a rate per {CURRENCY_DENOM}, not per EUR", "ask again"
     )
     is_code = pl.col("CURRENCY").str.contains(r"^[A-Z]{3}$")
-    raise_if_rows(table, raw.name, ~is_code, "CURRENCY is {CURRENCY!r}, no code", "ask again")
+    raise_if_rows(table, raw.name, ~is_code, "CURRENCY {CURRENCY!r} is not a code", "ask again")
 
     table = to_stamp(table, raw.name, "TIME_PERIOD", ("%Y-%m-%d",))
     raise_if_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])

@@ -76,7 +76,7 @@ REFRESH_LOOKBACK = timedelta(days=1)
 
 _STAMP = "%Y%m%d%H%M%S"
 _MEGABYTE = 10**6
-_FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is no sign of a block
+_FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is not a sign of a block
 _HASH_DIGITS = 8
 _DAY = timedelta(days=1)
 _LINE = re.compile(

@@ -102,7 +102,7 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
         EmptyNewsAnswer: an answer without articles.
         SourceTransient: an empty body, or a throttle notice.
         SourceRejected: GDELT's one-sentence refusal of the query.
-        SchemaDrift: JSON beyond repair, or JSON that is no article list.
+        SchemaDrift: JSON beyond repair, or JSON that is not an article list.
     """
     text, replaced = decode_lossy(raw.content)
     _raise_if_notice(text, raw.name)
@@ -149,7 +149,7 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
 
     Raises:
-        SchemaDrift: not gzip, or too many lines that are no article.
+        SchemaDrift: not gzip, or too many lines that are not articles.
         SourceTransient: a damaged gzip.
         EmptyNewsAnswer: no line at all.
     """
@@ -237,7 +237,7 @@ def _double_stray_backslashes(text: str) -> tuple[str, int]:
 
 
 def _raise_if_notice(text: str, name: str) -> None:
-    """Reject an answer that is no JSON at all; GDELT sends its notices as one plain sentence."""
+    """Reject an answer that is not JSON at all; GDELT sends its notices as one plain sentence."""
     head = text.strip()[:_HEAD_CHARACTERS]
     if head.startswith(("{", "[")):
         return
@@ -437,7 +437,7 @@ def _read_gal_entry(entry: dict[str, Any], seen_at: datetime) -> NewsRecord | No
 
 
 def _read_iso(text: object, zone: tzinfo | None = None) -> datetime | None:
-    """Return an ISO 8601 time in UTC; in ``zone`` where it names none; None where it is no time."""
+    """Return an ISO 8601 time in UTC, read in ``zone`` without an offset; None if it is no time."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         if moment is not None and moment.tzinfo is None:

@@ -58,7 +58,9 @@ class Topic(_Section):
         # Quotes and brackets are operators of the DOC API.
         wrong = [word for word in words if not _WORD.fullmatch(word) or len(word) < 3]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no search word: letters, digits and spaces, from 3")
+            raise ValueError(
+                f"{wrong[0]!r} is not a search word: letters, digits and spaces, from 3"
+            )
         return words
 
     @model_validator(mode="after")
@@ -118,7 +120,7 @@ def read_queries(path: Path | None = None) -> NewsQueries:
     """Read the file of queries, the packaged one unless another is named.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML, or a key is missing, unknown or wrong.
+        ConfigError: it cannot be read, is not TOML, or a key is missing, unknown or wrong.
     """
     file = path or PACKAGED
     try:

@@ -142,7 +142,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
     no_news = untimed = redated = 0
     for row in table.iter_rows(named=True):
         has_stamp = _STAMP.fullmatch(row["time"].strip()) is not None
-        # Without a timestamp the row is no item of a publisher, so any "no ..." is the model's
+        # Without a timestamp the row is not an item of a publisher, so any "no ..." is the model's
         # answer; with one, "NO ONE can dispute ..." is a headline.
         starts_with_no = re.match(r"no\b", row["news"].strip(), re.IGNORECASE)
         if _is_no_news(row["news"]) or (not has_stamp and starts_with_no):
@@ -222,7 +222,7 @@ def _sydney_to_utc(text: str) -> datetime:
     """Return a Sydney wall-clock time in UTC; of a repeated hour the later one.
 
     Raises:
-        ValueError, OverflowError: it is no time, or its UTC lies before the year 1.
+        ValueError, OverflowError: it is not a time, or its UTC lies before the year 1.
     """
     local = datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=ZONE, fold=1)
     return local.astimezone(UTC)
@@ -232,7 +232,7 @@ def _end_of_day_utc(text: str) -> datetime:
     """Return the midnight that ends a Sydney day, in UTC.
 
     Raises:
-        ValueError, OverflowError: it is no day, or the last one of the year 9999.
+        ValueError, OverflowError: it is not a day, or the last one of the year 9999.
     """
     # By the calendar and not by 24 hours: daylight saving makes days longer or shorter.
     next_day = date.fromisoformat(text) + timedelta(days=1)
@@ -246,7 +246,7 @@ def _read_item(raw: RawFile, row: dict[str, str], *, has_stamp: bool) -> tuple[N
         published_at = _sydney_to_utc(stamp) if has_stamp else None
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
-            f"{raw.name}, line {row[LINE]}: time {stamp!r} is no timestamp; "
+            f"{raw.name}, line {row[LINE]}: time {stamp!r} is not a timestamp; "
             "correct or empty the cell"
         ) from error
     try:
@@ -310,7 +310,7 @@ def _read_items(raw: RawFile, record: int, region: str, news: str) -> Iterator[N
                 yield _make_record(text, named_region, comment, None, _end_of_day_utc(day))
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
-            f"{raw.name}, sample {record}: news of no day or time ({error}); fetch the file again"
+            f"{raw.name}, sample {record}: news without day or time ({error}); fetch the file again"
         ) from error
 
 
@@ -335,7 +335,7 @@ def _read_date(raw: RawFile, record: int, text: str) -> date:
         return date(*(int(part) for part in text.split("-")))
     except ValueError as error:
         raise SchemaDrift(
-            f"{raw.name}, sample {record}: {text!r} is no date; fetch the file again"
+            f"{raw.name}, sample {record}: {text!r} is not a date; fetch the file again"
         ) from error
 
 

@@ -71,7 +71,7 @@ class SeriesKeys(_Section):
     )
     repeated_hour: Literal["refuse", "first", "second"] = Field(
         default="refuse",
-        description="which of the two hours a stamp is in when clocks go back and it comes once",
+        description="which of the two hours it is when clocks go back and a stamp comes once",
     )
 
     @field_validator("time_zone")
@@ -97,10 +97,10 @@ class GridKeys(_Section):
         "finer than a step of at most a day are averaged"
     )
     horizon: int = Field(
-        default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: as the step says"
+        default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: depends on the step"
     )
     lookback: int = Field(
-        default=0, ge=0, le=_MOST_INPUTS, description="steps it looks back on; 0: as the step says"
+        default=0, ge=0, le=_MOST_INPUTS, description="steps of history; 0: depends on the step"
     )
     stride: int = Field(
         default=0,
@@ -109,7 +109,7 @@ class GridKeys(_Section):
         "horizon or a day below daily grids, else one step",
     )
     season_steps: int = Field(
-        default=0, ge=0, description="steps of the season that the data show; 0: as the step says"
+        default=0, ge=0, description="season that the data show, in steps; 0: depends on the step"
     )
     max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
     max_filled_inputs: int | None = Field(
@@ -202,7 +202,7 @@ class PlaceKeys(_Section):
     @classmethod
     def _check_zone(cls, name: str) -> str:
         if name not in list_zones():
-            raise ValueError(f"{name!r} is no time zone; write it as Europe/Paris")
+            raise ValueError(f"{name!r} is not a time zone; write it as Europe/Paris")
         return name
 
     @model_validator(mode="after")
@@ -247,8 +247,8 @@ class AheadKeys(_ValueTableKeys):
     time: str = Field(description="column of stamps, of the same steps as the series")
     known_at: str = Field(
         default="",
-        description="column of the time each value was known; of several of one step the newest "
-        "counts",
+        description="column of the time at which each value was known; the newest value for a "
+        "step counts",
     )
     known: Literal["", "start"] = Field(
         default="", description="start: every value was known from the start, as a calendar is"
@@ -258,8 +258,8 @@ class AheadKeys(_ValueTableKeys):
     def _check_one_rule(self) -> "AheadKeys":
         if bool(self.known_at) == bool(self.known):
             raise ValueError(
-                "give either known_at, the column of the time each value was known, or known = "
-                '"start" where all were known from the start; measured values were not'
+                "give either known_at, the column of the time at which each value was known, or "
+                'known = "start" if all were known from the start, as measured values were not'
             )
         return self
 
@@ -295,7 +295,7 @@ class EvaluationKeys(_Section):
         default=None, description="no value is above this, and no forecast; empty: any"
     )
     max_gap_share: float = Field(
-        default=0.05, ge=0, le=1, description="share of gaps that is a warning"
+        default=0.05, ge=0, le=1, description="share of gaps above which a check warns"
     )
 
 
@@ -328,7 +328,7 @@ class Declaration(_Section):
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name; use small letters, digits and single hyphens: my-demand"
+                f"{name!r} is not a name; use small letters, digits and single hyphens: my-demand"
             )
         return name
 
@@ -337,8 +337,8 @@ class Declaration(_Section):
         for section, keys in (("covariates", self.covariates), ("ahead", self.ahead)):
             if keys is not None and self.series.id and not keys.id:
                 raise ValueError(
-                    f"{section}.id is missing: the series are named by a column, so name the "
-                    f"column of the {section} table that says whose its values are"
+                    f"{section}.id is missing: a column names the series, so name the column of "
+                    f"the {section} table that says which series a row belongs to"
                 )
         if self.totals and self.evaluation.high is not None:
             raise ValueError("totals are above evaluation.high, which bounds every series")
@@ -349,7 +349,7 @@ def read_declaration(path: Path) -> Declaration:
     """Read a TOML file.
 
     Raises:
-        ConfigError: it is no TOML, or a key is missing, unknown or wrong; names file, key and
+        ConfigError: it is not TOML, or a key is missing, unknown or wrong; names file, key and
             remedy.
     """
     try:

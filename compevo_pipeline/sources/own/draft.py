@@ -117,7 +117,7 @@ def draft_declaration(
     """Look at a table of values, and others by key, and return their declaration.
 
     Raises:
-        DataError: something cannot be decided or is no table; says which row and what to do.
+        DataError: something cannot be decided or is not a table; says which row and what to do.
     """
     draft = DraftedDeclaration()
     request = _find_columns(request, raw, draft)
@@ -138,7 +138,7 @@ def draft_declaration(
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
     if not request.zone and not about.with_offset and not about.are_days:
         refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
-        draft.guesses.append("the stamps have no offset and are read as UTC; say --zone if not")
+        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
     place = find_place_zone(zone)
     if place != zone:
         draft.guesses.append(
@@ -201,14 +201,14 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
     table = read_text_table(raw.content, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
-        draft.guesses.append(f"the stamps are in {time!r}; say --time if not")
+        draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
         return request  # whose reading says which columns there are
     series = request.id
     if not series and not (len(request.values) > 1 or ALL in request.values):
         series = guess_series(table, time)
         if series:
-            draft.guesses.append(f"{series!r} names the series of each row; say --id if not")
+            draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
     values = request.values
     if not values or ALL in values:
@@ -218,7 +218,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         draft.guesses.append(
             f"the values are in {', '.join(map(repr, values))}"
             + (f", not in {', '.join(map(repr, others))}" if others else "")
-            + ("; say --value, or --value all" if others else "")
+            + ("; to change that, give --value, or --value all" if others else "")
         )
     return replace(request, time=time, id=series, values=values)
 
@@ -242,7 +242,7 @@ def _find_unit(
     # load_mw is in mw: the last word of a name is most often the unit, and it is said.
     words = request.values[0].replace("(", "_").replace(")", "").split("_")
     unit = words[-1].strip() if len(words) > 1 else "units"
-    draft.guesses.append(f"the unit is {unit!r}, from the column's name; say --unit if not")
+    draft.guesses.append(f"the unit is {unit!r}, from the column's name; if not, give --unit")
     return unit
 
 
@@ -306,7 +306,7 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
         return calendar
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
-            f"{name}: most rows are {step} apart, and a day is no whole number of such steps; "
+            f"{name}: most rows are {step} apart, and a day is not a whole number of such steps; "
             "resample the file"
         )
     return step
@@ -385,7 +385,7 @@ def _find_low(
     lowest = train.min()
     if not isinstance(lowest, float) or lowest < 0:
         return {}
-    draft.guesses.append("no value is below 0, so no forecast is; empty evaluation.low otherwise")
+    draft.guesses.append("no value is below 0, so forecasts stay at or above 0 (evaluation.low)")
     return {"low": 0.0}
 
 
@@ -438,8 +438,8 @@ def _draft_ahead(
     known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
     if not known_at:
         draft.guesses.append(
-            f"the values of {raw.name} were known from the start, as none of the columns "
-            f"{', '.join(_KNOWN_AT)} is there; with measured values forecasts would know the future"
+            f"the values of {raw.name} count as known from the start, as there is no column "
+            f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
         )
     return _draft_values(request, table, raw.name, known_at) | {
         "file": str(request.ahead.resolve()),

@@ -80,8 +80,8 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
     """Parse the table of values, and count what was repaired.
 
     Raises:
-        DataError: a cell that is no stamp or number, a stamp off the grid, a stamp with two values;
-            names file, row, column and remedy.
+        DataError: a cell that is not a stamp or number, a stamp off the grid, a stamp with two
+            values; names file, row, column and remedy.
     """
     keys = declaration.series
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
@@ -308,7 +308,7 @@ def parse_covariates(
         entities: the series that a table without a column of series is for.
 
     Raises:
-        DataError: a cell that is no stamp or number, or two rows of one day and series that are
+        DataError: a cell that is not a stamp or number, or two rows of one day and series that are
             days alone.
     """
     zone = declaration.series.time_zone
@@ -374,7 +374,7 @@ def parse_ahead(
     Arguments as of :func:`parse_covariates`.
 
     Raises:
-        DataError: a cell that is no stamp or number, a stamp off the grid, or two values of one
+        DataError: a cell that is not a stamp or number, a stamp off the grid, or two values of one
             step and time of knowledge.
     """
     zone = declaration.series.time_zone
@@ -438,11 +438,11 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     optional = [column for column in (news.url, news.body) if column]
     table = read_columns(raw.content, raw.name, [news.time, news.title, *optional])
     titles = TextColumn(table, raw.name, news.title)
-    titles.raise_if(titles.text == "", "is no headline", "write one, or remove the row")
+    titles.raise_if(titles.text == "", "is not a headline", "write one, or remove the row")
     if news.url:
         TextColumn(table, raw.name, news.url).raise_if(
             ~pl.col(news.url).fill_null("").is_in(_find_addresses(table[news.url])),
-            "is no address of a page, nor a name",
+            "is not an address of a page, nor a name",
             "correct it, or leave the cell empty",
         )
 

@@ -49,7 +49,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
 
 def guess_series(table: pl.DataFrame, time: str) -> str:
     """Return the column that names each row's series, where stamps repeat; "" where none does."""
-    # An hour that comes twice as clocks go back is no second series.
+    # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table[time].n_unique() > table.height:
         return ""
     for column in _list_columns(table):
@@ -140,7 +140,7 @@ def describe_odd_values(part: pl.DataFrame) -> str:
     return (
         f"{name}: {far.height:,} value(s) are far from the others, first {first['value']:,.10g} at "
         f"{stamp:%Y-%m-%d %H:%M} UTC, where nine in ten lie between {low:,g} and {high:,g}; if "
-        "they are no measurements, empty their cells"
+        "they are not measurements, empty their cells"
     )
 
 

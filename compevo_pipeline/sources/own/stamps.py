@@ -78,7 +78,7 @@ def read_stamps(
         repeated_hour: which hour a stamp is in that comes once where it could come twice.
 
     Raises:
-        DataError: a cell is no stamp, some stamps have an offset and others none, or a stamp's hour
+        DataError: a cell is not a stamp, only some stamps have an offset, or the hour of a stamp
             does not exist or is ambiguous.
     """
     parts = _parse_walls(column, time_format)
@@ -135,7 +135,7 @@ def guess_format(column: TextColumn) -> str:
         likely = f"; most stamps fit {best}" if counts[best] else ""
         cells.raise_if(
             parse_stamp(text, (best,), _FIRST_YEAR).is_null(),
-            f"is no stamp in a format that is known{likely}",
+            f"is not a stamp in a format that is known{likely}",
             "correct the cell, or give the format with --time-format",
         )
 
@@ -170,7 +170,7 @@ def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
     parts.raise_if(
         pl.col(_WALL).is_null(),
-        f"is no stamp as {wanted}",
+        f"is not a stamp as {wanted}",
         "correct the cell, or time_format in the declaration",
     )
     return parts
@@ -251,7 +251,7 @@ def read_zone(name: str) -> ZoneInfo | timezone:
             return timezone(offset if match[1] == "+" else -offset)
     if name in list_zones():
         return ZoneInfo(name)
-    raise ValueError(f"{name!r} is no time zone; write Europe/Paris, UTC or an offset as +01:00")
+    raise ValueError(f"{name!r} is not a time zone; write Europe/Paris, UTC or an offset as +01:00")
 
 
 def find_standard_offset(zone: str) -> timedelta:

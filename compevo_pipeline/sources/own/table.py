@@ -136,7 +136,7 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
     try:
         table = pl.read_parquet(io.BytesIO(content))
     except PolarsError as error:
-        raise DataError(f"{name} is no Parquet file ({error}); write it again") from error
+        raise DataError(f"{name} is not a Parquet file ({error}); write it again") from error
     return _convert_to_text(table, name)
 
 
@@ -153,7 +153,7 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
     try:
         table = fastexcel.read_excel(content).load_sheet(0).to_polars()
     except fastexcel.FastExcelError as error:
-        raise DataError(f"{name} is no Excel file that can be read ({error})") from error
+        raise DataError(f"{name} is not an Excel file that can be read ({error})") from error
     return _convert_to_text(table, name)
 
 
@@ -191,7 +191,7 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     """Return a column as numbers, null where a cell is empty.
 
     Raises:
-        DataError: a cell is no number, its thousands do not fit the decimal mark, or cells have
+        DataError: a cell is not a number, its thousands do not fit the decimal mark, or cells have
             different units.
     """
     empty = column.is_blank
@@ -206,13 +206,13 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
     remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
     bad_number = ~empty & ~pl.col("_digits").str.contains(fits).fill_null(value=False)
-    parts.raise_if(bad_number, f"is no number with {decimal!r} as mark", remedy)
+    parts.raise_if(bad_number, f"is not a number with {decimal!r} as mark", remedy)
 
     number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
     value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
     parts = parts.add(_value=value)
     parts.raise_if(
-        ~empty & ~pl.col("_value").is_finite(), "is no finite number", "correct the cell"
+        ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
     )
     return parts.table["_value"], _check_units(parts)
 

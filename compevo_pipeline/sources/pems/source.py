@@ -214,7 +214,9 @@ def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = Non
     """
     table = _read_station_rows(text, raw.name, FIVE_MINUTE_COLUMNS, only)
     off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
-    raise_if_rows(table, raw.name, off_grid, "{stamp} is no five-minute interval", "fetch it again")
+    raise_if_rows(
+        table, raw.name, off_grid, "{stamp} is not a five-minute interval", "fetch it again"
+    )
     # The repeated hour has every interval twice, and is nulled as a whole.
     is_repeated = (_to_utc("earliest") != _to_utc("latest")).fill_null(value=False)
     raise_if_duplicates(table.filter(~is_repeated), raw.name, ["station", "stamp"])

@@ -40,7 +40,7 @@ from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
 SUBSTITUTE = "substitute"
-"""Part of the ``source`` of rows that are no forecasts."""
+"""Part of the ``source`` of rows that are not forecasts."""
 
 CITIES = {
     "NSW1": "Sydney",
@@ -153,7 +153,7 @@ def _read(raw: RawFile, hour: str, *others: str) -> pl.DataFrame:
         ]
         return table.select("city", *others, pl.col(hour).cast(UTC_US).alias("hour"), *columns)
     except pl.exceptions.PolarsError as error:
-        raise SchemaDrift(f"{raw.name} is no table of the collected weather: {error}") from error
+        raise SchemaDrift(f"{raw.name} is not a table of the collected weather: {error}") from error
 
 
 def _find_factor(variable: RunVariable) -> float:
@@ -264,8 +264,8 @@ def _find_errors(
 
     if not errors:
         raise SchemaDrift(
-            f"{FORECASTS} has no day before {ERRORS_UNTIL} whose forecast and weather are both in "
-            "it, and no other says how forecasts err; take the whole collection"
+            f"{FORECASTS} has no day before {ERRORS_UNTIL} with both forecast and weather, which "
+            "show how forecasts err; take the whole collection"
         )
     return errors
 

@@ -209,7 +209,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
         _parse_place(raw, region, place) for region, place in zip(PLACES, answers, strict=True)
     ]
     rows = pl.concat(places).filter(
-        # A stamp before the run is no forecast of it.
+        # A stamp before the run is not a forecast of it.
         pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
     )
     if not rows.height:

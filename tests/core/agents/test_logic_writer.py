@@ -252,7 +252,7 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
         allowed = list(grammar.allowed(tuple(ids[:place])))
         expected = torch.log_softmax(logits_TV[place, allowed], 0)[allowed.index(token)]
         assert torch.allclose(logp_T[place], expected, atol=1e-4)
-    # How a sentence ends is no choice, and nothing is learnt of it.
+    # How a sentence ends is not a choice, and nothing is learnt of it.
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
 
 

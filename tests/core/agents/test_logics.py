@@ -155,5 +155,5 @@ def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics() -> No
     assert {len(topics) for topics in named} == {1, 2} and len(named) == 6
     assert {("power outages", "rooftop solar"), ("rooftop solar",)} < named
 
-    # What is no sentence with slots has none to give.
+    # What is not a sentence with slots has none to give.
     assert cross_logics(["Follow large plants.", parents[0]], lambda _: 0) == parents[0]

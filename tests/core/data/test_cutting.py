@@ -41,5 +41,5 @@ def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
 
 def test_an_origin_is_found_on_the_grid_also_after_its_end(series):
     assert locate_origin(series, series.first_utc + 200 * HALF_HOUR) == 200
-    with pytest.raises(DataError, match="no step of the 0:30:00 grid"):
+    with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
         locate_origin(series, series.first_utc + HALF_HOUR / 2)

@@ -253,11 +253,11 @@ def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason() -> N
 
 
 def test_instants_off_the_grid_are_refused() -> None:
-    with pytest.raises(DataError, match="no step of the 0:30:00 grid"):
+    with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
         build(origin=ORIGIN + timedelta(minutes=10))
-    with pytest.raises(DataError, match="no whole number of steps"):
+    with pytest.raises(DataError, match="not a whole number of steps"):
         build(until=ORIGIN - timedelta(minutes=10))
-    with pytest.raises(DataError, match="no whole number of steps"):
+    with pytest.raises(DataError, match="not a whole number of steps"):
         build(until=ORIGIN + HALF_HOUR)
 
 

@@ -1,4 +1,4 @@
-"""Scores of a population and of baselines, with a forecaster that is no language model.
+"""Scores of a population and of baselines, with a forecaster that is not a language model.
 
 That the command and the assets make the same rows is shown in
 ``tests/pipeline/defs/assets/test_evaluation.py``.

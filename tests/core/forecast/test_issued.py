@@ -314,7 +314,7 @@ def test_a_forecast_can_be_superseded_again_and_again_and_every_issue_is_kept(
     folders = [write_issued(tmp_path, issue())]
     for level in (101.0, 102.0):
         again = [write_issued(tmp_path, issue(level=level), supersede=True) for _ in range(2)]
-        assert again[0] == again[1]  # the very same forecast is no new issue
+        assert again[0] == again[1]  # the very same forecast is not a new issue
         folders.append(again[0])
     assert [folder.name[-3:] for folder in folders[1:]] == ["-02", "-03"]
     assert read_issued(folders[2]).facts["supersedes"] == read_issued(folders[1]).hash

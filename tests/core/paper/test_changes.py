@@ -80,7 +80,7 @@ def test_only_swapped_news_gets_other_windows() -> None:
 def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str) -> None:
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
-    # What follows from the members is no setting of its own.
+    # What follows from the members is not a setting of its own.
     keys = [
         set(list_differences(base, change.configure(base))) - {"population.members"}
         for change in changes

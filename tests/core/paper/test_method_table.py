@@ -126,7 +126,7 @@ def test_every_seed_is_fitted_with_the_rate_that_seed_zero_chose_on_validation()
     assert tuned == [(0, True)] * 2
     assert fitted == [(2, 0.003), (0, 0.003)]
 
-    # One rate is no choice.
+    # One rate is not a choice.
     run(method, budget=STANDARD)
     assert (len(tuned), fitted[-1]) == (2, (2, 0.001))
 

@@ -91,7 +91,7 @@ def test_the_adapter_has_as_many_weights_as_the_published_one():
     assert load_architecture("llama-2-7b").adapter_parameters(8) == 19_988_480
 
 
-@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])  # 0 is no clipping
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])  # 0 is not clipping
 def test_fine_tuning_makes_true_answers_likelier(max_grad_norm):
     fresh = News2Forecast(CONFIG, build_backbone(), HashingEncoder(), POOL, Scaler.fit(TRAIN))
     config = CONFIG.with_overrides({"optim.max_grad_norm": max_grad_norm})
@@ -141,7 +141,7 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_train_mean(u
     fitted = News2Forecast(CONFIG, build_backbone(), HashingEncoder(), POOL, Scaler.fit(TRAIN))
     fitted.validate(VAL)
     assert isinstance(fitted, ViewForecaster)
-    assert count_answers(fitted) == (0, 0)  # those of validation are no answers of a row
+    assert count_answers(fitted) == (0, 0)  # those of validation are not answers of a row
 
     forecast = fitted.predict(views)
     assert forecast.shape == (6, 48)

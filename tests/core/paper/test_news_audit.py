@@ -95,7 +95,7 @@ def test_effects_are_given_by_series_and_by_declared_days():
     rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
     groups = set(rows.select("group_kind", "group").iter_rows())
     assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
-    # No window has it, and an effect on none is no effect.
+    # No window has it, and an effect on none is not an effect.
     assert ("declared", SIGNALS[1]) not in groups
     declared = rows.filter((pl.col("group") == ANY) & (pl.col("news") == "none"))
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]

@@ -185,7 +185,7 @@ def test_variants_are_paired_in_a_table_of_their_data_set():
     tests = [ours, variant, variant | {"dataset": "exchange"}]
     table = variant_test_table(tests, "electricity")
     assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
-    # What no row has is no column.
+    # What no row has is not a column.
     table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
     assert table.header[4:] == ["Mean difference", "95 % interval"]
     assert "Unknown here: Blocks of days, p, two-sided" in table.notes[-1]

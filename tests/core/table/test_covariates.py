@@ -130,7 +130,7 @@ def test_a_value_counts_from_the_time_at_which_it_was_known() -> None:
     measured = TABLE.assign(out=TABLE["ds"] + pd.Timedelta(hours=1))
     fitted = clone(AHEAD).set_params(known_at="out").fit(measured[measured["ds"] < END])
     assert not any(np.isfinite(v.step_covariates["own_temp"]).any() for v in find_views(fitted))
-    with pytest.raises(DataError, match="reads 'temp' ahead, and it is not known for 2025-04-01"):
+    with pytest.raises(DataError, match="needs 'temp' ahead, but it is not known for 2025-04-01"):
         fitted.predict(future=measured[measured["ds"] >= END])
     # Forecast a day before, they are.
     early = TABLE.assign(out=TABLE["ds"].dt.normalize() - pd.Timedelta(hours=1))

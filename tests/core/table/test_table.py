@@ -170,7 +170,7 @@ def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
         ),
         (TABLE.drop(columns="unique_id"), r"rows share a stamp.*Forecaster\(series"),
         (TABLE.assign(y="x"), "not numbers"),
-        (TABLE.assign(ds="soon"), "no stamps, such as 'soon'"),
+        (TABLE.assign(ds="soon"), "not stamps, such as 'soon'"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),

@@ -41,7 +41,7 @@ def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path)
     assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in paper
     assert "pooled errors" in invoke("table", "--results", results)
     wrong = RUNNER.invoke(app, ["table", str(results)])
-    assert isinstance(wrong.exception, ConfigError), "a folder is no name of a table"
+    assert isinstance(wrong.exception, ConfigError), "a folder is not a name of a table"
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_source_that_fails_three_nights_in_a_row_is_told_and_one_that_recovers
         _, cursor = evaluate(settings, "tell_failing_sources", instance, now, cursor)
         assert len(receiver.messages) == max(0, night + 2 - NIGHTS)
     assert all("source a has failed since 2026-04-01" in text for text in receiver.messages)
-    # A file that nobody asks for any more is no failing source.
+    # A file that nobody asks for any more is not a failing source.
     assert find_failing(ledger.list_entries(), now + timedelta(days=2)) == {}
 
 

@@ -58,11 +58,11 @@ def test_the_built_in_specs_are_what_they_were(tmp_path: Path) -> None:
     [
         ('unit = "MW"\n', "", "series.unit is missing"),
         ('time = "stamp"', 'tiem = "stamp"', "unknown setting series.tiem"),
-        ('"30min"', '"7min"', "grid: a day is no whole number of steps of 7min"),
-        ('"30min"', '"99999999999d"', "is no step"),
+        ('"30min"', '"7min"', "grid: a day is not a whole number of steps of 7min"),
+        ('"30min"', '"99999999999d"', "is not a step"),
         ("2024-02-10", "2024-01-10", "splits: validation_from 2024-02-01 is not before test_from"),
         ('country = "FR"', 'country = "XX"', "place: no public holidays are known"),
-        ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "no time zone"),
+        ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "not a time zone"),
         *(
             ('name = "demand"', f'name = "{name}"', "is built in; choose another")
             for name in ("exchange", "news", "on")

@@ -132,7 +132,7 @@ def test_a_missing_part_or_a_hole_is_named():
     observed, forecasts = make_files()
     with pytest.raises(SourceAbsent, match="observed"):
         collected.parse_all([forecasts])
-    with pytest.raises(SchemaDrift, match=r"weather_forecasts.parquet is no table"):
+    with pytest.raises(SchemaDrift, match=r"weather_forecasts.parquet is not a table"):
         collected.parse_all([observed, raw(collected.FORECASTS, "city,hour", collected.SOURCE)])
 
     table = pl.read_parquet(io.BytesIO(forecasts.content))

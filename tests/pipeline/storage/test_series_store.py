@@ -91,7 +91,7 @@ def test_a_bad_frame_is_refused_before_anything_is_touched(store, tmp_path):
     for name in ("../outside", "noslash", "AEMO/a b"):
         with pytest.raises(DataError, match="not SOURCE/NAME"):
             store.write("electricity", series(name))
-    with pytest.raises(DataError, match="no folder name"):
+    with pytest.raises(DataError, match="not a folder name"):
         store.write("../elsewhere", series())
     assert tree(tmp_path) == before
 

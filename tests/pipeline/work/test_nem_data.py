@@ -66,7 +66,7 @@ def test_a_month_that_is_not_stored_is_read_and_else_named(
     with pytest.raises(DataError, match=r"no demand of 2026-04, 2026-05: .*COMPEVO_MODE=live"):
         read_nem("2026-03", "2026-05", deployment=deployment)
     assert asked == [DATASET]
-    with pytest.raises(ConfigError, match="no month"):
+    with pytest.raises(ConfigError, match="not a month"):
         read_nem("March", deployment=deployment)
     with pytest.raises(ConfigError, match="lies before"):
         read_nem("2026-03", "2026-02", deployment=deployment)

@@ -39,7 +39,7 @@ def store(workspace: Deployment, series_id: str, values: list[float | None]) -> 
 def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
     workspace: Deployment,
 ) -> None:
-    # 29 March and the 30th up to 17:00; what is forecast for the 31st is no measured value.
+    # 29 March and the 30th up to 17:00; what is forecast for the 31st is not a measured value.
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
     store(workspace, "AEMO/POE50/NSW1", make_daily_values(3))
     assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)

@@ -221,7 +221,7 @@ def test_the_report_shows_what_was_scored_and_says_it_is_synthetic(deployment, t
     shown = metadata(result, "report/site")
     assert shown["result_rows"].value > 20 and shown["mode"].value == "sample"
 
-    # A path is no link; where something serves the report, there is one.
+    # A path is not a link; where something serves the report, there is one.
     assert "page" not in shown
     served = deploy(deployment.home, settings={"report_url": "http://127.0.0.1:3001"}).materialize(
         "report/site"

@@ -72,7 +72,7 @@ def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(de
         )
     result = CliRunner().invoke(app, ["experiment", "control", "electricity", "--effects", "big"])
     assert result.exit_code != 0
-    assert "--effects big is no list of numbers" in f"{result.output}{result.exception}"
+    assert "--effects big is not a list of numbers" in f"{result.output}{result.exception}"
 
 
 @pytest.mark.parametrize(

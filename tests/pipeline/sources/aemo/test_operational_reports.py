@@ -139,7 +139,7 @@ def test_a_report_holds_only_what_it_is() -> None:
 def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
     for created in ("yesterday,17:00", "0001/01/01,00:00:00"):
         bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
-        said = f"line 1: '{created.replace(',', ' ')}' is no date and time"
+        said = f"line 1: '{created.replace(',', ' ')}' is not a date and time"
         with pytest.raises(SchemaDrift, match=said):
             parse_operational.parse_published(wrap(FORECAST_NAME, bad))
 

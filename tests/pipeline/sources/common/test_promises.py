@@ -33,9 +33,9 @@ def test_rows_up_to_the_end_pass_and_the_end_itself_does_not():
     month = Promise(first=FIRST, end=FIRST + timedelta(days=31), entity="NSW1")
     good = rows(FIRST, month.end - timedelta(minutes=30))
     assert hold(good, month).equals(good)
-    with pytest.raises(SchemaDrift, match=r"but 1 of 2 are others, the first .*2026-07-31 14:00"):
+    with pytest.raises(SchemaDrift, match=r"but 1 of 2 rows are not, the first .*2026-07-31 14:00"):
         hold(rows(FIRST, month.end), month)
-    with pytest.raises(SchemaDrift, match="but 1 of 1 are others"):
+    with pytest.raises(SchemaDrift, match="but 1 of 1 rows are not"):
         hold(rows(FIRST - timedelta(minutes=30)), month)
     with pytest.raises(SchemaDrift, match="its name promises rows NSW1 from 2026-06-30 14:00"):
         hold(rows(FIRST, region="QLD1"), month)

@@ -92,7 +92,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
         ([sample() | {"output": "nan"}], "sample 0: output holds 'nan'"),
         ([sample(PROMPT.replace("QLD", "WA"))], "sample 0: the prompt's wording changed"),
         ([sample("Please predict.")], "sample 0: the prompt's wording changed"),
-        ([sample(PROMPT.replace("2021-4-4", "2021-4-31"))], "sample 0: '2021-4-31' is no date"),
+        ([sample(PROMPT.replace("2021-4-4", "2021-4-31"))], "sample 0: '2021-4-31' is not a date"),
         ([{"input": PROMPT}], r"at 0\.instruction: Field required"),
         ([], "at the document: .* 1 item"),
     ],
@@ -117,7 +117,7 @@ def test_news_of_an_unknown_form_is_an_error():
     ],
 )
 def test_news_of_a_day_that_is_none_is_an_error(news):
-    with pytest.raises(SchemaDrift, match="sample 0: news of no day or time"):
+    with pytest.raises(SchemaDrift, match="sample 0: news without day or time"):
         n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + news)))
 
 
@@ -209,7 +209,7 @@ def test_repeats_are_stored_once_and_counted():
     [
         (
             ["2019-13-03 17:57:00,Heat,SA,r,2019-01-03"],
-            "line 2: time '2019-13-03 17:57:00' is no timestamp",
+            "line 2: time '2019-13-03 17:57:00' is not a timestamp",
         ),
         (["0001-01-01 00:30:00,Heat,SA,r,2019-01-03"], "line 2: time '0001-01-01 00:30:00' is no"),
         (["2019-01-03 17:57:00,Heat,SA,r,9999-12-31"], "line 2: date '9999-12-31' is not"),

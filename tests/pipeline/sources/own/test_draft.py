@@ -63,9 +63,9 @@ def test_finer_rows_and_business_days_are_seen_and_said() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said", "message"),
     [
-        ("", "", {"zone": "Paris"}, "--zone: 'Paris' is no time zone"),
+        ("", "", {"zone": "Paris"}, "--zone: 'Paris' is not a time zone"),
         ("", "", {"country": "XX"}, "no public holidays are known"),
-        ("2024-01-05 00:00:00", "5 January", {}, "'5 January' is no stamp in a format"),
+        ("2024-01-05 00:00:00", "5 January", {}, "'5 January' is not a stamp in a format"),
         ("", "", {"values": ("power",)}, "no column 'power'; the columns are 'stamp', 'load_mw'"),
     ],
 )

@@ -183,7 +183,7 @@ def test_weeks_begin_where_the_first_one_does() -> None:
     [
         ("1m", "write 5min, 15min, 30min, 1h, 1d, 1w, 1mo or 3mo"),
         ("13mo", "nor the other way round"),
-        ("7h", "a day is no whole number of steps"),
+        ("7h", "a day is not a whole number of steps"),
         ("36h", "nor the other way round"),
     ],
 )

@@ -31,8 +31,11 @@ def write_hours(days: int = 60, columns: str = "temperature,load", **odd: str) -
 def test_stamps_and_values_are_guessed_and_said() -> None:
     draft = look(write_hours())
     assert 'time = "when"' in draft.text and 'values = ["load"]' in draft.text
-    assert "the stamps are in 'when'; say --time if not" in draft.guesses
-    assert any("'load', not in 'temperature'; say --value" in line for line in draft.guesses)
+    assert "the stamps are in 'when'; if not, give --time" in draft.guesses
+    assert any(
+        "'load', not in 'temperature'; to change that, give --value" in line
+        for line in draft.guesses
+    )
 
 
 def test_all_values_are_series_of_their_own() -> None:
@@ -98,7 +101,7 @@ def test_months_and_short_files_are_guessed() -> None:
     days = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i % 7}\n" for i in range(90))
     short = look(days)
     assert "horizon = 10 " in short.text
-    assert any("forecasts are of 10 steps in place of 48" in guess for guess in short.guesses)
+    assert any("forecasts have 10 steps in place of 48" in guess for guess in short.guesses)
 
 
 def test_a_season_that_the_step_does_not_suggest_is_said() -> None:
@@ -152,5 +155,5 @@ def test_a_sheet_of_excel_reads_as_the_same_table() -> None:
 
 def test_a_broken_excel_file_is_named() -> None:
     pytest.importorskip("fastexcel")
-    with pytest.raises(CompEvoError, match=r"demand\.xlsx is no Excel file"):
+    with pytest.raises(CompEvoError, match=r"demand\.xlsx is not an Excel file"):
         read_text_table(b"PK nothing", "demand.xlsx")

@@ -158,9 +158,12 @@ def test_a_column_of_names_gives_a_series_each() -> None:
         ("stamp,load_mw\n", "demand.csv has no rows below its header"),
         ("time,load_mw\n2024-01-01,1\n", "no column 'stamp'; the columns are 'time', 'load_mw'"),
         ("stamp,load_mw\n2024-01-01,1\n2024-01-02,1,2\n", "line 3: 3 cells, not 2"),
-        ("stamp,load_mw\n2024-01-01,x\n", "row 2, column 'load_mw': 'x' is no number"),
-        ("stamp,load_mw\n2024-01-01,1e999\n", "row 2, column 'load_mw': '1e999' is no finite"),
-        ("stamp,load_mw\n01.02.2024,1\n", "row 2, column 'stamp': '01.02.2024' is no stamp as ISO"),
+        ("stamp,load_mw\n2024-01-01,x\n", "row 2, column 'load_mw': 'x' is not a number"),
+        ("stamp,load_mw\n2024-01-01,1e999\n", "row 2, column 'load_mw': '1e999' is not a finite"),
+        (
+            "stamp,load_mw\n01.02.2024,1\n",
+            "row 2, column 'stamp': '01.02.2024' is not a stamp as ISO",
+        ),
         (b"stamp,load_mw\n2024-01-01,\xff\n", "line 2: byte 0xff is not UTF-8"),
         (
             "stamp,load_mw\n2024-01-01,5 MW\n2024-01-02,5000 kW\n",
@@ -242,7 +245,7 @@ def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article()
 
 def test_an_article_without_a_headline_is_refused_with_its_row() -> None:
     raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
-    with pytest.raises(DataError, match=r"a\.csv, row 2, column 'title': .* is no headline"):
+    with pytest.raises(DataError, match=r"a\.csv, row 2, column 'title': .* is not a headline"):
         parse_articles(raw, declare_news())
 
 

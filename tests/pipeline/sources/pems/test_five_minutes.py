@@ -82,7 +82,7 @@ def test_a_line_of_another_width_twice_or_off_the_grid_is_refused():
         parse("Timestamp,Station", *hour())
     with pytest.raises(SchemaDrift, match=r"line 13: station 400001, .* is a duplicate"):
         parse(*hour(), hour()[0])
-    with pytest.raises(SchemaDrift, match="08:02:00 is no five-minute interval"):
+    with pytest.raises(SchemaDrift, match="08:02:00 is not a five-minute interval"):
         parse(line(local(2026, 10, 31, 8, 2)))
 
 
