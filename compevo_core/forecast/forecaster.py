@@ -398,8 +398,8 @@ class CompEvoForecaster:
     ) -> dict[str, FloatArray]:
         """Return quantiles (N, Q) of the mean and of the peak of its forecasts (N, H) of views."""
         past = self._state.experience.errors(self._model.scaler)
-        found = estimate_day_quantiles(past, views, forecast_NH)
-        return {name: keep_bounds(views, values_NQ) for name, values_NQ in found.items()}
+        quantiles = estimate_day_quantiles(past, views, forecast_NH)
+        return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

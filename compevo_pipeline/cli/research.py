@@ -196,8 +196,8 @@ def experiment(
         return
 
     # Before hours of training: a name may be misspelt.
-    found = find_experiment(name)
-    selected = found.select(_split_names(only))
+    definition = find_experiment(name)
+    selected = definition.select(_split_names(only))
     base = RunConfig.preset(preset)
     base = base.with_overrides(
         _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
@@ -208,7 +208,7 @@ def experiment(
     log.setLevel(logging.INFO)
     deployment = arguments.open_deployment()
     plan = ExperimentRun(
-        experiment=found,
+        experiment=definition,
         changes=selected,
         dataset=deployment.registry[dataset].name,
         base=base,
@@ -216,7 +216,7 @@ def experiment(
         runs=runs or [],
         every=every,
         scopes=scopes,
-        budget=budget if found.trains and budget != "standard" else "",
+        budget=budget if definition.trains and budget != "standard" else "",
     )
     path, _, _ = run_experiment(
         deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
@@ -469,17 +469,17 @@ def audit_news(
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
-    found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
-    window_set = WindowSet.read(found.windows)
-    pool = NewsPool.read(found.news)
+    target_runs = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
+    window_set = WindowSet.read(target_runs.windows)
+    pool = NewsPool.read(target_runs.news)
     commit = read_commit()
-    if not found.runs:
+    if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(found.runs[0], pool)
+        forecaster = load_population(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
-    typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
+    typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
 
 

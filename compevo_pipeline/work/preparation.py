@@ -735,7 +735,7 @@ def _part_readable(
                 readable.remove(raw_file)
                 errors.append((raw_file, error))
         others = {
-            kind: pl.concat([one.frames[kind] for one in rows]) for kind in feed.parsers if rows
+            kind: pl.concat([part.frames[kind] for part in rows]) for kind in feed.parsers if rows
         }
     return readable, errors
 
@@ -856,8 +856,8 @@ def _store_frame(
     if kind is FrameKind.ARTICLES:
         folded = 0
         if feed.folds_titles and deployment.data_mode is Mode.LIVE:
-            kept = _fold_titles(deployment.news_store(), frame)
-            frame, folded = kept, frame.height - kept.height
+            unfolded = _fold_titles(deployment.news_store(), frame)
+            frame, folded = unfolded, frame.height - unfolded.height
         stored = deployment.news_store().upsert_articles(frame)
         return {
             "articles": frame.height,
