@@ -30,7 +30,12 @@ from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.quantiles import LEVELS, estimate_day_quantiles, estimate_quantiles
+from compevo_core.data.quantiles import (
+    LEVELS,
+    PastErrors,
+    estimate_day_quantiles,
+    estimate_quantiles,
+)
 from compevo_core.data.view import WindowView, find_horizon, keep_bounds, require_views
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
@@ -44,6 +49,7 @@ from compevo_core.forecast.daily_state import (
     select_known,
 )
 from compevo_core.forecast.prediction import Prediction
+from compevo_core.runtime.durations import OnStep, Steps
 from compevo_core.training.artifact import (
     load_model,
     read_config,
@@ -147,6 +153,11 @@ class CompEvoForecaster:
     def experience(self) -> Experience:
         """What was forecast of validation and of observed days, with their truth."""
         return self._state.experience
+
+    @property
+    def past_errors(self) -> PastErrors:
+        """Its errors on validation and on observed days, in the series' units."""
+        return self._state.experience.errors(self._model.scaler)
 
     @property
     def is_daily(self) -> bool:
@@ -261,6 +272,7 @@ class CompEvoForecaster:
         until: datetime,
         kept: KeptStates,
         found: tuple[Replay, KeptState] | None,
+        on_step: OnStep = lambda _: None,
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
 
@@ -269,6 +281,7 @@ class CompEvoForecaster:
             until: the instant.
             kept: states of earlier nights.
             found: what ``kept.find`` found for these windows; None to start from the sealed model.
+            on_step: gets a line before each origin, with the time left.
 
         Returns:
             the numbers of windows that are known, and of those that were forecast for it now.
@@ -282,7 +295,9 @@ class CompEvoForecaster:
             before, first, pending = None, 0, {}
 
         last = len(replay.steps) - 1
+        steps = Steps([len(today) for _, today in replay.steps[first:last]], on_step)
         for step in range(first, last):
+            steps.begin("origins since training are learnt from")
             self._play(replay, step, pending)
         if first < last:
             kept.save(
@@ -389,16 +404,19 @@ class CompEvoForecaster:
         Only errors that had become known by the instant of a view count for it, so that one pass
         over all days gives what each day would have been given.
         """
-        past = self._state.experience.errors(self._model.scaler)
-        quantiles_NQH = estimate_quantiles(past, views, prediction.aggregate)
+        quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
         return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
     def estimate_day(
-        self, views: Sequence[WindowView], forecast_NH: FloatArray
+        self, views: Sequence[WindowView], forecast_NH: FloatArray, past: PastErrors | None = None
     ) -> dict[str, FloatArray]:
-        """Return quantiles (N, Q) of the mean and of the peak of its forecasts (N, H) of views."""
-        past = self._state.experience.errors(self._model.scaler)
-        quantiles = estimate_day_quantiles(past, views, forecast_NH)
+        """Return quantiles (N, Q) of the mean and of the peak of forecasts (N, H) of views.
+
+        From its own past errors unless others are given.
+        """
+        quantiles = estimate_day_quantiles(
+            self.past_errors if past is None else past, views, forecast_NH
+        )
         return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:

@@ -182,9 +182,9 @@ def issue_forecast(
             f"{len(views)} views of several origins, or none: issue forecasts day by day"
         )
 
-    prediction = forecaster.predict_by_agent(views)
+    prediction, past = forecaster.predict_by_agent(views), None
     if totals:
-        prediction = reconcile(prediction, views, totals)
+        prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
     by_method: dict[str, FloatArray] = {
         METHOD: prediction.aggregate,
         f"{METHOD}-equal": prediction.equal,
@@ -198,7 +198,7 @@ def issue_forecast(
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
 
     first = views[0]
-    day_quantiles = forecaster.estimate_day(views, prediction.aggregate)
+    day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
     dates = [news.get_date(name) for view in read for name in view.candidate_ids]
     facts = {

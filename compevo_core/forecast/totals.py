@@ -6,11 +6,11 @@ which series are totals (``data.datasets``), their values (the pipeline's source
 Source: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast reconciliation for
 hierarchical and grouped time series through trace minimization", Journal of the American
 Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values that add
-up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Each
-series keeps the width of its bands, which hold its own errors, around the moved point: bands of a
-total are not sums of bands.
+up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Past
+errors are moved by the same map, which is linear, so bands belong to forecasts that add up.
 
-Shapes: N series, of which M are not totals; A members, Q levels, H horizon.
+Shapes: N series, of which M are not totals; A members, Q levels, H horizon; P past windows, G
+origins of theirs.
 """
 
 import dataclasses
@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import ALL_SERIES
-from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.quantiles import LEVELS, PastErrors, estimate_quantiles
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.errors import DataError
 from compevo_core.forecast.prediction import Prediction
@@ -30,9 +31,14 @@ _LEAST_SHARE = 1e-6
 
 
 def reconcile(
-    prediction: Prediction, views: Sequence[WindowView], totals: Mapping[str, Sequence[str]]
-) -> Prediction:
+    prediction: Prediction,
+    views: Sequence[WindowView],
+    totals: Mapping[str, Sequence[str]],
+    past: PastErrors,
+) -> tuple[Prediction, PastErrors]:
     """Return the prediction of one origin with totals that are the sums of their members.
+
+    Beside it the past errors as they would have been, had its weights been used then.
 
     The change is part of each member model's level, so that parts still add up to forecasts.
 
@@ -40,6 +46,7 @@ def reconcile(
         prediction: of the views.
         views: one a series.
         totals: names of series by the name of their total, or ``ALL_SERIES``.
+        past: errors of forecasts that were not moved.
 
     Raises:
         DataError: a series of a total has no view.
@@ -70,13 +77,36 @@ def reconcile(
     weight_N = 1 / np.maximum(width_N, _LEAST_SHARE * width_N.max()) ** 2
 
     weighted_MN = sums_NM.T * weight_N
-    base_MH = np.linalg.solve(weighted_MN @ sums_NM, weighted_MN @ prediction.aggregate)
+    parts_MN = np.linalg.solve(weighted_MN @ sums_NM, weighted_MN)
+    base_MH = parts_MN @ prediction.aggregate
     moved_NH = sums_NM @ keep_bounds([views[row] for row in base], base_MH)
     change_NH = moved_NH - prediction.aggregate
+    past = _move_errors(past, names, sums_NM @ parts_MN)
     return dataclasses.replace(
         prediction,
         aggregate=moved_NH,
         agents=prediction.agents + change_NH,
         levels=prediction.levels + change_NH,
-        quantiles=keep_bounds(views, prediction.quantiles + change_NH[:, None]),
-    )
+        quantiles=estimate_quantiles(past, views, moved_NH),
+    ), past
+
+
+def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray) -> PastErrors:
+    """Return past errors of forecasts moved as today's is; as they are where a series has none.
+
+    What was true adds up, so that the error of a moved forecast is its error, moved.
+    """
+    if not len(past):
+        return past
+    moments_3P = np.stack([past.until_N, past.end_N, past.unknown_N])
+    origins, origin_P = np.unique(moments_3P, axis=1, return_inverse=True)
+    row_GN = np.full((origins.shape[1], len(names)), -1)
+    for row, (origin, name) in enumerate(zip(origin_P, past.entities, strict=True)):
+        if name in names:
+            row_GN[origin, names.index(name)] = row
+    row_GN = row_GN[(row_GN >= 0).all(axis=1)]
+
+    error_PH = past.error_NH.copy()
+    moved_GNH = np.einsum("nm,gmh->gnh", moved_by_NN, error_PH[row_GN])
+    error_PH[row_GN] = np.where(np.isfinite(moved_GNH), moved_GNH, error_PH[row_GN])
+    return dataclasses.replace(past, error_NH=error_PH)

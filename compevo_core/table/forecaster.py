@@ -38,6 +38,7 @@ from compevo_core.evaluation.method_choice import (
     choose_method,
     configure_method,
 )
+from compevo_core.runtime.durations import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import Fitted, gather_news, list_frames, make_folder, read_params
 from compevo_core.table.frames import (
@@ -158,20 +159,21 @@ class Forecaster:
 
     # ---- fit and forecast ----
 
-    def fit(self, df: Any, *, news: Any = None) -> Self:  # noqa: ANN401 - pandas or polars
+    def fit(self, df: Any, *, news: Any = None, on_step: OnStep = lambda _: None) -> Self:  # noqa: ANN401 - pandas or polars
         """Fit on a table; see the class for its columns.
 
         Args:
             df: the table. Rows without a value, after those with one, may hold columns known ahead.
             news: a table of stamps and words (column ``title``, or as ``text`` says), each known at
                 its stamp; for the method ``compevo``.
+            on_step: gets a line before each step that takes time, with the time left, as ``print``.
 
         Raises:
             DataError: the table cannot be read, or is too short.
             ConfigError: there is no such method, or it reads no news.
         """
         rows, form = read_table(df, self, self.freq)
-        return self._fit_rows(rows, form, self._read_news(df, news, form.clock))
+        return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
 
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars
         """Return the articles of a table's own words and of news beside it."""
@@ -187,7 +189,9 @@ class Forecaster:
             frames.append(read_news(news, clock, time=self.time, text=self.text or "title"))
         return pl.concat(frames).unique("article_id", maintain_order=True)
 
-    def _fit_rows(self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame) -> Self:
+    def _fit_rows(
+        self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame, on_step: OnStep
+    ) -> Self:
         from compevo_core.training.trainer import train
 
         for name in ("horizon", "lookback"):
@@ -204,7 +208,7 @@ class Forecaster:
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
-            choice = choose_method(train_windows, val_windows, fit=fits)
+            choice = choose_method(train_windows, val_windows, fit=fits, on_step=on_step)
             method = choice.method if self.method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
@@ -217,6 +221,7 @@ class Forecaster:
             facts=facts,
             articles=articles,
         )
+        on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
         news = gather_news(articles, windows.views(), config)
         train(config, train_windows, val_windows, news, fit.run, fit=fits, facts=facts)
         self._fit = fit
@@ -336,11 +341,12 @@ class Forecaster:
         windows: int = 4,
         news: Any = None,  # noqa: ANN401 - pandas or polars
         level: Sequence[int] | None = None,
+        on_step: OnStep = lambda _: None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the last windows of a table as they would have been forecast.
 
         The method is chosen and fitted on what lies before all of them; each window is forecast
-        after the truth of the ones before was learnt.
+        after the truth of the ones before was learnt. ``on_step`` works as in :meth:`fit`.
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
@@ -368,7 +374,7 @@ class Forecaster:
             raise DataError(
                 f"before the {windows} window(s), {error}; or test fewer windows"
             ) from error
-        fit = twin._fit_rows(before, form, articles)._fitted
+        fit = twin._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
         later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
@@ -377,7 +383,12 @@ class Forecaster:
         if not chosen:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
         scored = WindowSet(chosen, dataset=later.dataset)
-        prediction = fit.load_population(scored.views()).follow(scored)
+        steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
+        steps.begin("windows forecast")
+        # Told after each window but the last, as the next one begins.
+        prediction = fit.load_population(scored.views()).follow(
+            scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
+        )
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)

@@ -140,6 +140,12 @@ def show_progress(text: str, *, err: bool = False) -> None:
         typer.echo(f"\r\x1b[2K{text}", nl=False, err=err)
 
 
+def show_steps(text: str) -> None:
+    """Show progress on standard error where that is a terminal, and nothing elsewhere."""
+    if sys.stderr.isatty():
+        show_progress(text, err=True)
+
+
 class ProgressLines(logging.Handler):
     """Shows what is logged as progress, on standard error."""
 

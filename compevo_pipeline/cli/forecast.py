@@ -242,7 +242,6 @@ def forecast(
     dataset = dataset or choose_dataset(deployment)
     data = describe_data(deployment.data_mode, dataset)
     spec = find_daily_spec(deployment, dataset)
-    typer.echo(f"Forecasting {dataset} {data}, up to a minute ...", err=True)
     try:
         day_forecast = forecast_day(
             deployment,
@@ -251,6 +250,7 @@ def forecast(
             None if known_to is None else KnownTo(known_to.value),
             clock=utc_now,
             log=log,
+            on_step=arguments.show_steps,
             run=run,
             supersede=supersede,
         )
@@ -258,6 +258,8 @@ def forecast(
         # In a home where nothing is stored the first thing to check is the mode.
         home = deployment.settings.home
         raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
+    finally:
+        arguments.show_steps("")
 
     issued = day_forecast.forecast
     if csv is not None:

@@ -31,7 +31,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import resolve_spans
-from compevo_core.data.steps import WEEK, count_year
+from compevo_core.data.steps import DAY, WEEK, count_year, name_step
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
@@ -47,6 +47,7 @@ from compevo_core.forecast.issued import (
     read_issued,
     write_issued,
 )
+from compevo_core.runtime.durations import OnStep
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
@@ -128,7 +129,7 @@ class Origin:
         """Return a day on the market's clock.
 
         Raises:
-            ConfigError: the data set's views know no such instant.
+            ConfigError: the data set's views know no such instant, or begin at other times.
         """
         # Steps before the origin that nobody has measured at the issue time.
         unknown = max(spec.unknown_steps)
@@ -137,6 +138,14 @@ class Origin:
                 f"views of {spec.name} all know to midnight; leave --known-to as it is"
             )
         start = day if isinstance(day, datetime) else datetime.combine(day, time())
+        into_day = timedelta(hours=start.hour, minutes=start.minute, seconds=start.second)
+        apart = spec.stride_steps * spec.step if spec.has_origins_within_days else DAY
+        if into_day % apart:
+            also = f" and every {name_step(apart)} after it" if apart < DAY else ""
+            raise ConfigError(
+                f"no window of {spec.name} begins at {start:%H:%M}, and none was learnt from: "
+                f"forecasts begin at 00:00{also}"
+            )
         origin_utc = start.replace(tzinfo=UTC) - spec.market_offset
         until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
         return cls(day=start.date(), origin_utc=origin_utc, until=until)
@@ -302,6 +311,7 @@ def forecast_day(
     *,
     clock: Callable[[], datetime],
     log: logging.Logger,
+    on_step: OnStep = lambda _: None,
     run: Path | None = None,
     news_rule: NewsRule | None = None,
     supersede: bool = False,
@@ -319,6 +329,7 @@ def forecast_day(
             is issued; None for the earlier one that the data set's views know.
         clock: gives the time of issue.
         log: gets a line about what is observed and issued, and the notes.
+        on_step: gets a line before each step that takes time.
         run: folder of the training run; the data set's current one unless given.
         news_rule: how old the news may be; ``NewsRule()`` unless given.
         supersede: whether a day that was issued before is issued again, beside the older record.
@@ -344,7 +355,9 @@ def forecast_day(
         log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
     else:
         rule = news_rule or NewsRule()
-        result = _issue(deployment, spec, origin, rule, clock, log, run, supersede=supersede)
+        result = _issue(
+            deployment, spec, origin, rule, clock, log, on_step, run, supersede=supersede
+        )
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
@@ -433,10 +446,12 @@ def _issue(
     news_rule: NewsRule,
     clock: Callable[[], datetime],
     log: logging.Logger,
+    on_step: OnStep,
     run: Path | None,
     *,
     supersede: bool,
 ) -> DayForecast:
+    on_step(f"reading what is stored of {spec.name}")
     frames = StoredFrames.read(deployment, spec)
     inputs = check_inputs(frames, origin, news_rule)
     if inputs.missing or inputs.newest is None:
@@ -448,10 +463,14 @@ def _issue(
 
     run = run or find_current_run(deployment.layout, spec.name)
     # Errors that have become known since validation: the levels of the priors move on with them.
+    on_step(f"cutting the windows of {spec.name} since validation")
+    later = _find_later(deployment, frames)
+    on_step(f"loading {run.name}")
     forecaster, news, notes, _ = _load_daily(
-        deployment, run, _find_later(deployment, frames), origin.until, inputs.built.views, log
+        deployment, run, later, origin.until, inputs.built.views, log, on_step
     )
 
+    on_step(f"forecasting {origin.day}")
     day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
     forecast = issue_forecast(
         forecaster,
@@ -488,6 +507,7 @@ def _load_daily(
     until: datetime,
     views: Sequence[WindowView],
     log: logging.Logger,
+    on_step: OnStep = lambda _: None,
     *,
     is_fresh: bool = False,
 ) -> tuple["CompEvoForecaster", NewsPool, tuple[str, ...], int]:
@@ -509,7 +529,7 @@ def _load_daily(
     ahead = [w.view for w in state[0].list_forecast(state[1].step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
     forecaster = load_population(run, news, fit=deployment.shared_fits())
-    known, forecast = forecaster.catch_up(later, until, states, state)
+    known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
         f"{later.dataset}: errors of {known} windows since validation are known, {forecast} of "
         "them forecast just now"

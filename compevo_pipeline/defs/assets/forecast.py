@@ -5,7 +5,8 @@ does not: how a day is forecast (``work.next_day``), scores (``compevo_core.eval
 (``defs.asset_checks``).
 
 A partition is the day that the forecast begins with: 48 half-hours are that day, 48 days it and the
-47 after it. A forecast that was issued is never changed; a day that is filled in later from the
+47 after it; where windows begin several times a day, ``at`` names another time than midnight. A
+forecast that was issued is never changed; a day that is filled in later from the
 same data gives the same forecast. Scores have no partitions: every run scores all days that are
 over by then, and scores again where the truth was revised.
 """
@@ -73,6 +74,7 @@ NEXT_DAY_CODE = (
     "compevo_core/data",
     "compevo_core/forecast/forecaster.py",
     "compevo_core/forecast/issued.py",
+    "compevo_core/forecast/totals.py",
     "compevo_core/lm",
     "compevo_core/data/quantiles.py",
     "compevo_pipeline/work/next_day.py",
@@ -91,6 +93,13 @@ class NextDayConfig(LaunchConfig):
     """where it is older: warn, and forecast; or refuse"""
     supersede: bool = False
     """issue a day again that was issued before: the older forecast is kept beside the new one"""
+    at: str = Field(default="", pattern=r"^(([01]\d|2[0-3]):[0-5]\d)?$")
+    """time of day at which the forecast begins, as 06:00, where windows begin several times a day;
+    midnight unless given"""
+
+    def find_start(self, day: str) -> date:
+        """Return the day of a partition, with the time at which the forecast begins."""
+        return datetime.fromisoformat(f"{day}T{self.at}") if self.at else date.fromisoformat(day)
 
     @property
     def news_rule(self) -> NewsRule:
@@ -126,7 +135,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         day_forecast = forecast_day(
             workspace,
             dataset,
-            date.fromisoformat(context.partition_key),
+            config.find_start(context.partition_key),
             config.known_to,
             clock=clock,
             log=context.log,

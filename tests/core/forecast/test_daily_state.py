@@ -59,6 +59,7 @@ class Nights:
         )
         self.fits = 0
         self.counts: list[tuple[int, int]] = []
+        self.lines: list[str] = []
 
     def fit(self, *arguments: object, **options: object) -> object:
         from compevo_core.baselines import fit_baseline
@@ -75,7 +76,9 @@ class Nights:
         forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)  # type: ignore[arg-type]
         if resumes:
             found = self.kept.find(known, until)
-            self.counts.append(forecaster.catch_up(known, until, self.kept, found))
+            self.counts.append(
+                forecaster.catch_up(known, until, self.kept, found, self.lines.append)
+            )
         else:
             forecaster.observe(forecaster.select_unobserved(known, until))
         asked = [
@@ -107,6 +110,7 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(
     # Two series and two views of the one day that has ended since the night before.
     assert {forecast for _, forecast in nights.counts[1:]} == {4}
     assert nights.counts[-1][0] == 4 * 7
+    assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
 
 
 def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed: Path, tmp_path: Path) -> None:

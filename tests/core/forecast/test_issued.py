@@ -59,7 +59,7 @@ class FakePopulation:
         self.quantiles = quantiles
 
     def estimate_day(
-        self, views: list[WindowView], forecast_NH: FloatArray
+        self, views: list[WindowView], forecast_NH: FloatArray, past: None
     ) -> dict[str, FloatArray]:
         levels = np.array(LEVELS)
         return {

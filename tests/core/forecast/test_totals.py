@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compevo_core.data.datasets import ALL_SERIES
-from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.quantiles import FEWEST, LEVELS, PastErrors, estimate_quantiles
 from compevo_core.errors import DataError
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.forecast.totals import reconcile
@@ -15,6 +15,22 @@ from tests.support.window_samples import make_window
 NAMES = ("a", "total", "b")
 VIEWS = [make_window(i, entity=name).view for i, name in enumerate(NAMES)]
 LEVEL = np.array([30.0, 120.0, 60.0])  # the parts make 90
+
+
+def past_errors(days: int = 0) -> PastErrors:
+    """Of the total alone; the parts erred by nothing."""
+    end_G = np.array([VIEWS[0].origin_utc.timestamp() / 60 - 1440 * day for day in range(days)])
+    error_G = np.random.default_rng(0).normal(size=days)
+    return PastErrors(
+        entities=NAMES * days,
+        until_N=np.repeat(end_G - 1440, 3).astype(np.int64),
+        end_N=np.repeat(end_G, 3).astype(np.int64),
+        unknown_N=np.zeros(3 * days, dtype=np.int64),
+        error_NH=np.stack([0 * error_G, error_G, 0 * error_G], axis=1).reshape(-1, 1)
+        * np.ones((1, 48)),
+        scale_NH=np.full((3 * days, 48), np.nan),
+        spread_N=np.ones(3 * days),
+    )
 
 
 def predict(widths: np.ndarray) -> Prediction:
@@ -36,27 +52,44 @@ def predict(widths: np.ndarray) -> Prediction:
 
 def test_a_sum_is_reached_by_moving_each_series_by_its_doubt() -> None:
     before = predict(np.array([1.0, 3.0, 2.0]))
-    after = reconcile(before, VIEWS, {"total": ("a", "b")})
+    after, _ = reconcile(before, VIEWS, {"total": ("a", "b")}, past_errors())
 
     # 30 are missing; squares of the widths are 1, 9 and 4 of 14 (Lagrange's method by hand).
     expected = LEVEL + 30 * np.array([1.0, -9.0, 4.0]) / 14
     np.testing.assert_allclose(after.aggregate[:, 0], expected)
     np.testing.assert_allclose(after.aggregate[1], after.aggregate[[0, 2]].sum(axis=0))
 
-    # Parts add up as before: the change is one of levels. Bands keep their width.
+    # Parts add up as before: the change is one of levels.
     parts = after.step_weights.swapaxes(0, 1) * after.agents
     np.testing.assert_allclose(parts.sum(axis=0), after.aggregate)
     np.testing.assert_allclose(after.agents - after.levels, before.agents - before.levels)
+
+
+def test_bands_are_of_errors_that_were_moved_alike() -> None:
+    past = past_errors(2 * FEWEST)
+    after, moved = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past)
+    # An error of the total is shared by all three alike, and the three still add up.
+    error_GN = past.error_NH[:, 0].reshape(-1, 3)
+    moved_GN = moved.error_NH[:, 0].reshape(-1, 3)
+    np.testing.assert_allclose(moved_GN, np.outer(error_GN[:, 1], [1 / 3, 2 / 3, 1 / 3]))
+    alone = estimate_quantiles(past, VIEWS, after.aggregate) - after.aggregate[:, None]
     around = after.quantiles - after.aggregate[:, None]
-    np.testing.assert_allclose(around, before.quantiles - before.aggregate[:, None])
+    np.testing.assert_allclose(around[1], 2 / 3 * alone[1])
+    np.testing.assert_allclose(around[0], around[1] / 2)
+
+    # Where a part is not known, errors stay as they were.
+    past.error_NH[0] = np.nan
+    _, moved = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past)
+    assert np.array_equal(moved.error_NH[:3], past.error_NH[:3], equal_nan=True)
+    assert not np.array_equal(moved.error_NH[3:6], past.error_NH[3:6])
 
 
 def test_without_bands_all_series_count_alike_and_what_adds_up_stays() -> None:
     unknown_NQH = np.full((3, len(LEVELS), 48), np.nan)
     unknown = dataclasses.replace(predict(np.ones(3)), quantiles=unknown_NQH)
-    after = reconcile(unknown, VIEWS, {"total": (ALL_SERIES,)})
+    after, _ = reconcile(unknown, VIEWS, {"total": (ALL_SERIES,)}, past_errors())
     np.testing.assert_allclose(after.aggregate[:, 0], [40.0, 110.0, 70.0])
-    again = reconcile(after, VIEWS, {"total": (ALL_SERIES,)})
+    again, _ = reconcile(after, VIEWS, {"total": (ALL_SERIES,)}, past_errors())
     np.testing.assert_allclose(again.aggregate, after.aggregate)
 
 
@@ -64,10 +97,10 @@ def test_bounds_hold_and_totals_still_add_up() -> None:
     views = [dataclasses.replace(view, bounds=(35.0, None)) for view in VIEWS]
     high = predict(np.ones(3))
     low = dataclasses.replace(high, aggregate=high.aggregate * 0.1)
-    after = reconcile(low, views, {"total": ("a", "b")})
+    after, _ = reconcile(low, views, {"total": ("a", "b")}, past_errors())
     np.testing.assert_allclose(after.aggregate[:, 0], [35.0, 70.0, 35.0])
 
 
 def test_a_total_without_one_of_its_parts_is_refused() -> None:
     with pytest.raises(DataError, match="no forecast of c, so that the totals cannot add up"):
-        reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")})
+        reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")}, past_errors())

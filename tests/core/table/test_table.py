@@ -105,7 +105,10 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(
     assert fitted.predict()["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=1)
 
     # The same windows of a table with another future: what was not known changes nothing.
-    before = fitted.backtest(windows=3)
+    lines: list[str] = []
+    before = fitted.backtest(windows=3, on_step=lines.append)
+    assert lines[0].startswith("fitting calendar-ridge on all")
+    assert lines[-1].startswith("3/3 windows forecast, about") and len(lines) == 4
     late = TABLE["ds"] >= before["cutoff"].max()
     poisoned = clone(RIDGE).backtest(TABLE.assign(y=TABLE["y"].where(~late, 1e6)), windows=3)
     known = before["cutoff"] <= before["cutoff"].max()

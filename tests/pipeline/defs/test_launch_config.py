@@ -114,6 +114,7 @@ def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job
         ("forecast__next_day__exchange", {"known_to": "noon"}, "noon"),
         ("forecast__next_day__exchange", {"news_limit_hours": 0.0}, "news_limit_hours"),
         ("forecast__next_day__exchange", {"stale_news": "shout"}, "shout"),
+        ("forecast__next_day__exchange", {"at": "6 am"}, "at"),
     ],
 )
 def test_a_wrong_choice_of_any_asset_is_refused_before_any_work(job, step, config, named):

@@ -16,9 +16,10 @@ import pytest
 from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
-from compevo_core.errors import DataError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import IssuedForecast, find_issued, is_issued
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
@@ -75,6 +76,19 @@ def issue(layout: Layout, day: date = DAY, **options: object) -> DayForecast:
 
 def read_frames(layout: Layout) -> StoredFrames:
     return StoredFrames.read(operational.open_workspace(layout), ELECTRICITY_OPERATIONAL)
+
+
+def test_a_forecast_begins_where_windows_of_its_day_begin() -> None:
+    quarters = replace(ELECTRICITY_OPERATIONAL, stride_steps=12, horizon_steps=12)
+    start = NextDayConfig(at="18:00").find_start("2026-02-24")
+    assert Origin.of(quarters, start, KnownTo.MIDNIGHT).origin_utc == ORIGIN + timedelta(hours=18)
+    whole = NextDayConfig().find_start("2026-02-24")
+    assert Origin.of(quarters, whole, KnownTo.MIDNIGHT).origin_utc == ORIGIN
+    late = NextDayConfig(at="18:30").find_start("2026-02-24")
+    with pytest.raises(ConfigError, match=r"at 18:30, .* begin at 00:00 and every 6h after it"):
+        Origin.of(quarters, late, KnownTo.MIDNIGHT)
+    with pytest.raises(ConfigError, match=r"forecasts begin at 00:00$"):
+        Origin.of(ELECTRICITY_OPERATIONAL, start, KnownTo.MIDNIGHT)
 
 
 def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout: Layout) -> None:
