@@ -746,9 +746,9 @@ def _part_readable(
     measured = {
         kind: pl.concat([part.frames[kind] for _, part in rows]) for kind in feed.parsers if rows
     }
-    for raw_file, one in rows:
+    for raw_file, parsed in rows:
         try:
-            _refuse_far(deployment, dataset, one.frames, measured)
+            _refuse_far(deployment, dataset, parsed.frames, measured)
             readable.append(raw_file)
         except SourceError as error:
             errors.append((raw_file, error))
