@@ -18,6 +18,8 @@ export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export PYTHONUNBUFFERED = 1
 # OMP_WAIT_POLICY=PASSIVE: idle OpenMP threads sleep instead of spinning (2.5x faster on shared cores).
 export OMP_WAIT_POLICY ?= PASSIVE
+# Compiled modules are kept, whatever the shell says: every process of the tests would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 export DO_NOT_TRACK = 1
 export NO_MKDOCS_2_WARNING = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

@@ -114,11 +114,19 @@ def cli_page() -> str:
         "says what is wrong, where, and what to do; or 2 where the words of the command are wrong.",
     ]
     group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name, command in list_commands(group):
         rows = [option_row(option) for option in command.params]
         parts += [f"## compevo {name}", inspect.cleandoc(command.help or "")]
         parts += [table(("argument or option", "default", "meaning"), rows)] if rows else []
     return page(parts)
+
+
+def list_commands(group: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name; the commands of a group follow it."""
+    for name, command in group.commands.items():
+        yield name, command
+        for words, inner in list_commands(command) if hasattr(command, "commands") else ():
+            yield f"{name} {words}", inner
 
 
 def option_row(option: Any) -> list[str]:

@@ -10,6 +10,14 @@ from tests.support.replay import run_replay
 REPO = Path(__file__).resolve().parents[1]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests on the real archive slow: they read all of it."""
+    for item in items:
+        if "archive_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def archive_dir() -> Path:
     """Folder of real archive files; the test is skipped, saying so, where there is none."""

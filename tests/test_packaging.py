@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -48,6 +49,7 @@ NOT_DECLARED = {"toto-2": "needs Python 3.12; whoever names such a model is told
 """What the code imports where it is there, and why no install brings it."""
 
 
+@cache
 def imported_modules() -> set[str]:
     """Top-level names that the two packages import anywhere."""
     found: set[str] = set()
@@ -66,6 +68,7 @@ def imported_modules() -> set[str]:
     return found - set(sys.stdlib_module_names) - of_checkers - own
 
 
+@cache
 def imported_distributions() -> set[str]:
     providers = metadata.packages_distributions()
     optional = {"dagster_k8s": "dagster-k8s", "toto2": "toto-2", "chronos": "chronos-forecasting"}

@@ -266,13 +266,11 @@ class ReportPage(HTMLParser):
 @cache
 def parse_reports() -> dict[str, ReportPage]:
     """Parse the pages of the committed rows, and those of an invented run and an issued day."""
-    from matplotlib.figure import Figure
-
     from compevo_core.report.inputs import ForecastDay, read_inputs
-    from compevo_core.report.page import render_forecasts, render_research
+    from compevo_core.report.page import render_forecasts
     from compevo_core.report.rows import empty_rows
     from tests.support.issued_samples import ORIGIN, make_issued
-    from tests.support.report_samples import make_inputs, make_run
+    from tests.support.report_samples import make_inputs, make_run, render_undrawn
     from tests.support.traced_samples import make_traced_inputs
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -301,14 +299,12 @@ def parse_reports() -> dict[str, ReportPage]:
         logics=traced.logics,
     )
 
-    with pytest.MonkeyPatch.context() as patch:
-        # Images are counted and not looked at, and making them is most of the time of a page.
-        patch.setattr(Figure, "savefig", lambda *_, **__: None)
-        return {
-            "committed": ReportPage(render_research(committed)),
-            "forecasts": ReportPage(render_forecasts(sample)),
-            "sample": ReportPage(render_research(sample)),
-        }
+    # Images are counted and not looked at.
+    return {
+        "committed": ReportPage(render_undrawn(committed)),
+        "forecasts": ReportPage(render_forecasts(sample)),
+        "sample": ReportPage(render_undrawn(sample)),
+    }
 
 
 def list_report() -> Iterator[str]:

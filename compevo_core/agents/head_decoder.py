@@ -16,6 +16,7 @@ M articles, L packed length, H horizon, D hidden.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -36,13 +37,20 @@ from compevo_core.agents.numeric_tokens import (
     Patches,
     PatchReadout,
 )
-from compevo_core.agents.prompts import render_logic_and_news, render_task, tokenize_prompt
+from compevo_core.agents.prompts import (
+    Tokenizer,
+    render_logic_and_news,
+    render_task,
+    tokenize_prompt,
+)
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.seeding import derive_seed
+
+_KEPT_TEXTS = 4096  # whose tokens are kept
 
 
 class HeadModule(nn.Module):
@@ -92,17 +100,26 @@ class HeadDecoder:
         readout = PatchReadout(len(local_agents), hidden, target)
         self.module = HeadModule(tokens, readout).to(device)
 
+        # The same few texts come with every batch.
+        tokenizer = population.backbone.tokenizer
+        self.encode_task = lru_cache(_KEPT_TEXTS)(partial(tokenize_prompt, tokenizer))
+        self.encode = lru_cache(_KEPT_TEXTS)(partial(_tokenize, tokenizer))
+
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
         """See :meth:`ForecastDecoder.decode`; the forecasts carry the gradient."""
         del train  # the forecasts have a gradient path whenever torch records one
 
-        states_ARTD, n_cut = self._read_states(readings, agents)
-        correction_ABH = self.module.readout(states_ARTD, agents)
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
-        values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples)) + correction_ABH
+        values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
+        if torch.is_grad_enabled() or self.module.readout.is_started(agents):
+            states_ARTD, n_cut = self._read_states(readings, agents)
+            values_ABH = values_ABH + self.module.readout(states_ARTD, agents)
+        else:
+            # A read-out of zeros corrects nothing, whatever the states.
+            _, n_cut = self._lay_out(readings)
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 
     @torch.no_grad()
@@ -127,28 +144,27 @@ class HeadDecoder:
         """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
         examples = [reading.example for reading in readings[0]]
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
-        # In the order in which they are first read.
-        articles = {
-            article.article_id: article
-            for agent_readings in readings
-            for reading in agent_readings
-            for retrieved in reading.news
-            for article in retrieved
-        }
         if self._reads_tokens:
-            soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
+            soft_ASD = torch.cat(
+                [soft_ASD, self._embed_articles(_list_articles(readings), agents)], 1
+            )
 
-        layout = _PromptLayout(self, len(readings[0]), list(articles))
-        groups = [
-            [layout.build_group(window, reading) for window, reading in enumerate(agent_readings)]
-            for agent_readings in readings
-        ]
+        groups, n_cut = self._lay_out(readings)
         packed = self.population.pack(groups)
         embeds_ALD = self.population.embed(packed.ids_AL, soft_ASD)
         states_ARTD = self.population.read_out(
             packed, embeds_ALD, count=self.target_tokens, layers=self.config.forecast.layers
         )
-        return states_ARTD, layout.n_cut
+        return states_ARTD, n_cut
+
+    def _lay_out(self, readings: AgentReadings) -> tuple[list[list[PromptGroup]], int]:
+        """Return the prompts by agent, then by window, and how many were cut."""
+        layout = _PromptLayout(self, len(readings[0]), list(_list_articles(readings)))
+        groups = [
+            [layout.build_group(window, reading) for window, reading in enumerate(agent_readings)]
+            for agent_readings in readings
+        ]
+        return groups, layout.n_cut
 
     def _embed_numbers(
         self, examples: Sequence[ForecastExample], agents: slice, base_ABH: FloatArray | None
@@ -198,6 +214,22 @@ class HeadDecoder:
         return self.module.tokens.embed_articles(articles_ME, agents)
 
 
+def _tokenize(tokenizer: Tokenizer, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _list_articles(readings: AgentReadings) -> dict[str, RetrievedArticle]:
+    """Return the articles of a batch by id, in the order in which they are first read."""
+    return {
+        article.article_id: article
+        for agent_readings in readings
+        for reading in agent_readings
+        for retrieved in reading.news
+        for article in retrieved
+    }
+
+
 class _PromptLayout:
     """Prompts of one batch, in tokens.
 
@@ -208,7 +240,6 @@ class _PromptLayout:
     def __init__(self, decoder: HeadDecoder, windows: int, articles: Sequence[str]) -> None:
         self.n_cut = 0
         self._decoder = decoder
-        self._tokenizer = decoder.population.backbone.tokenizer
         self._limit = decoder.config.backbone.context_length
         self._window_tokens = decoder.read_tokens + decoder.target_tokens
         first = windows * self._window_tokens
@@ -223,7 +254,7 @@ class _PromptLayout:
         target = self._soft_ids(range(first_target, first + self._window_tokens))
 
         # Text first: models give their first token a role of its own, and it must be a word.
-        task = tokenize_prompt(self._tokenizer, render_task(reading.example.view))
+        task = self._decoder.encode_task(render_task(reading.example.view))
         prefix = [*task, *numbers]
         room = self._limit - len(prefix) - len(target)
         suffixes = [
@@ -236,7 +267,7 @@ class _PromptLayout:
         self, logic: str, news: Sequence[RetrievedArticle], note: str, room: int
     ) -> list[int]:
         """Return logic, news and note in at most ``room`` tokens; the worst matches go first."""
-        note_ids = self._encode(f"\n{note}\n") if note else []
+        note_ids = self._decoder.encode(f"\n{note}\n") if note else []
         for count in range(len(news), -1, -1):
             ids = [*self._write_evidence(logic, news[:count]), *note_ids]
             if len(ids) <= room:
@@ -257,13 +288,9 @@ class _PromptLayout:
             text = render_logic_and_news(logic_or_none, None, title_characters=limit)
             rows = [self._article_row[article.article_id] for article in news]
             rows = rows or [self._no_news_row]
-            return [*self._encode(text), *self._soft_ids(rows)]
+            return [*decoder.encode(text), *self._soft_ids(rows)]
 
-        return self._encode(render_logic_and_news(logic_or_none, news, title_characters=limit))
-
-    def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return decoder.encode(render_logic_and_news(logic_or_none, news, title_characters=limit))
 
     def _soft_ids(self, rows: Sequence[int]) -> list[int]:
         return [self._decoder.population.soft_token_id(row) for row in rows]

@@ -29,6 +29,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, groupby
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -81,10 +82,11 @@ class Words(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a logic retrieved for a window: means of its articles, NaN for a part without any."""
+    """What a logic retrieved for N windows: means of their articles, NaN where there are none."""
 
-    means_GE: FloatArray
-    numbers: Mapping[int, float]  # by key
+    parts_P: npt.NDArray[np.intp]  # of the day that articles name; the first is for all articles
+    means_NPE: FloatArray
+    numbers: Sequence[Mapping[int, float]]  # of each window, by key
 
 
 @lru_cache(maxsize=_KEPT_WORDS)
@@ -106,20 +108,38 @@ def read_words(title: str, entity: str) -> Words:
     return Words(part, tuple(numbers))
 
 
-def gather_evidence(words: Sequence[Words], embeddings_ME: npt.NDArray[np.float32]) -> Evidence:
-    """Return the means of articles by part of the day and by number."""
-    means_GE = np.full((len(PARTS), embeddings_ME.shape[1]), np.nan)
-    parts_M = np.array([article.part for article in words])
-    for part in set(parts_M):
-        means_GE[part] = embeddings_ME[parts_M == part].mean(0)
-    # What all articles say is learnt from all of them; a part of the day adds to it.
-    means_GE[0] = embeddings_ME.mean(0)
+def gather_evidence(
+    words: Sequence[Sequence[Words]], embeddings_ME: npt.NDArray[np.float32]
+) -> Evidence:
+    """Return the means of articles by window, part of the day and number.
 
+    ``embeddings_ME`` holds the articles of all windows, one window after the other.
+    """
+    counts_N = np.array([len(of_window) for of_window in words])
+    starts_N = counts_N.cumsum() - counts_N
+    window_M = np.repeat(np.arange(len(words)), counts_N)
+    parts_M = np.array([article.part for of_window in words for article in of_window], dtype=int)
+    parts_P = np.union1d([0], parts_M).astype(int)
+
+    means_NPE = np.full((len(words), len(parts_P), embeddings_ME.shape[1]), np.nan)
+    # What all articles say is learnt from all of them; a part of the day adds to it.
+    for count in set(counts_N.tolist()) - {0}:
+        windows = np.flatnonzero(counts_N == count)
+        rows = starts_N[windows][:, None] + np.arange(count)
+        means_NPE[windows, 0] = embeddings_ME[rows].mean(1)
+    for place, part in enumerate(parts_P[1:], 1):
+        for n, rows in groupby(np.flatnonzero(parts_M == part), window_M.__getitem__):
+            means_NPE[n, place] = embeddings_ME[list(rows)].mean(0)
+    return Evidence(parts_P, means_NPE, [_average_numbers(of_window) for of_window in words])
+
+
+def _average_numbers(words: Sequence[Words]) -> dict[int, float]:
+    """Return the mean of the numbers of each key."""
     values: dict[int, list[float]] = {}
     for article in words:
         for key, value in article.numbers:
             values.setdefault(key, []).append(value)
-    return Evidence(means_GE, {key: sum(of_key) / len(of_key) for key, of_key in values.items()})
+    return {key: sum(of_key) / len(of_key) for key, of_key in values.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,9 +159,12 @@ class LinearFit:
     def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return the scaled reading (H,) by the fit on all of train; missing evidence is 0."""
         words = [read_words(article.title, view.entity) for article in articles]
-        evidence = gather_evidence(words, np.stack([article.embedding for article in articles]))
-        offset_X = np.nan_to_num(_arrange(evidence, self.keys_F) - self.mean_X)
-        words_W, numbers_F = np.split(offset_X, [-MOST_NUMBERS])
+        evidence = gather_evidence([words], np.stack([article.embedding for article in articles]))
+        values_X = np.full_like(self.mean_X, np.nan)
+        by_part_GE = values_X[:-MOST_NUMBERS].reshape(len(PARTS), -1)
+        by_part_GE[evidence.parts_P] = evidence.means_NPE[0]
+        values_X[-MOST_NUMBERS:] = _list_numbers(evidence.numbers, self.keys_F)[0]
+        words_W, numbers_F = np.split(np.nan_to_num(values_X - self.mean_X), [-MOST_NUMBERS])
         offset_Z = np.concatenate([*(wave * words_W for wave in _list_waves([view])), numbers_F])
         reading_H: FloatArray = offset_Z @ self.weights_ZH
         return reading_H
@@ -219,67 +242,75 @@ class FittedReader:
         """Return how a local agent reads what a logic retrieves."""
         return self._find(row, logic)
 
-    def retrieve(self, row: int, logic: str, view: WindowView) -> tuple[str, ...]:
-        """Return the ids of the articles that a local agent reads of a window."""
-        return self.retriever.retrieve(logic, view, self._scopes[row])
+    def retrieve(self, row: int, logic: str, views: Sequence[WindowView]) -> list[tuple[str, ...]]:
+        """Return the ids of the articles that a local agent reads of each window."""
+        return self.retriever.retrieve_each(logic, views, self._scopes[row])
 
     def _fit(self, row: int, logic: str) -> LinearFit:
-        evidence = {
-            n: self._gather(names, view.entity)
-            for n, view in enumerate(self._views)
-            if (names := self.retrieve(row, logic, view))
-        }
-        keys_F = _choose_numbers(list(evidence.values()))
-        size = len(PARTS) * len(self._components_EK) + MOST_NUMBERS
-        values_NX = np.full((len(self._views), size), np.nan)
-        for n, of_window in evidence.items():
-            values_NX[n] = _arrange(of_window, keys_F)
-
-        mean_X = np.nan_to_num(mean_known(values_NX, 0))
-        offset_NX = np.nan_to_num(values_NX - mean_X)
-        is_read_N = np.isin(np.arange(len(self._views)), list(evidence))
+        names = self.retrieve(row, logic, self._views)
+        evidence = self._gather(names)
+        is_read_N = np.array([bool(of_window) for of_window in names])
         usable_N = is_read_N & self._is_known_N
 
+        keys_F = _choose_numbers(evidence.numbers, int(is_read_N.sum()))
+        numbers_NF = _list_numbers(evidence.numbers, keys_F)
+        mean_PE, mean_F = (
+            np.nan_to_num(mean_known(of, 0)) for of in (evidence.means_NPE, numbers_NF)
+        )
+        mean_GE = np.zeros((len(PARTS), mean_PE.shape[1]))
+        mean_GE[evidence.parts_P] = mean_PE
+
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
-        columns = self._list_columns(offset_NX)
+        columns = self._list_columns(
+            evidence.parts_P,
+            np.nan_to_num(evidence.means_NPE - mean_PE),
+            np.nan_to_num(numbers_NF - mean_F),
+        )
         x_NK = np.concatenate([x for _, _, x in columns], axis=1)
         held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._blocks, usable_N)
-        rows = 3 * size - 2 * MOST_NUMBERS
+        rows = 3 * mean_GE.size + MOST_NUMBERS
         weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
         end = 0
         for start, basis_EK, _ in columns:
             end += basis_EK.shape[1]
             of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
             weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
-        held_out = {self._views[n].window_id: held_out_NH[n].astype(np.float32) for n in evidence}
-        return LinearFit(keys_F, mean_X, weights_ZH, held_out)
+        read = zip(self._views, held_out_NH.astype(np.float32), is_read_N, strict=True)
+        held_out = {view.window_id: values_H for view, values_H, is_read in read if is_read}
+        return LinearFit(keys_F, np.append(mean_GE, mean_F), weights_ZH, held_out)
 
-    def _list_columns(self, offset_NX: FloatArray) -> list[tuple[int, FloatArray, FloatArray]]:
+    def _list_columns(
+        self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, numbers_NF: FloatArray
+    ) -> list[tuple[int, FloatArray, FloatArray]]:
         """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
 
-        Parts of the day that no article names are left out, and so is what never differs.
+        Takes what differs from the mean; what never does is left out.
         """
-        words_NGE = offset_NX[:, :-MOST_NUMBERS].reshape(len(offset_NX), len(PARTS), -1)
-        parts = np.flatnonzero(words_NGE.any((0, 2)))
+        parts = np.flatnonzero(words_NPE.any((0, 2)))
         count = _COMPONENTS if len(parts) < 2 else _COMPONENTS_OF_PART
         columns = []
         for season, wave_N in enumerate(self._waves):
             basis_EK = self._components_EK[:, : _COMPONENTS_OF_SEASON if season else count]
             basis_EK = basis_EK * (_SEASONAL if season else 1.0)
             for part in parts:
-                start = (season * len(PARTS) + part) * len(basis_EK)
-                columns.append((start, basis_EK, wave_N[:, None] * (words_NGE[:, part] @ basis_EK)))
+                start = (season * len(PARTS) + int(parts_P[part])) * len(basis_EK)
+                columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
 
         # Numbers have a standard deviation of one.
-        numbers_NF = offset_NX[:, -MOST_NUMBERS:]
         spread_F = numbers_NF.std(0)
         scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
-        return [*columns, (3 * words_NGE[0].size, scale_FF, numbers_NF @ scale_FF)]
+        start = 3 * len(PARTS) * len(self._components_EK)
+        return [*columns, (start, scale_FF, numbers_NF @ scale_FF)]
 
-    def _gather(self, names: Sequence[str], entity: str) -> Evidence:
+    def _gather(self, names: Sequence[Sequence[str]]) -> Evidence:
+        """Return what the articles of each train window say, given by their ids."""
         pool = self.retriever.pool
-        words = [read_words(pool.get_title(name), entity) for name in names]
-        return gather_evidence(words, pool.embeddings[pool.find_rows(names)])
+        words = [
+            [read_words(pool.get_title(name), view.entity) for name in of_window]
+            for view, of_window in zip(self._views, names, strict=True)
+        ]
+        rows = pool.find_rows(chain.from_iterable(names))
+        return gather_evidence(words, pool.embeddings[rows])
 
 
 def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
@@ -288,19 +319,21 @@ def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
     return [np.ones(len(views)), np.cos(2 * np.pi * turns_N), np.sin(2 * np.pi * turns_N)]
 
 
-def _arrange(evidence: Evidence, keys_F: npt.NDArray[np.int64]) -> FloatArray:
-    """Return what is read of a window (X,), NaN where it is missing."""
-    numbers_F = [evidence.numbers.get(key, np.nan) for key in keys_F.tolist()]
-    return np.concatenate([evidence.means_GE.ravel(), numbers_F])
+def _list_numbers(
+    numbers: Sequence[Mapping[int, float]], keys_F: npt.NDArray[np.int64]
+) -> FloatArray:
+    """Return the numbers of each window by key (N, F), NaN where they are missing."""
+    keys = keys_F.tolist()
+    return np.array([[of_window.get(key, np.nan) for key in keys] for of_window in numbers])
 
 
-def _choose_numbers(evidence: Sequence[Evidence]) -> npt.NDArray[np.int64]:
-    """Return the keys (F,) of the numbers that most windows hold, zeros where there are fewer."""
-    counts = Counter(key for of_window in evidence for key in of_window.numbers)
+def _choose_numbers(numbers: Sequence[Mapping[int, float]], count: int) -> npt.NDArray[np.int64]:
+    """Return the keys (F,) of the numbers that most of ``count`` windows hold, then zeros."""
+    counts = Counter(key for of_window in numbers for key in of_window)
     common = [
         key
-        for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if count >= _LEAST_SHARE * len(evidence)
+        for key, found in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if found >= _LEAST_SHARE * count
     ]
     keys_F = np.zeros(MOST_NUMBERS, dtype=np.int64)
     keys_F[: len(common)] = common[:MOST_NUMBERS]
@@ -339,7 +372,7 @@ def fit_ridge(
         return zeros
     held_out_PNH = np.zeros((len(_PENALTIES), *y_NH.shape))
     for is_held_out_N, is_kept_N in blocks:
-        path_PKH = _solve_ridge(x_NK, y_NH, usable_N & is_kept_N)
+        path_PKH = _solve_ridge(x_NK, y_NH, usable_N & is_kept_N, _PENALTIES)
         held_out_PNH[:, is_held_out_N] = x_NK[is_held_out_N] @ path_PKH
 
     y_UH = y_NH[usable_N]
@@ -347,16 +380,18 @@ def fit_ridge(
     best = int(errors_P.argmin())
     if errors_P[best] >= (y_UH**2).mean():
         return zeros
-    return held_out_PNH[best], _solve_ridge(x_NK, y_NH, usable_N)[best]
+    return held_out_PNH[best], _solve_ridge(x_NK, y_NH, usable_N, _PENALTIES[best : best + 1])[0]
 
 
-def _solve_ridge(x_NK: FloatArray, y_NH: FloatArray, rows_N: BoolArray) -> FloatArray:
+def _solve_ridge(
+    x_NK: FloatArray, y_NH: FloatArray, rows_N: BoolArray, penalties: Sequence[float]
+) -> FloatArray:
     """Return the weights (P, K, H) for each penalty, by one decomposition."""
     x, y = x_NK[rows_N], y_NH[rows_N]
     values_K, vectors_KK = np.linalg.eigh(x.T @ x)
     projected_KH = vectors_KK.T @ (x.T @ y)
     return np.stack(
-        [vectors_KK @ (projected_KH / (values_K[:, None] + penalty)) for penalty in _PENALTIES]
+        [vectors_KK @ (projected_KH / (values_K[:, None] + penalty)) for penalty in penalties]
     )
 
 

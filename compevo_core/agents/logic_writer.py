@@ -36,6 +36,7 @@ from compevo_core.agents.prompts import (
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.adapters import LOGIC
+from compevo_core.lm.attention import PrefillCache
 from compevo_core.lm.chat_endpoint import ENDPOINT, Transport, read_content
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
@@ -221,7 +222,8 @@ class LogicWriter:
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
-        draft_AGT, draft_mask_AGT = self._sample(prompt_ids, None, 1, generators)
+        read = self._read_prompts(prompt_ids, None)
+        draft_AGT, draft_mask_AGT = self._sample(read, 1, generators)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
         candidate_AD = self.shards.all_gather(
@@ -233,10 +235,13 @@ class LogicWriter:
         if self.fusion is not None and self.config.evolution.update == "three-stage":
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, previous_AD))
 
-        local_soft_AD = None if soft_prompt_AD is None else self.shards.local(soft_prompt_AD)
+        # Without a soft prompt, samples go on from what the drafts went on from.
+        if soft_prompt_AD is not None:
+            del read  # two of them would be the peak of the round
+            read = self._read_prompts(prompt_ids, self.shards.local(soft_prompt_AD))
         size = self.config.grpo.group_size
         n_flat = round(self.config.evolution.flat_share * size)
-        ids_AGT, mask_AGT = self._sample(prompt_ids, local_soft_AD, size - n_flat, generators)
+        ids_AGT, mask_AGT = self._sample(read, size - n_flat, generators)
         group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
 
         # What chance drew stands last; no token of it was sampled, so none is credited.
@@ -357,21 +362,24 @@ class LogicWriter:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
     @torch.no_grad()
-    def _sample(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        soft_prompt_AD: Tensor | None,
-        samples: int,
-        generators: Sequence[torch.Generator],
-    ) -> tuple[Tensor, Tensor]:
-        """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
+    def _read_prompts(
+        self, prompt_ids: Sequence[Sequence[int]], soft_prompt_AD: Tensor | None
+    ) -> PrefillCache:
+        """Read the prompt of every local agent once, for all that is sampled after it."""
         packed, embeds_ALD = self._prepend_soft_prompt(
             [PromptGroup(row) for row in prompt_ids], soft_prompt_AD
         )
+        with self.population.use_adapters(self._adapters):
+            return self.population.prefill(packed, embeds_ALD)
 
+    @torch.no_grad()
+    def _sample(
+        self, read: PrefillCache, samples: int, generators: Sequence[torch.Generator]
+    ) -> tuple[Tensor, Tensor]:
+        """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
         with self.population.use_adapters(self._adapters):
             ids_AGT, mask_AGT = self.population.sample(
-                self.population.prefill(packed, embeds_ALD),
+                read,
                 samples=samples,
                 max_new_tokens=self._max_new_tokens,
                 temperature=self.config.evolution.temperature,

@@ -142,6 +142,10 @@ class PatchReadout(nn.Module):
         spread_ARTD = normed_ARTD - self.centre_ATD[:, None]
         self.size_A.copy_(spread_ARTD.square().mean((1, 2, 3)).sqrt().clamp(min=1e-3))
 
+    def is_started(self, agents: slice) -> bool:
+        """Return whether the read-out of any agent has left its start, all zeros."""
+        return bool(self.weight_AKD[agents].any() or self.bias_AH[agents].any())
+
     def forward(self, states_ARTD: Tensor, agents: slice) -> Tensor:
         """Map states (A, R, T, D) to scaled corrections (A, R, H)."""
         centred_ARTD = self.norm(states_ARTD) - self.centre_ATD[agents][:, None]

@@ -23,6 +23,8 @@ from compevo_core.lm.encoder import Encoder
 _KEPT_EMBEDDINGS = 4096
 """Most logics whose embedding is held: a few rounds. A run of the paper samples 175,000."""
 
+_RANKED = 4096  # articles whose embeddings are ranked at a time; they stay in the cache
+
 
 class NewsRetriever:
     """Rank a window's articles by the similarity of their embedding to the logic.
@@ -52,24 +54,50 @@ class NewsRetriever:
         scope is ``population.members.news_scope``: all of them, those that name the series' own
         region ("place"), or none.
         """
+        return self.retrieve_each(logic, [view], scope)[0]
+
+    def retrieve_each(
+        self, logic: str, views: Sequence[WindowView], scope: str = "all"
+    ) -> list[tuple[str, ...]]:
+        """Return what :meth:`retrieve` finds for each of many windows, in one pass."""
         if not self.top_k:
-            return ()
+            return [()] * len(views)
         count = min(self._read(logic)[0].most or self.top_k, self.top_k)
-        return self.rank(logic, view, scope)[:count]
+        return self._rank_each(logic, views, scope, count)
 
     def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
         """Return the ids of all candidates that a logic selects, most similar to it first."""
+        return self._rank_each(logic, [view], scope, None)[0]
+
+    def _rank_each(
+        self, logic: str, views: Sequence[WindowView], scope: str, most: int | None
+    ) -> list[tuple[str, ...]]:
+        """Return the ids of the ``most`` similar candidates of each window."""
         query, topics_TE = self._read(logic)
-        candidates = self._select(query, view, self._list_candidates(view, scope))
-        if not candidates:
-            return ()
+        candidates = [
+            self._select(query, view, self._list_candidates(view, scope)) for view in views
+        ]
+        by_count: dict[int, list[int]] = {}
+        for n, names in enumerate(candidates):
+            by_count.setdefault(len(names), []).append(n)
 
-        rows = self.pool.find_rows(candidates)
-        similarity = (self.pool.embeddings[rows] @ topics_TE.T).max(1)
+        # Windows with as many candidates are ranked together, each by a product of its own.
+        ranked: list[tuple[str, ...]] = [()] * len(views)
+        by_count.pop(0, None)
+        for count, of_count in by_count.items():
+            size = max(1, _RANKED // count)
+            for start in range(0, len(of_count), size):
+                part = of_count[start : start + size]
+                rows_BM = self.pool.find_rows(name for n in part for name in candidates[n]).reshape(
+                    len(part), count
+                )
+                similarity_BM = (self.pool.embeddings[rows_BM] @ topics_TE.T).max(2)
 
-        # Candidates come newest first, so a stable sort gives ties to the newer article.
-        order = np.argsort(-similarity, kind="stable")
-        return tuple(candidates[i] for i in order)
+                # Candidates come newest first, so a stable sort gives ties to the newer article.
+                order_BM = np.argsort(-similarity_BM, axis=1, kind="stable")[:, :most]
+                for n, order in zip(part, order_BM.tolist(), strict=True):
+                    ranked[n] = tuple([candidates[n][i] for i in order])
+        return ranked
 
     def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
         """Return what an agent reads of articles."""

@@ -85,7 +85,7 @@ class StrategyExecutor:
         numbers = self.population.local_agents if agents is None else agents
         scopes = self.config.population.list_scopes(numbers)
         return [
-            [self.news_retriever.retrieve(logic, view, scope) for view in views]
+            self.news_retriever.retrieve_each(logic, views, scope)
             for logic, scope in zip(logics, scopes, strict=True)
         ]
 

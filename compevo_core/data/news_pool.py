@@ -83,14 +83,14 @@ class NewsPool:
             DataError: an id is not in the pool.
         """
         wanted = list(ids)
-        unknown = [name for name in wanted if name not in self._row]
-        if unknown:
-            raise DataError(
-                f"{len(unknown)} candidate article(s) are not in the news pool, first "
-                f"{unknown[0]}; build the pool from the articles the windows were built with"
-            )
-
-        return np.array([self._row[name] for name in wanted], dtype=np.int64)
+        try:
+            return np.array([self._row[name] for name in wanted], dtype=np.int64)
+        except KeyError:
+            unknown = [name for name in wanted if name not in self._row]
+        raise DataError(
+            f"{len(unknown)} candidate article(s) are not in the news pool, first {unknown[0]}; "
+            "build the pool from the articles the windows were built with"
+        )
 
     def get_title(self, article_id: str) -> str:
         """Return the title of an article ("" if it has none)."""

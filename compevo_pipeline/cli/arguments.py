@@ -197,3 +197,8 @@ def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
             f"{windows}: no window in {subset or split}; name another --split or --subset"
         )
     return selected
+
+
+def split_names(text: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -16,12 +16,12 @@ from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
 from compevo_pipeline.cli.data import backfill, init, sources
 from compevo_pipeline.cli.demo import demo, refresh
+from compevo_pipeline.cli.experiments import experiments
 from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
 from compevo_pipeline.cli.keeping import accept, backup, rebuild, restore
 from compevo_pipeline.cli.research import (
     audit_news,
     benchmark,
-    experiment,
     folds,
     lud,
     pair,
@@ -34,7 +34,7 @@ PANELS = {
     "Forecast": (*(fit, train, forecast, explain, verify, publish, refit, predict, evaluate),),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
     "Research": (
-        *(benchmark, experiment, pair, folds, lud, trace),
+        *(benchmark, pair, folds, lud, trace),
         *(audit_news, table, params),
     ),
     "Housekeeping": (report, clean, backup, restore, demo),
@@ -51,6 +51,7 @@ app = typer.Typer(
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(cls=DocumentedCommand, rich_help_panel=panel)(command)
+app.add_typer(experiments, name="experiment", rich_help_panel="Research")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands of the paper's tables: ``benchmark experiment pair folds lud audit-news params``.
+"""Commands of the paper's tables: ``benchmark pair folds lud audit-news params``.
 
 What belongs here: options, which runs and folders a name means, what is printed. What does not:
 training and scoring (``work.experiments``, ``work.benchmark_runs``, ``compevo_core.paper``), the
@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from compevo_core.paper.lud_judges import Judge
 
 log = logging.getLogger(__name__)
-
-CONTROL, TEXT = "control", "text"
-"""The experiments in worlds where the worth of news is known, and on text with signal."""
-
-TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
-"""Table that shows an experiment; all others are in ``sensitivity``."""
 
 
 def benchmark(
@@ -67,7 +61,7 @@ def benchmark(
     from compevo_pipeline.work.benchmark_runs import BenchmarkData
 
     # Before hours of fitting: a later name may be misspelt.
-    selected = select_methods(_split_names(methods))
+    selected = select_methods(arguments.split_names(methods))
     allowed = find_budget(budget)
     typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
 
@@ -94,198 +88,6 @@ def benchmark(
         typer.echo(render_scores(read_result_file(data.rows)))
         typer.echo(f"\nRows by series: {data.rows}")
         typer.echo(f"Show them: compevo table main --results {data.rows.parent}")
-
-
-def experiment(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, weather, layers, control or text."
-        ),
-    ],
-    dataset: Annotated[
-        str,
-        typer.Argument(help="Name of a built data set; for text: weather or demand."),
-    ],
-    only: Annotated[
-        str,
-        typer.Option(
-            help="Names of changes, or of the control's arms, separated by commas (default: all)."
-        ),
-    ] = "",
-    runs: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--run",
-            help="Finished run of the full method, for experiments that train nothing (tau, news); "
-            "repeat for several seeds (default: the data set's current run).",
-        ),
-    ] = None,
-    budget: Annotated[
-        str, typer.Option(help="Training budget: quick, small or standard (the preset's own).")
-    ] = "standard",
-    preset: arguments.Preset = "default",
-    changes: arguments.Changes = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds for each change.")] = 1,
-    every: arguments.Every = 1,
-    scopes: Annotated[
-        int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
-    ] = 1,
-    effects: Annotated[
-        str,
-        typer.Option(
-            help="control: effects of a planted topic, in standard deviations of the error of a "
-            "calendar ridge, separated by commas."
-        ),
-    ] = "0,0.5,1,2,4",
-    series: Annotated[
-        str, typer.Option(help="control: series to use, separated by commas (default: all).")
-    ] = "",
-    world: Annotated[
-        str,
-        typer.Option(
-            help="control: plain, regional (only news of the home region has an effect) or "
-            "many-topics (three of a hundred topics have one)."
-        ),
-    ] = "plain",
-    arms: Annotated[
-        str,
-        typer.Option(
-            help="control: what to compare: reading (who reads which news) or search (who writes "
-            "new logics)."
-        ),
-    ] = "reading",
-    results: arguments.OptionalResults = None,
-) -> None:
-    """Run one of the paper's experiments, the control experiment, or the text experiment.
-
-    Changes one setting at a time and compares each variant with the reference on the same windows.
-    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table`
-    compares them with the paper.
-
-    The control plants news with a known effect in the data set's windows and measures how much of
-    the effect is found. It trains with the preset evidence unless another one is named.
-    Rows go to control-DATASET.csv.
-
-    Text reads weather (captions of the same day: perfect foresight) or demand (worded forecasts)
-    from the archive. Rows go to text-*.csv.
-    """
-    from compevo_core.config.run import RunConfig
-    from compevo_core.paper.changes import find_experiment
-    from compevo_pipeline.launchers.worker import run_jobs
-    from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
-
-    if name in (CONTROL, TEXT):
-        preset = "evidence" if preset == "default" else preset
-        config = arguments.resolve_config(preset, changes)
-        logging.basicConfig(level=logging.WARNING, format="%(message)s")
-        log.setLevel(logging.INFO)
-        if name == TEXT:
-            _run_text(dataset, config, range(seeds), results)
-            return
-        try:
-            sizes = [float(effect) for effect in _split_names(effects)]
-        except ValueError:
-            raise ConfigError(
-                f"--effects {effects} is not a list of numbers: write 0,1,2"
-            ) from None
-        worlds = {"world": world, "compares": arms, "effects": sizes, "seeds": range(seeds)}
-        worlds["only"] = _split_names(only)
-        _run_control(dataset, config, worlds, _split_names(series), results)
-        return
-
-    # Before hours of training: a name may be misspelt.
-    found = find_experiment(name)
-    selected = found.select(_split_names(only))
-    base = RunConfig.preset(preset)
-    base = base.with_overrides(
-        _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
-    )
-
-    # Rounds are shown as they are trained; standard output says what was written.
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    log.setLevel(logging.INFO)
-    deployment = arguments.open_deployment()
-    plan = ExperimentRun(
-        experiment=found,
-        changes=selected,
-        dataset=deployment.registry[dataset].name,
-        base=base,
-        seeds=range(seeds),
-        runs=runs or [],
-        every=every,
-        scopes=scopes,
-        budget=budget if found.trains and budget != "standard" else "",
-    )
-    path, _, _ = run_experiment(
-        deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
-    )
-    typer.echo(f"Rows: {path}")
-    table = TABLES.get(name, "sensitivity")
-    typer.echo(f"Show them: compevo table {table} --results {path.parent}")
-
-
-def _run_control(
-    dataset: str,
-    config: "RunConfig",
-    worlds: dict[str, Any],
-    series: list[str],
-    results: Path | None,
-) -> None:
-    """Run the control and print its table."""
-    from compevo_core.paper.control import ControlPlan
-    from compevo_core.report.control_tables import (
-        control_table,
-        list_controls,
-        list_searches,
-        search_table,
-    )
-    from compevo_pipeline.storage.code_versions import read_commit
-    from compevo_pipeline.work.experiments import run_control_on
-
-    plan = ControlPlan(config=config, commit=read_commit(), **worlds)
-    path, rows, _ = run_control_on(
-        arguments.open_deployment(), dataset, plan, series=series, log=log, results=results
-    )
-    made = rows.to_dicts()
-    tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
-    typer.echo("\n\n".join(table.to_markdown() for table in tables))
-    typer.echo(f"\nRows: {path}")
-
-
-def _run_text(dataset: str, config: "RunConfig", seeds: range, results: Path | None) -> None:
-    """Run the experiment on worded data and print its table."""
-    from compevo_core.paper.text_evidence import TextPlan
-    from compevo_core.report.control_tables import format_text
-    from compevo_pipeline.storage.code_versions import read_commit
-    from compevo_pipeline.work.experiments import run_text_on
-
-    plan = TextPlan(config=config, seeds=seeds, commit=read_commit())
-    path, rows = run_text_on(arguments.open_deployment(), dataset, plan, log=log, results=results)
-    typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
-
-
-def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
-    """Return the settings of a budget.
-
-    Raises:
-        ConfigError: populations have no such budget, or the experiment sets its own.
-    """
-    from compevo_core.paper.agent_systems import spend
-    from compevo_core.paper.method import find_budget
-
-    budget = find_budget(name)
-    if name == "standard":
-        return {}
-    if name not in ("quick", "small"):
-        raise ConfigError(
-            f"--budget {name} is for methods that are tuned: name quick, small or standard"
-        )
-    # A fixed number of updates would leave each number of passes the same training.
-    if experiment == "epochs":
-        raise ConfigError("epochs changes the training budget itself: name --budget standard")
-    return spend(budget, preset)
 
 
 def pair(
@@ -492,7 +294,3 @@ def params(
     from compevo_core.paper.agent_systems import build_parameter_report
 
     typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
-
-
-def _split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

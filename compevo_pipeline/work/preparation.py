@@ -108,11 +108,17 @@ def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
     region = (
         pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
     )
-    for place, (low, high) in {"": rule.bounds, **rule.regions}.items():
-        is_outside = ~pl.col("value").is_between(low, high)
+    is_outside = {
+        (place, low, high): ~pl.col("value").is_between(low, high)
+        & (region == place if place else pl.lit(value=True))
+        for place, (low, high) in {"": rule.bounds, **rule.regions}.items()
+    }
+    if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
+        return
+    for (place, low, high), is_bad in is_outside.items():
         _refuse(
             rows,
-            is_outside & (region == place) if place else is_outside,
+            is_bad,
             f"outside the bounds of {name}{f' in {place}' if place else ''}, {low:g} to {high:g}",
             "the file may be in another unit: correct it, or the bounds of the data set",
         )
@@ -136,8 +142,9 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     is_target = "quantile" in frame.columns
     rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
     _refuse(rows, ~pl.col("value").is_finite(), "that are not numbers", "fetch the file again")
-    for name, rule in rules.forecasts.items():
-        _refuse_outside(rows.filter(pl.col("name") == name), name, rule)
+    for (name,), of_name in rows.partition_by("name", as_dict=True).items():
+        if name in rules.forecasts:
+            _refuse_outside(of_name, name, rules.forecasts[name])
 
     level = pl.col("value").mean()
     levelled = [name for name, rule in rules.forecasts.items() if rule.low == 0]
@@ -478,10 +485,14 @@ def rebuild(
             for raw_file in batch:
                 with _left_out(raw_file, of_feed):
                     files.extend(feed.unpack(raw_file))
-            readable, _ = _part_readable(deployment, feed, dataset, clock(), files)
-            of_feed["rejected"] += len(files) - len(readable)
-            if readable:
+            readable = files
+            try:
                 rows = _read_rows(deployment, feed, dataset, clock(), readable)
+            except SourceError:
+                readable, _ = _part_readable(deployment, feed, dataset, clock(), files)
+                of_feed["rejected"] += len(files) - len(readable)
+                rows = _read_rows(deployment, feed, dataset, clock(), readable)
+            if readable:
                 of_feed.update(_store_rows(deployment, feed, dataset, readable, rows))
         if of_feed:
             counts[feed.name] = dict(of_feed)
@@ -722,21 +733,25 @@ def _part_readable(
     deployment: Deployment, feed: Feed, dataset: str, now: datetime, batch: Sequence[RawFile]
 ) -> tuple[list[RawFile], list[tuple[RawFile, SourceError]]]:
     """Return the files of a batch that can be read, and the others with their errors."""
-    readable = list(batch)
+    readable: list[RawFile] = []
     errors: list[tuple[RawFile, SourceError]] = []
-    others: dict[FrameKind, pl.DataFrame] = {}
+    rows: list[tuple[RawFile, _Rows]] = []
+    for raw_file in batch:
+        try:
+            rows.append((raw_file, _read_rows(deployment, feed, dataset, now, [raw_file])))
+        except SourceError as error:
+            errors.append((raw_file, error))
+
     # Each alone, and then beside what the others measured.
-    for _ in range(2):
-        rows: list[_Rows] = []
-        for raw_file in tuple(readable):
-            try:
-                rows.append(_read_rows(deployment, feed, dataset, now, [raw_file], others))
-            except SourceError as error:
-                readable.remove(raw_file)
-                errors.append((raw_file, error))
-        others = {
-            kind: pl.concat([one.frames[kind] for one in rows]) for kind in feed.parsers if rows
-        }
+    measured = {
+        kind: pl.concat([one.frames[kind] for _, one in rows]) for kind in feed.parsers if rows
+    }
+    for raw_file, one in rows:
+        try:
+            _refuse_far(deployment, dataset, one.frames, measured)
+            readable.append(raw_file)
+        except SourceError as error:
+            errors.append((raw_file, error))
     return readable, errors
 
 
@@ -760,12 +775,8 @@ def _read_rows(
     dataset: str,
     now: datetime,
     raw_files: Sequence[RawFile],
-    others: Mapping[FrameKind, pl.DataFrame] | None = None,
 ) -> _Rows:
-    """Parse files, and refuse or leave out what cannot be true.
-
-    Forecasts are held against what is stored and in ``others``: their own files unless given.
-    """
+    """Parse files, and refuse or leave out what cannot be true."""
     frames: dict[FrameKind, pl.DataFrame] = {}
     losses: dict[str, int] = {}
     for kind, parse in feed.parsers.items():
@@ -783,10 +794,20 @@ def _read_rows(
             refuse_future(frame, now)
         frames[kind] = frame
 
-    for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
-        recent = _find_recent(deployment, dataset, kind, frames[kind], others or frames)
-        refuse_forecasts(frames[kind], deployment.registry[dataset].rules, recent)
+    _refuse_far(deployment, dataset, frames, frames)
     return _Rows(frames, losses)
+
+
+def _refuse_far(
+    deployment: Deployment,
+    dataset: str,
+    frames: Mapping[FrameKind, pl.DataFrame],
+    others: Mapping[FrameKind, pl.DataFrame],
+) -> None:
+    """Refuse forecasts that are far from what is stored and from what other files hold."""
+    for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
+        recent = _find_recent(deployment, dataset, kind, frames[kind], others)
+        refuse_forecasts(frames[kind], deployment.registry[dataset].rules, recent)
 
 
 def _find_recent(

@@ -160,7 +160,7 @@ def test_rows_are_padded_on_the_left_and_masked():
     assert mask.tolist() == [[1, 1, 1], [0, 0, 1]]
 
 
-@pytest.mark.parametrize("case", ["inference", "policy"])
+@pytest.mark.parametrize("case", ["inference", pytest.param("policy", marks=pytest.mark.slow)])
 def test_a_case_times_both_ways(case):
     measured = CASES[case][0](2, 1, quick=True)
     others = {

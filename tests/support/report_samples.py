@@ -5,13 +5,16 @@ import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.panels import ForecastPanel, write_panels
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.report.figures import Plot
 from compevo_core.report.inputs import LeakageCheck, ReportInputs, TrainingRun
+from compevo_core.report.page import render_research
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from tests.support.round_records import round_record
@@ -344,6 +347,12 @@ def make_inputs(**changes: Any) -> ReportInputs:
         ],
     }
     return ReportInputs(**(values | changes))
+
+
+def render_undrawn(inputs: ReportInputs) -> str:
+    """Return the page of research with empty images: to draw them is nearly all of the work."""
+    with patch.object(Plot, "source", "data:image/svg+xml;base64,"):
+        return render_research(inputs)
 
 
 def write_run(path: Path) -> Path:

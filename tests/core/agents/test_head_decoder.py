@@ -39,8 +39,12 @@ def test_before_training_every_agent_returns_its_base_exactly(prior: str) -> Non
     model = build_model(config)
     executor, examples = build_executor(model), make_batch(config)
 
-    values_ABH = executor.forecast(LOGICS, examples).values_ABH
+    # A read-out of zeros needs no states; where it learns, they are read.
+    forecasts = executor.forecast(LOGICS, examples)
+    trained = executor.forecast(LOGICS, examples, train=True)
+    values_ABH = forecasts.values_ABH
     assert torch.equal(values_ABH, executor.base_forecasts(examples))
+    assert torch.equal(trained.values_ABH, values_ABH) and trained.values_ABH.requires_grad
 
     shares = {"none": [], "persistence": [1.0], "blend": [0.3, 0.7]}[prior]
     for number, example in enumerate(examples):
@@ -151,6 +155,17 @@ def test_two_logics_with_other_articles_are_not_folded_into_one() -> None:
     with executor.population.use_adapters("forecast"), torch.no_grad():
         values_ABH = executor.decoder.decode(readings, train=False).values_ABH
     assert not torch.allclose(values_ABH[:, 0], values_ABH[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("moved", ["weight_AKD", "bias_AH"])
+def test_a_read_out_that_left_its_start_is_read(moved: str) -> None:
+    config = tiny()
+    model = build_model(config)
+    executor, examples = build_executor(model), make_batch(config)
+    generator = torch.Generator().manual_seed(0)
+    getattr(model.decoder.module.readout, moved).data[1].normal_(generator=generator)
+    has_moved = [bool(of_agent.abs().max() > 1e-3) for of_agent in correct(executor, examples)]
+    assert has_moved == [False, True, False]
 
 
 def test_centring_takes_the_common_part_of_the_states_out_once() -> None:

@@ -131,10 +131,23 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
     assert not torch.allclose(reference_AGT, policy_AGT, atol=1e-2)
 
 
-def test_the_simplified_update_has_neither_soft_prompt_nor_fusion() -> None:
-    trainer, state, _ = build_round_trainer(evolution__update="simplified")
+@pytest.mark.parametrize(("update", "readings"), [("simplified", 1), ("three-stage", 2)])
+def test_prompts_are_read_again_only_after_a_soft_prompt(monkeypatch, update, readings) -> None:
+    trainer, state, _ = build_round_trainer(evolution__update=update)
+    population, counted = trainer.writer.population, []
+    read = population.prefill
+    monkeypatch.setattr(population, "prefill", lambda *of: counted.append(of) or read(*of))
     proposal = _propose(trainer, state)
-    assert proposal.soft_prompt_AD is None
+    assert (proposal.soft_prompt_AD is None) == (update == "simplified")
+    assert len(counted) == readings
+
+    # A sample leaves what it went on from as it was.
+    shared, fresh = read(*counted[-1]), read(*counted[-1])
+    sampled = []
+    for cache, samples in ((shared, 1), (shared, 2), (fresh, 2)):
+        generators = [torch.Generator().manual_seed(agent) for agent in range(3)]
+        sampled.append(trainer.writer._sample(cache, samples, generators)[0])
+    assert torch.equal(sampled[1], sampled[2])
 
 
 def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(written) -> None:

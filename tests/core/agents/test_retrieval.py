@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from compevo_core.agents import retrieval
 from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.retrieval import NewsRetriever
 from tests.support.planted import planted_world, sentence_encoder
@@ -51,6 +52,19 @@ def test_age_country_and_number_select() -> None:
     # A logic may ask for fewer articles than an agent reads, not for more.
     assert len(_retriever(top_k=1).retrieve(few, view)) == 1
     assert len(_retriever(top_k=0).retrieve(few, view)) == 0
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects: bool) -> None:
+    monkeypatch.setattr(retrieval, "_RANKED", 50)  # two windows at a time
+    views = list(planted_world(is_regional=True).windows.views()[:9])
+    views[3] = dataclasses.replace(views[3], candidate_ids=())
+    views[5] = dataclasses.replace(views[5], candidate_ids=views[5].candidate_ids[2:])
+    retriever = _retriever(top_k=3, selects=selects)
+    logic = LOGIC.format(place="the home region", rest="")
+    read = retriever.retrieve_each(logic, views)
+    assert read == [retriever.retrieve(logic, view) for view in views]
+    assert read[3] == () and len(set(read)) > 4
 
 
 @pytest.mark.parametrize("selects", [False, True])

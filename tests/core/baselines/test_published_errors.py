@@ -14,6 +14,7 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.splits import Span
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
+from compevo_core.evaluation import baseline_scores
 from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.scopes import Scope
 from tests.support.window_samples import (
@@ -144,8 +145,9 @@ def test_a_train_day_without_a_publication_is_left_out_of_a_fit(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
-    name: str, windows: WindowSet
+    name: str, windows: WindowSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(baseline_scores, "BASELINES", ("published", *MODELS))
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     one_day = forget_publications(train, origin_utc=train[40].view.origin_utc)
     assert is_applicable(name, test, one_day)

@@ -136,7 +136,7 @@ def test_what_is_no_such_model_is_refused_by_name(tmp_path, timesfm):
         fit(tmp_path)
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"of another kind.*LlamaForCausalLM.*known: Chronos2"):
+    with pytest.raises(ConfigError, match=r"has another kind.*LlamaForCausalLM.*known: Chronos2"):
         fit(tmp_path)
 
     later = WindowSet([make_window(0, split="test")], dataset="electricity")

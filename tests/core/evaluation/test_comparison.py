@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import DataError
@@ -129,6 +130,18 @@ def test_a_known_small_case_has_its_exact_probability():
     a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 4.0, 6.0, 8.0, 10.0])
     assert paired_test(a, b).p_value == pytest.approx(1 / 32)
     assert paired_test(a, b).p_two_sided == pytest.approx(2 / 32)
+
+
+def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():
+    for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
+        test = paired_test(np.array(difference), np.zeros(len(difference)))
+        one, both = (
+            stats.wilcoxon(difference, alternative=side, method=stats.PermutationMethod())
+            for side in ("less", "two-sided")
+        )
+        assert (test.p_value, test.p_two_sided) == (one.pvalue, both.pvalue)
+        n = np.count_nonzero(difference)
+        assert test.rank_sign == np.sign(one.statistic - n * (n + 1) / 4)
 
 
 def test_the_interval_holds_the_mean_and_repeats_with_its_seed(monkeypatch):

@@ -104,7 +104,7 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(
         changes = {"selection__online": True, "selection__rule": rule, "selection__scope": scope}
         seal_population(sealed, LevelRule("mean", 2.0), **changes)
     nights = Nights(sealed, tmp_path / "kept")
-    for number in range(3, 9):
+    for number in range(6, 9):
         made = nights.forecast(DAYS, number)
     assert_equal(made, nights.forecast(DAYS, 8, resumes=False))
     # Two series and two views of the one day that has ended since the night before.
@@ -115,7 +115,7 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(
 
 def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed: Path, tmp_path: Path) -> None:
     nights = Nights(sealed, tmp_path)
-    for number in range(2, 16):
+    for number in range(10, 16):
         nights.forecast(DAYS, number)
     revised = revise(DAYS, 12, 1.5)
     made = nights.forecast(revised, 16)

@@ -153,6 +153,7 @@ def test_compevo_parts_are_twenty_adapters_two_gates_one_projection_scores_and_g
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", known_architectures())
 def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem: str) -> None:
     architecture = load_architecture(stem)

@@ -26,6 +26,7 @@ from tests.support.planted import base_windows, planted_world, search, sentence_
 from tests.support.tiny_run import Killed, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

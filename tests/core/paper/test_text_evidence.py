@@ -101,7 +101,7 @@ def test_data_without_enough_windows_train_nothing(tmp_path) -> None:
 
 
 def test_validation_is_scored_apart_and_then_fitted_on(tmp_path) -> None:
-    data = _make_data(trains=False, scored=("val", "test"), refit_days=7)
+    data = _make_data(trains=False, scored=("val", "test"), refit_days=30)
     rows = run_text(data, sentence_encoder(), TextPlan(config=search()), tmp_path, LOG)
     assert rows["split"].to_list() == ["val"] * 6 + ["test"] * 6
 

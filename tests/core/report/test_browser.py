@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compevo_core.report.page import render_research
-from tests.core.report.test_tomorrow import PAGE
+from tests.core.report.test_tomorrow import render_tomorrow
 from tests.support.traced_samples import make_traced_inputs
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -43,7 +43,9 @@ def open_page(folder: Path, page: str) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
 def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path: Path) -> None:
-    shown, log = open_page(tmp_path, PAGE.replace('<main id="main">', f'<main id="main">{ATTACK}'))
+    shown, log = open_page(
+        tmp_path, render_tomorrow().replace('<main id="main">', f'<main id="main">{ATTACK}')
+    )
     assert "<title>CompEvo forecast</title>" in shown
     assert log.count("Content Security Policy") >= 3
 

@@ -21,9 +21,8 @@ from compevo_core.report.mechanism import (
     shift_table,
     topics_table,
 )
-from compevo_core.report.page import render_research
 from compevo_core.report.rows import empty_rows
-from tests.support.report_samples import HOSTILE, make_inputs, make_rounds, make_run
+from tests.support.report_samples import HOSTILE, make_inputs, make_rounds, make_run, render_undrawn
 from tests.support.traced_samples import make_traced_inputs
 
 PICTURES = ("dynamics", "rewards", "news", "shifts")
@@ -80,7 +79,7 @@ def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
 
 def test_nothing_is_drawn_of_what_has_no_rows(inputs):
     assert list_groups(make_inputs()) == []
-    assert 'id="mechanism"' not in render_research(make_inputs())
+    assert 'id="mechanism"' not in render_undrawn(make_inputs())
     still = replace(inputs, traces=inputs.traces.filter(inputs.traces["method"] == "mad-rl"))
     (group,) = list_groups(replace(still, logics=inputs.logics.clear()))
     assert [group["curves"][name] is None for name in PICTURES] == [False] * 3 + [True]
@@ -127,7 +126,7 @@ def test_topics_count_agents_and_alike_logics_are_seen(inputs):
 
 
 def test_the_logics_are_a_figure_to_turn_with_escaped_texts_and_a_still_picture(inputs):
-    page = render_research(inputs)
+    page = render_undrawn(inputs)
     text = re.search(
         r'<script type="application/json" id="space-0">(.*?)</script>', page, re.DOTALL
     )
@@ -140,11 +139,11 @@ def test_the_logics_are_a_figure_to_turn_with_escaped_texts_and_a_still_picture(
     assert len({trace["marker"]["symbol"] for trace in figure["data"]}) == 2
     # The script of the charts comes with it, and is allowed by its hash alone.
     assert "Plotly" in page and "script-src" in page
-    assert "script-src" not in render_research(make_inputs(rows=empty_rows()))
+    assert "script-src" not in render_undrawn(make_inputs(rows=empty_rows()))
 
 
 def test_the_scripts_that_may_run_are_those_in_the_page_to_the_letter(inputs) -> None:
-    page = render_research(inputs)
+    page = render_undrawn(inputs)
     bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert len(bodies) == 2
     allowed = [

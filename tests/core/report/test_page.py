@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 
 from compevo_core.lm.encoder import HashingEncoder
@@ -26,6 +27,7 @@ from tests.support.report_samples import (
     make_row,
     make_rows,
     make_run,
+    render_undrawn,
 )
 
 VOID = {"meta", "img", "br"}
@@ -55,29 +57,32 @@ class ParsedPage(HTMLParser):
         return [attrs for tag, attrs in self.tags if tag == name]
 
 
-PAGE = render_research(make_inputs())
+@cache
+def render_whole() -> str:
+    """Return the page with its images drawn."""
+    return render_research(make_inputs())
 
 
 def test_every_tag_closes_in_order():
-    assert len(ParsedPage(PAGE).tags) > 100
+    assert len(ParsedPage(render_whole()).tags) > 100
 
 
 def test_nothing_is_fetched_and_nothing_can_run():
-    page = ParsedPage(PAGE)
+    page = ParsedPage(render_whole())
     assert not any(page.attributes_of(tag) for tag in ("script", "link", "iframe"))
     assert all(image["src"].startswith("data:image/") for image in page.attributes_of("img"))
-    assert not re.search(r"(src|href)=\"(https?:)?//", PAGE)
-    assert "default-src 'none'" in PAGE
+    assert not re.search(r"(src|href)=\"(https?:)?//", render_whole())
+    assert "default-src 'none'" in render_whole()
 
 
 def test_hostile_news_and_logics_are_shown_as_text():
-    assert HOSTILE not in PAGE
-    assert sum(text.strip() == HOSTILE for text in ParsedPage(PAGE).texts) >= 2
+    assert HOSTILE not in render_whole()
+    assert sum(text.strip() == HOSTILE for text in ParsedPage(render_whole()).texts) >= 2
 
 
 def test_hostile_text_from_any_file_is_shown_as_text():
     attack = '"><script>x</script>'
-    page = render_research(
+    page = render_undrawn(
         make_inputs(
             mode=attack,
             rows=make_frame(
@@ -115,7 +120,7 @@ def test_no_template_marks_a_value_as_safe():
 
 
 def test_every_entry_of_the_contents_leads_to_a_section():
-    page = ParsedPage(PAGE)
+    page = ParsedPage(render_whole())
     links = [link["href"] for link in page.attributes_of("a")]
     anchors = [link[1:] for link in links if link.startswith("#")]
     assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
@@ -124,7 +129,7 @@ def test_every_entry_of_the_contents_leads_to_a_section():
 
 
 def test_equal_inputs_give_an_equal_page():
-    assert render_research(make_inputs()) == PAGE
+    assert render_research(make_inputs()) == render_whole()
 
 
 def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
@@ -136,7 +141,7 @@ def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
 
     run = read_run(folder.path)
     assert run.lud == measured
-    page = render_research(make_inputs(runs=(run,), rows=empty_rows()))
+    page = render_undrawn(make_inputs(runs=(run,), rows=empty_rows()))
     assert "Judged updates" in page
     assert ">scripted</td>" in page
     ParsedPage(page)
@@ -146,14 +151,16 @@ def test_one_round_is_enough_for_every_plot():
     single = TrainingRun(
         name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)
     )
-    assert "What the logics became" in render_research(
+    assert "What the logics became" in render_undrawn(
         make_inputs(runs=(single,), rows=empty_rows())
     )
 
 
 def test_every_section_is_folded_behind_one_sentence():
-    summaries = re.findall(r'<details class="section"><summary>(.*?)</summary>', PAGE, re.DOTALL)
-    assert len(summaries) == len(re.findall("<section", PAGE)) > 8
+    summaries = re.findall(
+        r'<details class="section"><summary>(.*?)</summary>', render_whole(), re.DOTALL
+    )
+    assert len(summaries) == len(re.findall("<section", render_whole())) > 8
     assert all(text.strip().endswith(".") for text in summaries)
     assert "1 of 2 checks passed." in summaries
     assert any(text.startswith("Of 6 comparisons CompEvo is better in 0") for text in summaries)

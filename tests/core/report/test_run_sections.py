@@ -1,11 +1,11 @@
 """Runs with a supervised stage and rounds that rewrite nothing are shown as what they are."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.page import render_research
 from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
@@ -17,7 +17,14 @@ from compevo_core.report.run_sections import (
     view_lud,
 )
 from compevo_core.training.round_record import RoundRecord
-from tests.support.report_samples import GAINS, LUD, make_inputs, make_rounds, make_run
+from tests.support.report_samples import (
+    GAINS,
+    LUD,
+    make_inputs,
+    make_rounds,
+    make_run,
+    render_undrawn,
+)
 
 SUPERVISED, EVERY, ROUNDS = 8, 4, 20
 NOTHING = {
@@ -60,7 +67,9 @@ def staged_run() -> TrainingRun:
     return replace(make_run(), rounds=staged_rounds(), lud={}, lud_rows=())
 
 
-PAGE = render_research(make_inputs(runs=(staged_run(),), rows=empty_rows()))
+@cache
+def render_staged() -> str:
+    return render_undrawn(make_inputs(runs=(staged_run(),), rows=empty_rows()))
 
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
@@ -91,7 +100,7 @@ def test_the_logics_table_says_what_became_of_each() -> None:
     ]
     # One candidate and one sample of each of three agents, in three rounds.
     assert (view["samples"]["written"], view["samples"]["empty"]) == (18, "50.0 %")
-    assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in PAGE
+    assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in render_staged()
 
 
 def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
@@ -99,7 +108,7 @@ def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples
     view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
     run = replace(make_run(), rounds=fixed)
-    page = render_research(make_inputs(runs=(run,), rows=empty_rows()))
+    page = render_undrawn(make_inputs(runs=(run,), rows=empty_rows()))
     assert 'id="logics-0"' in page and "texts written" not in page
 
 
@@ -171,7 +180,7 @@ def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
         "gain_over_best": "16.50",  # of the last ten rounds: 12 to 21
         "effective_agents": "1.50",
     }
-    assert 'id="health-0"' in PAGE
+    assert 'id="health-0"' in render_staged()
     assert "health-0" not in [section.anchor for section in build_run_sections([make_run()])]
 
 
@@ -197,7 +206,7 @@ def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did(
     assert view is not None
     assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
     assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
-    page = render_research(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
+    page = render_undrawn(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))
     assert "(mean, half-life 90 days)" in page and "all agents have equal weights" in page
 
 

@@ -142,9 +142,8 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> SharedStages:
     return kept
 
 
-@pytest.mark.parametrize(
-    "variant", ["no-grpo", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["no-grpo", *OTHERS])
 def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it(
     variant: str, stages: SharedStages, tmp_path: Path
 ) -> None:

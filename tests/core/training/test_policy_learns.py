@@ -9,7 +9,7 @@ from compevo_core.agents.logics import find_topics
 from tests.support.rounds import build_round_trainer
 
 PAID = {"power outages", "rooftop solar"}
-UPDATES = 12
+UPDATES = 8
 
 
 def _share_paid(policy_lr: float, lambda_div: float) -> list[float]:

@@ -508,3 +508,17 @@ def test_the_conflict_counts_every_agent_and_what_they_share_once(model: Populat
     found = Gradients(model).conflict(policy, strategy)
     assert found.cosine == pytest.approx(expected.cosine, rel=1e-4)
     assert found.margin == pytest.approx(expected.margin, rel=1e-4)
+
+
+def test_pruning_reaches_no_logic_that_policies_write_and_diversity_does() -> None:
+    def write(**changes: object) -> list[list[list[str]]]:
+        settings = {"evolution__update": "simplified", "optim__policy_lr": 0.1}
+        # Forecasts that are trained with the gates' aggregate would carry them to the rewards.
+        trainer, state, examples = build_round_trainer(
+            optim__forecast_lr=0.0, grpo__group_size=4, **settings, **changes
+        )
+        return [run_step(trainer, state, examples).group_logics for _ in range(2)]
+
+    written = write(objective__lambda_prune=0.0)
+    assert write(objective__lambda_prune=10.0) == written
+    assert write(objective__lambda_div=10.0) != written

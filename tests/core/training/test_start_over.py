@@ -111,9 +111,8 @@ def _kill_points(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(Path, "unlink", kill_file)
 
 
-@pytest.mark.parametrize(
-    "at", [3, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 1, 2, 4, 5))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(6))
 def test_a_kill_while_old_files_are_removed_leaves_nothing_that_passes_for_new(
     at: int, out: Path, clean: Path
 ) -> None:

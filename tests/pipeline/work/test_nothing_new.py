@@ -80,6 +80,7 @@ def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(
     assert len(parsed) == 3 * len(feeds)
 
 
+@pytest.mark.slow
 def test_a_second_run_cuts_no_window_and_judges_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

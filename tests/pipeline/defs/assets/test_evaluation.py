@@ -19,6 +19,8 @@ from compevo_pipeline.storage.runs import set_current_run
 from tests.support import population as small
 from tests.support.deployment import deploy
 
+pytestmark = pytest.mark.slow
+
 RUN = "electricity-run"
 SEEDS = 2
 EVERY = 2

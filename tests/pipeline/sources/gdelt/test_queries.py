@@ -71,7 +71,7 @@ def test_a_single_term_stands_without_brackets_and_filters_are_those_of_the_topi
     [
         ("days_back = 7", "days_bak = 7", "days_back"),
         ('gkg = "gaps"', 'gkg = "some"', r"fetch.gkg"),
-        ('words = ["Bitcoin"', 'words = ["(Bitcoin)"', r"bitcoin.words.*no search word"),
+        ('words = ["Bitcoin"', 'words = ["(Bitcoin)"', r"bitcoin.words.*not a search word"),
         ('country = "US"', 'country = "FR"', "FR"),
         ('fips = "US"', "", "country and fips go together"),
         ("[fetch]", "[fetch", "not TOML"),

@@ -1,0 +1,253 @@
+"""Commands of experiments: ``compevo experiment NAME``, the paper's, ``control`` and ``text``.
+
+What belongs here: the options that each of them takes, and what is printed. What does not: training
+and scoring (``work.experiments``, ``compevo_core.paper``), tables (``cli.results``).
+"""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from compevo_core.errors import ConfigError
+from compevo_pipeline.cli import arguments
+
+if TYPE_CHECKING:
+    import click
+
+    from compevo_core.config.run import RunConfig
+
+log = logging.getLogger(__name__)
+
+TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
+"""Table that shows an experiment, where it is not ``sensitivity``."""
+
+_PAPER = "paper"
+
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+
+
+class _ByName(TyperGroup):
+    """A group that takes ``NAME DATASET`` for ``paper NAME DATASET``."""
+
+    def resolve_command(
+        self, ctx: "click.Context", args: list[str]
+    ) -> "tuple[str | None, click.Command | None, list[str]]":
+        """Return the command that the first word names, or else the command ``paper``."""
+        is_own = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if is_own else [_PAPER, *args])
+
+
+experiments = typer.Typer(
+    cls=_ByName,
+    no_args_is_help=True,
+    help="Run one of the paper's experiments (`compevo experiment NAME DATASET`), the control "
+    "experiment, or the text experiment.",
+)
+
+
+@experiments.command(_PAPER, cls=arguments.DocumentedCommand)
+def run_paper(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
+            "instruction, news, weather or layers."
+        ),
+    ],
+    dataset: arguments.BuiltDataset,
+    only: Annotated[
+        str, typer.Option(help="Names of changes, separated by commas (default: all).")
+    ] = "",
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--run",
+            help="Finished run of the full method, for experiments that train nothing (tau, news); "
+            "repeat for several seeds (default: the data set's current run).",
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Training budget: quick, small or standard (the preset's own).")
+    ] = "standard",
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    seeds: Seeds = 1,
+    every: arguments.Every = 1,
+    scopes: Annotated[
+        int, typer.Option(min=1, help="Number of test sets to score, in the data set's order.")
+    ] = 1,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Run one of the paper's experiments; the word `paper` may be left out.
+
+    Changes one setting at a time and compares each variant with the reference on the same windows.
+    Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table`
+    compares them with the paper.
+    """
+    from compevo_core.config.run import RunConfig
+    from compevo_core.paper.changes import find_experiment
+    from compevo_pipeline.launchers.worker import run_jobs
+    from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
+
+    # Before hours of training: a name may be misspelt.
+    found = find_experiment(name)
+    selected = found.select(arguments.split_names(only))
+    base = RunConfig.preset(preset)
+    base = base.with_overrides(
+        _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
+    )
+
+    _show_progress()
+    deployment = arguments.open_deployment()
+    plan = ExperimentRun(
+        experiment=found,
+        changes=selected,
+        dataset=deployment.registry[dataset].name,
+        base=base,
+        seeds=range(seeds),
+        runs=runs or [],
+        every=every,
+        scopes=scopes,
+        budget=budget if found.trains and budget != "standard" else "",
+    )
+    path, _, _ = run_experiment(
+        deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
+    )
+    typer.echo(f"Rows: {path}")
+    table = TABLES.get(name, "sensitivity")
+    typer.echo(f"Show them: compevo table {table} --results {path.parent}")
+
+
+@experiments.command("control", cls=arguments.DocumentedCommand)
+def run_control(
+    dataset: arguments.BuiltDataset,
+    effects: Annotated[
+        str,
+        typer.Option(
+            help="Effects of a planted topic, in standard deviations of the error of a calendar "
+            "ridge, separated by commas."
+        ),
+    ] = "0,0.5,1,2,4",
+    world: Annotated[
+        str,
+        typer.Option(
+            help="plain, regional (only news of the home region has an effect) or many-topics "
+            "(three of a hundred topics have one)."
+        ),
+    ] = "plain",
+    arms: Annotated[
+        str,
+        typer.Option(
+            help="What to compare: reading (who reads which news) or search (who writes new "
+            "logics)."
+        ),
+    ] = "reading",
+    only: Annotated[
+        str, typer.Option(help="Names of arms, separated by commas (default: all).")
+    ] = "",
+    series: Annotated[
+        str, typer.Option(help="Series to use, separated by commas (default: all).")
+    ] = "",
+    preset: arguments.Preset = "evidence",
+    changes: arguments.Changes = None,
+    seeds: Seeds = 1,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Plant news with a known effect in a data set's windows, and measure how much is found.
+
+    Rows go to control-DATASET.csv and replace rows with the same world, effect, seed and arm.
+    """
+    from compevo_core.paper.control import ControlPlan
+    from compevo_core.report.control_tables import (
+        control_table,
+        list_controls,
+        list_searches,
+        search_table,
+    )
+    from compevo_pipeline.storage.code_versions import read_commit
+    from compevo_pipeline.work.experiments import run_control_on
+
+    config = arguments.resolve_config(preset, changes)
+    try:
+        sizes = [float(effect) for effect in arguments.split_names(effects)]
+    except ValueError:
+        raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
+    plan = ControlPlan(
+        config=config,
+        world=world,
+        compares=arms,
+        only=arguments.split_names(only),
+        effects=sizes,
+        seeds=range(seeds),
+        commit=read_commit(),
+    )
+
+    _show_progress()
+    path, rows, _ = run_control_on(
+        arguments.open_deployment(),
+        dataset,
+        plan,
+        series=arguments.split_names(series),
+        log=log,
+        results=results,
+    )
+    made = rows.to_dicts()
+    tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
+    typer.echo("\n\n".join(table.to_markdown() for table in tables))
+    typer.echo(f"\nRows: {path}")
+
+
+@experiments.command("text", cls=arguments.DocumentedCommand)
+def run_text(
+    name: Annotated[str, typer.Argument(help="weather or demand.")],
+    preset: arguments.Preset = "evidence",
+    changes: arguments.Changes = None,
+    seeds: Seeds = 1,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Read real text about the day that is forecast: weather or demand, from the archive.
+
+    Weather has captions of the same day (perfect foresight), demand has worded forecasts. Rows go
+    to text-*.csv.
+    """
+    from compevo_core.paper.text_evidence import TextPlan
+    from compevo_core.report.control_tables import format_text
+    from compevo_pipeline.storage.code_versions import read_commit
+    from compevo_pipeline.work.experiments import run_text_on
+
+    config = arguments.resolve_config(preset, changes)
+    _show_progress()
+    plan = TextPlan(config=config, seeds=range(seeds), commit=read_commit())
+    path, rows = run_text_on(arguments.open_deployment(), name, plan, log=log, results=results)
+    typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
+
+
+def _show_progress() -> None:
+    """Show rounds as they are trained, on standard error; standard output says what was written."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    log.setLevel(logging.INFO)
+
+
+def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
+    """Return the settings of a budget.
+
+    Raises:
+        ConfigError: populations have no such budget, or the experiment sets its own.
+    """
+    from compevo_core.paper.agent_systems import spend
+    from compevo_core.paper.method import find_budget
+
+    budget = find_budget(name)
+    if name == "standard":
+        return {}
+    if name not in ("quick", "small"):
+        raise ConfigError(
+            f"--budget {name} is for methods that are tuned: name quick, small or standard"
+        )
+    # A fixed number of updates would leave each number of passes the same training.
+    if experiment == "epochs":
+        raise ConfigError("epochs changes the training budget itself: name --budget standard")
+    return spend(budget, preset)
