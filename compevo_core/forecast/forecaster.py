@@ -414,10 +414,10 @@ class CompEvoForecaster:
 
         From its own past errors unless others are given.
         """
-        found = estimate_day_quantiles(
+        quantiles = estimate_day_quantiles(
             self.past_errors if past is None else past, views, forecast_NH
         )
-        return {name: keep_bounds(views, values_NQ) for name, values_NQ in found.items()}
+        return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

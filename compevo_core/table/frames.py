@@ -371,8 +371,8 @@ class WindowPlan:
             season_steps=self.season,
             year_evidence=True,
             spans=tuple(
-                Span(split=split, series_pattern=pattern, first_day=one, last_day=other)
-                for split, (one, other) in spans.items()
+                Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
+                for split, (first, last) in spans.items()
             ),
             max_fill_steps=max(1, min(3 * per_day, self.lookback // 8)),
             max_filled_inputs=self.lookback // 4,
