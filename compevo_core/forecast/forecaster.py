@@ -138,8 +138,8 @@ class CompEvoForecaster:
         """
         if config.selection.online or self.config.selection.online:
             raise ConfigError(
-                "weights that go on after training cannot be computed anew from its fitness: name "
-                "a run with selection.online = false"
+                "weights that change after training cannot be computed again from its fitness: "
+                "name a run with selection.online = false"
             )
         self.config = config
         self._model.selection.config = config.selection

@@ -57,9 +57,7 @@ def reconcile(
         name: alone if list(parts) == [ALL_SERIES] else list(parts)
         for name, parts in totals.items()
     }
-    missing = sorted(
-        {entity for name in by_total for entity in (name, *by_total[name])} - set(names)
-    )
+    missing = sorted({part for name in by_total for part in (name, *by_total[name])} - set(names))
     if missing:
         raise DataError(
             f"no forecast of {', '.join(missing)}, so that the totals cannot add up; read the "
@@ -68,7 +66,7 @@ def reconcile(
 
     base = [names.index(name) for name in alone]
     sums_NM = np.array(
-        [[float(entity in by_total.get(name, [name])) for entity in alone] for name in names]
+        [[float(part in by_total.get(name, [name])) for part in alone] for name in names]
     )
     low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
     width_N = (high_NH - low_NH).mean(axis=1)

@@ -371,9 +371,7 @@ class Forecaster:
         try:
             twin._plan(before, form)
         except DataError as error:
-            raise DataError(
-                f"before the {windows} window(s), {error}; or test fewer windows"
-            ) from error
+            raise DataError(f"before {windows} window(s), {error}; or test fewer") from error
         fit = twin._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)

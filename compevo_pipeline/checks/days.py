@@ -92,12 +92,8 @@ def _scan(values_DS: FloatArray, steps_an_hour: int) -> list[tuple[int, int]]:
     is_whole_D1 = np.isfinite(values_DS.sum(axis=1, keepdims=True))
     sums_DS = _accumulate(np.where(is_whole_D1, values_DS, 0.0))
     counts_D1 = _accumulate(is_whole_D1.astype(np.float64))
-    old_TS, n_old_T1 = (
-        running[DAYS:-DAYS] - running[: -2 * DAYS] for running in (sums_DS, counts_D1)
-    )
-    new_TS, n_new_T1 = (
-        running[2 * DAYS :] - running[DAYS:-DAYS] for running in (sums_DS, counts_D1)
-    )
+    old_TS, n_old_T1 = (sums[DAYS:-DAYS] - sums[: -2 * DAYS] for sums in (sums_DS, counts_D1))
+    new_TS, n_new_T1 = (sums[2 * DAYS :] - sums[DAYS:-DAYS] for sums in (sums_DS, counts_D1))
     old_TS, new_TS = _standardise(old_TS, n_old_T1), _standardise(new_TS, n_new_T1)
 
     moved_TH = np.stack(

@@ -214,7 +214,5 @@ def backfill(
         clock=utc_now,
         log=logging.getLogger(__name__),
     )
-    for name, feed_counts in counts.items():
-        typer.echo(
-            f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in feed_counts.items())
-        )
+    for name, kinds in counts.items():
+        typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in kinds.items()))

@@ -142,10 +142,7 @@ def _render_change(percent: float | None) -> str:
 log = logging.getLogger(__name__)
 
 
-DailyDataset = Annotated[
-    str,
-    typer.Argument(help="Name of a data set with windows that start with a day."),
-]
+DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
 
 
 class Known(StrEnum):
@@ -181,9 +178,7 @@ def refit(
 def forecast(
     dataset: Annotated[
         str,
-        typer.Argument(
-            help="Name of a data set with windows that start with a day (default: the trained one)."
-        ),
+        typer.Argument(help="Name of a data set with daily windows (default: the trained one)."),
     ] = "",
     day: Annotated[
         str,

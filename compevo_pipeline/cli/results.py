@@ -384,9 +384,7 @@ def clean(
     now = datetime.now(UTC)
     removed = clean_folders(layout, now, keep=keep, dry=dry_run) + clean_dagster(now, dry=dry_run)
 
-    for removal in removed:
-        typer.echo(
-            f"{shorten(removal.path, layout.root)}: {removal.size / 2**20:.1f} MB, {removal.reason}"
-        )
-    size = sum(removal.size for removal in removed) / 2**20
+    for old in removed:
+        typer.echo(f"{shorten(old.path, layout.root)}: {old.size / 2**20:.1f} MB, {old.reason}")
+    size = sum(old.size for old in removed) / 2**20
     typer.echo(f"{len(removed)} {'to remove' if dry_run else 'removed'}, {size:.1f} MB")

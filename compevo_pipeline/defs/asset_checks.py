@@ -172,9 +172,7 @@ def _build_checks(
         left = selected - before.keys()
         outcomes = [*known, *(judge(workspace, clock(), left) if left else ())]
 
-        passed = {
-            judged.name: [judged.text, judged.numbers] for judged in outcomes if judged.passed
-        }
+        passed = {each.name: [each.text, each.numbers] for each in outcomes if each.passed}
         passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}
         if parts and passed != before:
             receipts.keep(receipt, hash_parts(parts), passed)

@@ -80,8 +80,8 @@ LATEST_DAYS = 14
 """Days that are tried for the newest one with a published forecast."""
 
 OLD_STATE = (
-    "goes on from what an earlier version of the code has learnt of past days; compevo refit "
-    "{dataset} learns it again with this version"
+    "goes on from what an earlier version of the code learnt from past days; compevo refit "
+    "{dataset} learns them again with this version"
 )
 
 NEWS_LIMIT = timedelta(hours=72)
@@ -135,7 +135,7 @@ class Origin:
         unknown = max(spec.unknown_steps)
         if known_to is KnownTo.ISSUE_TIME and not unknown:
             raise ConfigError(
-                f"views of {spec.name} all know to midnight; leave --known-to as it is"
+                f"forecasts of {spec.name} always use data up to midnight; leave --known-to out"
             )
         start = day if isinstance(day, datetime) else datetime.combine(day, time())
         into_day = timedelta(hours=start.hour, minutes=start.minute, seconds=start.second)
@@ -143,7 +143,7 @@ class Origin:
         if into_day % apart:
             also = f" and every {name_step(apart)} after it" if apart < DAY else ""
             raise ConfigError(
-                f"no window of {spec.name} begins at {start:%H:%M}, and none was learnt from: "
+                f"no window of {spec.name} begins at {start:%H:%M}, so the model has learnt none: "
                 f"forecasts begin at 00:00{also}"
             )
         origin_utc = start.replace(tzinfo=UTC) - spec.market_offset

@@ -455,8 +455,8 @@ def mend_store(
     gone = ask_for_gone(deployment, feeds)
     if gone:
         log.warning(
-            f"{dataset}: the bytes of {gone} stored files are gone too; they are asked for again, "
-            "those that a refresh does not reach with `compevo backfill`"
+            f"{dataset}: the bytes of {gone} stored files are gone too; they are requested again; "
+            "for days that a refresh does not reach, run `compevo backfill`"
         )
     return counts
 
