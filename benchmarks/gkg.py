@@ -208,9 +208,9 @@ def main() -> None:
     """Run ``measure WAY FOLDER`` for one way, or ``run`` for all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("measure")
-    one.add_argument("way", choices=WAYS)
-    one.add_argument("folder", type=Path)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("way", choices=WAYS)
+    measuring.add_argument("folder", type=Path)
     every = commands.add_parser("run")
     every.add_argument("--files", type=int, default=96)
     every.add_argument("--folder", type=Path)

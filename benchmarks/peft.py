@@ -349,11 +349,11 @@ class PeftRound:
             pred = prediction_loss(forecast_BH, truth_BH, objective).sum() / len(examples)
             own_weights = self._weigh_own_errors(part)
             own_AB = prediction_loss(values_ABH, truth_BH, objective, own_weights)
-            own = own_AB.sum() / len(examples)
+            own_loss = own_AB.sum() / len(examples)
 
             self._make_all_trainable()
-            (pred + objective.lambda_own * own).backward()
-            totals += [float(pred.detach()), float(own.detach())]
+            (pred + objective.lambda_own * own_loss).backward()
+            totals += [float(pred.detach()), float(own_loss.detach())]
         return float(totals[0]), float(totals[1])
 
     def _weigh_own_errors(self, examples: Sequence[ForecastExample]) -> Tensor:

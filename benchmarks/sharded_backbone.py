@@ -108,8 +108,8 @@ def measure_processes(folder: str, count: int) -> Row:
     for process in done:
         if process.returncode:
             raise RuntimeError(f"a process ended with {process.returncode}: {process.stderr}")
-    found = [json.loads(process.stdout.splitlines()[-1]) for process in done]
-    return {"processes": count} | {name: max(one[name] for one in found) for name in found[0]}
+    measured = [json.loads(process.stdout.splitlines()[-1]) for process in done]
+    return {"processes": count} | {name: max(row[name] for row in measured) for name in measured[0]}
 
 
 def compare(rows: list[Row]) -> list[Row]:

@@ -92,7 +92,7 @@ def build_defs(
     now = clock or utc_now
     jobs = build_jobs(registry, deployment.layout)
     (refresh,) = (job for job in jobs if job.name == job_name("refresh", OPERATIONAL))
-    own = frozenset(dataset.name for dataset in registry.own)
+    names = frozenset(dataset.name for dataset in registry.own)
     daily = [name for name in registry if registry[name].spec.starts_with_days]
     by_dataset = (
         build_model_asset,
@@ -126,7 +126,7 @@ def build_defs(
         *(build_broken_asset(name, message) for name, message in registry.broken.items()),
     ]
     return dg.Definitions(
-        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
+        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, names), assets),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[*build_asset_checks(registry), check_coverage],
         jobs=[*jobs, coverage_job, build_backfill_job()],

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 import polars as pl
@@ -129,6 +129,30 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - the page's own code
     assert names["forecast"].shape[0] == 28
     assert list(names["forecast"]["mean"][:7].round(6)) == [2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 1.0]
+
+
+def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
+    days = pl.date_range(date(2023, 1, 1), date(2024, 10, 28), "1d", eager=True)
+    sales = pl.DataFrame({"unique_id": "shop", "ds": days, "y": [float(d.weekday()) for d in days]})
+    hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 3, 1), "1h", eager=True)  # noqa: DTZ001
+    load = pl.DataFrame({"ds": hours, "y": [10.0 + (h.hour - 9) ** 2 for h in hours]}).with_columns(
+        temperature=pl.col("y") - 5, visitors=pl.col("y") % 7
+    )
+
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (REPO / "docs/how-to/own-data.md").read_text("utf-8"), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {
+        "sales": sales.head(-28),
+        "newer_sales": sales.tail(28),
+        "load": load.head(-24),
+        "weather": load.tail(24).select("ds", "temperature"),
+    }
+    exec(compile(code, "own-data.md", "exec"), names)  # noqa: S102 - the page's own code
+    assert names["moved"]["ds"][0] == date(2024, 10, 29)
+    assert names["errors"]["cutoff"].n_unique() == 4
+    assert names["forecast"].shape[0] == 24 and "q0.5" not in names["forecast"].columns
 
 
 def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):

@@ -332,8 +332,8 @@ def _choose_numbers(numbers: Sequence[Mapping[int, float]], count: int) -> npt.N
     counts = Counter(key for of_window in numbers for key in of_window)
     common = [
         key
-        for key, found in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if found >= _LEAST_SHARE * count
+        for key, amount in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if amount >= _LEAST_SHARE * count
     ]
     keys_F = np.zeros(MOST_NUMBERS, dtype=np.int64)
     keys_F[: len(common)] = common[:MOST_NUMBERS]

@@ -344,11 +344,11 @@ class LogicWriter:
         groups = []
         for agent, generator in zip(self.shards.local_agents, generators, strict=True):
             choose = _chooser(generator)
-            own, peers = observation.logics[agent], observation.peers[agent]
+            logic, peers = observation.logics[agent], observation.peers[agent]
             group = [self._fill_slots(generator) for _ in range(count)]
             for number in range(n_crossed):
                 peer = [observation.logics[peers[choose(len(peers))]]] if peers else []
-                group[number] = cross_logics([own, *peer, group[number]], choose)
+                group[number] = cross_logics([logic, *peer, group[number]], choose)
             groups.append(group)
         return groups
 

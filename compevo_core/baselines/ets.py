@@ -32,6 +32,8 @@ from compevo_core.runtime.files import write_json
 MOST_SEASON_STEPS = 24
 """Longest season that the method holds as states of its own."""
 
+_FEWEST_INPUTS = 12  # from which the library fits any form without a season
+_SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
 _FORMS_FILE = "forms.json"
 _SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
@@ -52,8 +54,14 @@ class Ets:
 
         Raises:
             ConfigError: the extra is not installed.
+            DataError: a look-back is too short for every form.
         """
         raise_if_held_out(train, cls.name)
+        shortest = min((window.view.lookback for window in train), default=_FEWEST_INPUTS)
+        if shortest < _FEWEST_INPUTS:
+            raise DataError(
+                f"{cls.name} needs a look-back of {_FEWEST_INPUTS} steps or more, not {shortest}"
+            )
         _import_library()
         newest = {window.view.entity: window for window in train}  # windows are in order of time
         forms = {}
@@ -89,7 +97,7 @@ def _smooth(known_L: FloatArray, view: WindowView, form: str) -> tuple[str, Floa
     """Return the form that was used, four letters, and the forecast (H,) after known values."""
     library = _import_library()
     season, horizon = view.shortest_season, view.horizon
-    has_seasons = len(known_L) >= 2 * season > 2
+    has_seasons = len(known_L) >= max(2 * season, season + _SPARE_INPUTS) and season > 1
     shape_S = np.zeros(season)
     if has_seasons and season > MOST_SEASON_STEPS:
         # By place before the end, so that the forecast goes on with the first.

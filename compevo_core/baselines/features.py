@@ -96,8 +96,8 @@ class FeatureSpace(TrainSpace):
         )
         views = [window.view for window in train]
         names = sorted({name for view in views for name in view.step_covariates})
-        own = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
-        usual = [name for name in own if _is_usual(views, name)]
+        own_names = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
+        usual = [name for name in own_names if _is_usual(views, name)]
         if not usual:
             return space
         return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))
@@ -116,7 +116,7 @@ class FeatureSpace(TrainSpace):
             scaler=Scaler(**raw["scaler"]),
             entities=tuple(raw["entities"]),
             covariates=tuple(raw["covariates"]),
-            steps=tuple(StepResponse.from_dict(one) for one in raw.get("steps", ())),
+            steps=tuple(StepResponse.from_dict(response) for response in raw.get("steps", ())),
         )
 
     def respond(self, views: Sequence[WindowView]) -> FloatArray:

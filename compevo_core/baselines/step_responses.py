@@ -70,7 +70,7 @@ def fit_responses(
     ``target_NH`` is the scaled change since the season before, NaN where masked. One that does not
     lower the absolute error of the last train windows is left out.
     """
-    found = []
+    responses = []
     left_NH = target_NH
     by_time = np.argsort([view.origin_utc.timestamp() for view in views])
     n_first = int(len(views) * (1 - _PROOF))
@@ -83,8 +83,8 @@ def fit_responses(
             continue
         response = _fit(name, views, left_NH)
         left_NH = left_NH - response.apply(views)
-        found.append(response)
-    return tuple(found)
+        responses.append(response)
+    return tuple(responses)
 
 
 def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepResponse:

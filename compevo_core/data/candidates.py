@@ -2,7 +2,7 @@
 
 What belongs here: bounds of time and filters of a declaration, which part of the articles an origin
 needs, and the filters of an entity. What does not: the rule of availability and duplicates
-(``data.news``), the rest of a view (``data.context``), reading a store, which the pipeline does.
+(``data.news``), the rest of a view (``data.context``), reading a store (the pipeline).
 
 A store is read month by month, since an archive of all articles may be larger than memory. Origins
 come series by series, each from its first to its last: the candidates of an origin are remembered,

@@ -355,15 +355,15 @@ class ContextBuilder:
         for name in self._step_covariates.names(entity):
             back = reference if name.startswith(OWN) else season
             seasons = PAST_SEASONS if self._spec.past_evidence else 1
-            found = self._step_covariates.find_seasons(
+            by_season = self._step_covariates.find_seasons(
                 entity, name, origin_utc, before, seasons, back
             )
             # What begins to be stored one day, as forecast weather does, leaves the windows from
             # before it as they were, and with them every model that was trained on them.
-            if np.isfinite(found[:2]).any():
-                by_step |= {name: found[0], f"{name}_lag1": found[1]}
+            if np.isfinite(by_season[:2]).any():
+                by_step |= {name: by_season[0], f"{name}_lag1": by_season[1]}
                 if self._spec.past_evidence:
-                    by_step[f"{name}{PAST_MEAN}"] = mean_known(found[1:], axis=0)
+                    by_step[f"{name}{PAST_MEAN}"] = mean_known(by_season[1:], axis=0)
 
         if self._spec.year_evidence and series is not None:
             by_step |= self._find_last_year(inputs, series, reference)

@@ -1,7 +1,7 @@
 """The news pool a model reads: articles with one embedding each, in a folder that can be checked.
 
 What belongs here: the in-memory pool and its folder format. What does not: how embeddings are
-computed (``lm.encoder``), and the store of all embeddings, which the pipeline has. A pool
+computed (``lm.encoder``), and the store of all embeddings (the pipeline). A pool
 holds only the articles that the windows of a run name.
 
 Shapes: N articles, D embedding size.

@@ -193,10 +193,12 @@ def estimate_day_quantiles(
         if is_scaled:
             is_own_P &= np.isfinite(past.scale_NH).all(axis=1)
 
-        own = np.flatnonzero(is_own_P)
-        own = own[np.argsort(past.end_N[own], kind="stable")][-MEMORY:]
-        error_WH = past.error_NH[own] * (scale_NH[row] / past.scale_NH[own] if is_scaled else 1.0)
-        if len(own) < FEWEST:
+        places = np.flatnonzero(is_own_P)
+        places = places[np.argsort(past.end_N[places], kind="stable")][-MEMORY:]
+        error_WH = past.error_NH[places] * (
+            scale_NH[row] / past.scale_NH[places] if is_scaled else 1.0
+        )
+        if len(places) < FEWEST:
             ends = np.unique(past.end_N[is_alike_P])[-MEMORY:]
             pooled = np.flatnonzero(is_alike_P & np.isin(past.end_N, ends))
             error_WH = past.error_NH[pooled] / past.spread_N[pooled, None] * spread_N[row]

@@ -58,19 +58,19 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
     if longest < 3:
         return usual
     correlations = [_correlate(values, longest + 2) for values in series]
-    found = mean_known(np.stack(correlations), axis=0)
+    correlation = mean_known(np.stack(correlations), axis=0)
     noise = 4 / np.sqrt(max(len(values) for values in series))
 
     peaks = [
         lag
         for lag in range(2, longest + 1)
-        if found[lag] >= max(_LEAST_CORRELATION, noise, found[lag - 1])
-        and found[lag] > found[lag + 1]
+        if correlation[lag] >= max(_LEAST_CORRELATION, noise, correlation[lag - 1])
+        and correlation[lag] > correlation[lag + 1]
     ]
     if usual in peaks or not peaks:
         return usual
-    best = max(found[lag] for lag in peaks)
-    return next(lag for lag in peaks if found[lag] >= _NEAR_BEST * best)
+    best = max(correlation[lag] for lag in peaks)
+    return next(lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best)
 
 
 def _correlate(values: FloatArray, lags: int) -> FloatArray:
@@ -91,8 +91,8 @@ def _correlate(values: FloatArray, lags: int) -> FloatArray:
     size = 1 << (2 * len(cut)).bit_length()
     power = np.abs(np.fft.rfft(cut, size)) ** 2
     total = np.fft.irfft(power, size)[:lags]
-    found = np.full(lags, np.nan)
+    by_lag = np.full(lags, np.nan)
     # Fewer pairs lie further apart: each sum is set against as many.
     pairs = np.maximum(len(cut) - np.arange(lags), 1)
-    found[: len(total)] = total / total[0] * len(cut) / pairs
-    return found
+    by_lag[: len(total)] = total / total[0] * len(cut) / pairs
+    return by_lag

@@ -316,8 +316,11 @@ class WindowSet(Sequence[Window]):
     @classmethod
     def _from_files(cls, files: FileSet) -> Self:
         path = files.paths[WINDOWS_FILE]
+        frame = pl.read_parquet(path)
+        if any(FRAME_SCHEMA[name] != kind for name, kind in frame.schema.items()):
+            raise DataError(f"{path} has columns of an earlier version; build the windows again")
         windows = cls(
-            (from_row(row) for row in pl.read_parquet(path).iter_rows(named=True)),
+            (from_row(row) for row in frame.iter_rows(named=True)),
             dataset=files.facts["dataset"],
             manifest=files.facts,
         )

@@ -262,7 +262,7 @@ def score_candidates(
         for candidate in candidates
         if (answerable := [i for i, s in enumerate(scopes) if candidate.is_applicable(s.windows)])
     ]
-    steps = Steps([find_cost(one.name) for one, _ in able for _ in one.seeds], on_step)
+    steps = Steps([find_cost(rated.name) for rated, _ in able for _ in rated.seeds], on_step)
     for candidate, answerable in able:
         name = candidate.name
         for seed in candidate.seeds:

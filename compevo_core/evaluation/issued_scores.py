@@ -296,7 +296,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
 
 def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> dict[str, Any]:
     """Return whether mean and peak of a day lay in their bands; None where either is unknown."""
-    facts = next(one for one in forecast.facts["series"] if str(one["entity"]) == entity)
+    facts = next(entry for entry in forecast.facts["series"] if str(entry["entity"]) == entity)
     quantiles = facts.get("day_quantiles", {})
     inside: dict[str, Any] = {}
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):

@@ -204,22 +204,8 @@ def choose_method(
         else:
             candidates.append(name)
 
-    fitted = []
-    costs = [find_cost(name) for name in candidates]
-    steps = Steps([*costs, len(candidates)], on_step)
-    for name in candidates:
-        steps.begin(f"fitting {name} on {len(train):,} windows")
-        try:
-            # As the prior will be asked for, so that it is found again.
-            fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
-        except (DataError, ConfigError) as error:
-            left_out[name] = str(error)
-            continue
-        fitted.append(name)
-    if not fitted:
-        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
-
+    steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
+    fitted = _fit_candidates(candidates, train, fit, steps, left_out)
     steps.begin(f"forecasting {len(known):,} windows of validation with {len(fitted)} methods")
     mixed = MIXTURE if len(fitted) > 1 else fitted[0]
     experience, scaler = validate_members(
@@ -246,6 +232,30 @@ def choose_method(
         unit=known[0].view.unit,
         left_out=left_out,
     )
+
+
+def _fit_candidates(
+    names: Sequence[str],
+    train: WindowSet,
+    fit: FitBaseline,
+    steps: Steps,
+    left_out: dict[str, str],
+) -> list[str]:
+    """Fit candidates on train; return those that could be, and say why of the others."""
+    fitted = []
+    for name in names:
+        steps.begin(f"fitting {name} on {len(train):,} windows")
+        try:
+            # As the prior will be asked for, so that it is found again.
+            fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
+        except (DataError, ConfigError) as error:
+            left_out[name] = str(error)
+            continue
+        fitted.append(name)
+    if not fitted:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+        raise DataError(f"no method can forecast {train.dataset}: {reasons}")
+    return fitted
 
 
 def rank_methods(errors: Mapping[str, FloatArray], windows: WindowSet) -> tuple[MethodScore, ...]:

@@ -118,7 +118,7 @@ def _score_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSerie
 
 def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
     """Return what was measured at the steps of a forecast, by series."""
-    found = [
+    frames = [
         pl.DataFrame(schema={"entity": pl.String(), "start_utc": UTC_US, "truth": pl.Float64()})
     ]
     for facts in issued.facts["series"]:
@@ -133,5 +133,5 @@ def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
             for start, value in zip(issued.starts, values, strict=False)
             if np.isfinite(value)
         ]
-        found.append(pl.DataFrame(known, schema=found[0].schema, orient="row"))
-    return pl.concat(found)
+        frames.append(pl.DataFrame(known, schema=frames[0].schema, orient="row"))
+    return pl.concat(frames)

@@ -193,7 +193,7 @@ class KeptStates:
             until: instant by which their errors must be known.
         """
         replays: dict[int, Replay] = {}
-        found: dict[tuple[bool, int], tuple[Replay, KeptState]] = {}
+        usable: dict[tuple[bool, int], tuple[Replay, KeptState]] = {}
         for facts_file in self._folder.glob(f"*/[!.]*/{_FACTS_FILE}"):
             facts = read_json(facts_file, _REMEDY)
             if (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
@@ -206,8 +206,8 @@ class KeptStates:
             if facts["hash"] in replay.hashes:
                 step = replay.hashes.index(facts["hash"])
                 is_own = facts["made_by"] == self.version
-                found[is_own, step] = replay, KeptState(facts_file.parent, facts, step)
-        return found[max(found)] if found else None
+                usable[is_own, step] = replay, KeptState(facts_file.parent, facts, step)
+        return usable[max(usable)] if usable else None
 
     def load(self, kept: KeptState, replay: Replay, state: DailyState) -> Pending:
         """Move the sealed state of a model on to a kept one; return what has not ended by then."""
@@ -314,16 +314,16 @@ class KeptStates:
         )
         newest = newest_of[newest_first[0]]
 
-        kept = set(newest_first[:KEPT_NIGHTS])
+        staying = set(newest_first[:KEPT_NIGHTS])
         oldest_of: dict[int, Path] = {}
         for path in newest_first:
             weeks = (newest - newest_of[path]).total_seconds() / _WEEK_S
             oldest_of[math.floor(math.log2(weeks)) if weeks >= 1 else -1] = path
-        kept |= set(oldest_of.values())
+        staying |= set(oldest_of.values())
 
-        for path in states.keys() - kept:
+        for path in states.keys() - staying:
             shutil.rmtree(path, ignore_errors=True)
-        needed = {name for path in kept for name in states[path][_EXPERIENCE]}
+        needed = {name for path in staying for name in states[path][_EXPERIENCE]}
         for part in (folder / _EXPERIENCE).glob("*.safetensors"):
             if part.stem not in needed:
                 part.unlink(missing_ok=True)

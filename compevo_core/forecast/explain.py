@@ -98,7 +98,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         DataError: the record has no such series.
     """
     facts = issued.facts
-    by_entity = {str(one["entity"]): one for one in facts["series"]}
+    by_entity = {str(entry["entity"]): entry for entry in facts["series"]}
     if entity not in by_entity:
         raise DataError(
             f"the forecast of {facts['dataset']} has no series {entity!r}; it has "
@@ -109,7 +109,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     points = issued.select_points(entity)
     parts = []
     for agent, weights in enumerate(series["step_weights"]):
-        own, prior = points[f"{AGENT}{agent}"], points[f"{BASE}{agent}"]
+        final, prior = points[f"{AGENT}{agent}"], points[f"{BASE}{agent}"]
         level = np.array(series["levels"][agent])
         articles = {name: facts["articles"][name] for name in series["chosen_news"][agent]}
         part = AgentPart(
@@ -118,7 +118,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
             weights=np.array(weights),
             prior=prior,
             # What is left of its forecast: so the parts add up whatever the model does inside.
-            correction=own - level - prior,
+            correction=final - level - prior,
             level=level,
             articles=[
                 ReadArticle(

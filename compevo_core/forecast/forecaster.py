@@ -138,8 +138,8 @@ class CompEvoForecaster:
         """
         if config.selection.online or self.config.selection.online:
             raise ConfigError(
-                "weights that go on after training cannot be computed anew from its fitness: name "
-                "a run with selection.online = false"
+                "weights that change after training cannot be computed again from its fitness: "
+                "name a run with selection.online = false"
             )
         self.config = config
         self._model.selection.config = config.selection
@@ -414,10 +414,10 @@ class CompEvoForecaster:
 
         From its own past errors unless others are given.
         """
-        found = estimate_day_quantiles(
+        quantiles = estimate_day_quantiles(
             self.past_errors if past is None else past, views, forecast_NH
         )
-        return {name: keep_bounds(views, values_NQ) for name, values_NQ in found.items()}
+        return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
         """Refuse windows that begin before the end of what was observed: truth of theirs is in."""

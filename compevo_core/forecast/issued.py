@@ -99,7 +99,7 @@ class IssuedForecast:
     @property
     def entities(self) -> list[str]:
         """Its series, in the order of the views."""
-        return [str(one["entity"]) for one in self.facts["series"]]
+        return [str(entry["entity"]) for entry in self.facts["series"]]
 
     @property
     def zone(self) -> timezone:

@@ -53,14 +53,14 @@ class Prediction:
         """Put predictions of parts of the windows together."""
         order = np.argsort(np.concatenate([positions for positions, _ in parts])).tolist()
         made = [prediction for _, prediction in parts]
-        priors = [one.prior for one in made if one.prior is not None]
-        by_agent = zip(*(one.chosen_news for one in made), strict=True)
+        priors = [of_block.prior for of_block in made if of_block.prior is not None]
+        by_agent = zip(*(of_block.chosen_news for of_block in made), strict=True)
         joined = cls(
             chosen_news=[[choice for part in agent for choice in part] for agent in by_agent],
             prior=np.concatenate(priors) if priors else None,
-            n_unparsed=sum(one.n_unparsed for one in made),
+            n_unparsed=sum(of_block.n_unparsed for of_block in made),
             **{
-                name: np.concatenate([getattr(one, name) for one in made], axis=axis)
+                name: np.concatenate([getattr(of_block, name) for of_block in made], axis=axis)
                 for name, axis in _AXIS_OF_WINDOWS.items()
             },
         )

@@ -7,7 +7,7 @@ Source: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast reconcilia
 hierarchical and grouped time series through trace minimization", Journal of the American
 Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values that add
 up, those nearest to the forecasts, where a series counts by the width of its own 80 % band. Past
-errors are moved by the same map, which is linear: bands are those of forecasts that add up.
+errors are moved by the same map, which is linear, so bands belong to forecasts that add up.
 
 Shapes: N series, of which M are not totals; A members, Q levels, H horizon; P past windows, G
 origins of theirs.
@@ -57,7 +57,7 @@ def reconcile(
         name: alone if list(parts) == [ALL_SERIES] else list(parts)
         for name, parts in totals.items()
     }
-    missing = sorted({one for name in by_total for one in (name, *by_total[name])} - set(names))
+    missing = sorted({part for name in by_total for part in (name, *by_total[name])} - set(names))
     if missing:
         raise DataError(
             f"no forecast of {', '.join(missing)}, so that the totals cannot add up; read the "
@@ -66,7 +66,7 @@ def reconcile(
 
     base = [names.index(name) for name in alone]
     sums_NM = np.array(
-        [[float(one in by_total.get(name, [name])) for one in alone] for name in names]
+        [[float(part in by_total.get(name, [name])) for part in alone] for name in names]
     )
     low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
     width_N = (high_NH - low_NH).mean(axis=1)

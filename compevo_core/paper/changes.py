@@ -216,13 +216,13 @@ def _set_epochs(count: int) -> NamedChange:
 
 def _keep_error_models(config: RunConfig) -> Settings:
     members = config.population.members
-    kept = tuple(member for member in members if member.prior.startswith("published"))
-    if not kept:
+    error_models = tuple(member for member in members if member.prior.startswith("published"))
+    if not error_models:
         raise ConfigError(
             "members=published keeps the members that model a published forecast's error, and "
             "there is none: name a preset that has some, such as operational"
         )
-    return {"population.members": kept, "population.agents": len(kept)}
+    return {"population.members": error_models, "population.agents": len(error_models)}
 
 
 EXPERIMENTS: dict[str, Experiment] = {

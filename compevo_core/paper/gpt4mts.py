@@ -197,10 +197,7 @@ def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True)
 
 
 def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.float32]:
-    """Return the mean embedding of each day's articles, oldest day first, (N, S, E).
-
-    A day without articles has zeros.
-    """
+    """Return the mean embedding of each day's articles (N, S, E), oldest day first; 0 without."""
     raise_if_later_news(views, pool)
     days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
 

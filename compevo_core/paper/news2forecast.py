@@ -260,7 +260,7 @@ class News2Forecast:
         places = np.linspace(0, len(val) - 1, min(validation_windows, len(val))).astype(int)
         judged_by = [val[int(place)] for place in places]
 
-        kept: list[Tensor] = []
+        best_parameters: list[Tensor] = []
         best: TriedLogic | None = None
         for part in np.array_split(np.arange(updates), reflections + 1):
             # After the first part only: before it there is no error to reflect on.
@@ -272,9 +272,9 @@ class News2Forecast:
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
             # A refinement that forecasts worse is dropped together with what was learnt under it.
             if best is None or tried.error < best.error:
-                best, kept = tried, [p.detach().clone() for p in fitted.parameters]
+                best, best_parameters = tried, [p.detach().clone() for p in fitted.parameters]
 
-        fitted._restore(best, kept)
+        fitted._restore(best, best_parameters)
         return fitted
 
     @property

@@ -264,12 +264,12 @@ def find_components(vectors_ND: FloatArray) -> tuple[FloatArray, float]:
     scores_NR = left_NR * size_R * sign_R
 
     place_NC = np.zeros((len(vectors_ND), len(_COMPONENTS)))
-    kept = min(len(_COMPONENTS), scores_NR.shape[1])
-    place_NC[:, :kept] = scores_NR[:, :kept]
+    count = min(len(_COMPONENTS), scores_NR.shape[1])
+    place_NC[:, :count] = scores_NR[:, :count]
 
     # Logics that are all alike vary in nothing, and nothing is left out.
     total = float((size_R**2).sum())
-    return place_NC, float((size_R[:kept] ** 2).sum()) / total if total > 0 else 1.0
+    return place_NC, float((size_R[:count] ** 2).sum()) / total if total > 0 else 1.0
 
 
 def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> list[float | None]:
@@ -281,8 +281,8 @@ def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> list[flo
         if not others:
             distances.append(None)
             continue
-        own = np.repeat(vectors_ND[number : number + 1], len(others), axis=0)
-        distances.append(float(update_magnitude(own, vectors_ND[others]).mean()))
+        repeated = np.repeat(vectors_ND[number : number + 1], len(others), axis=0)
+        distances.append(float(update_magnitude(repeated, vectors_ND[others]).mean()))
     return distances
 
 

@@ -77,7 +77,9 @@ class TextPlan:
             EVOLVED: {},
         }
         shared = {**RIDGE_ALONE, **data.settings, "forecast.prior": BASE, "run.seed": seed}
-        return {arm: self.config.with_overrides({**shared, **own}) for arm, own in arms.items()}
+        return {
+            arm: self.config.with_overrides({**shared, **changes}) for arm, changes in arms.items()
+        }
 
 
 def run_text(
@@ -172,8 +174,8 @@ def read_by_ridges(
             for name, of_step in views.items():
                 read = [retriever.resolve(retriever.retrieve(RIDGE, view)) for view in of_step]
                 read_NH = [
-                    fit.read(view, found) if found else np.zeros(view.horizon)
-                    for view, found in zip(of_step, read, strict=True)
+                    fit.read(view, reading) if reading else np.zeros(view.horizon)
+                    for view, reading in zip(of_step, read, strict=True)
                 ]
                 forecasts[name].append(base_NH + std_N[:, None] * np.stack(read_NH))
     return {arm: np.concatenate(of_steps) for arm, of_steps in forecasts.items()}

@@ -35,10 +35,10 @@ def change_weather(windows: WindowSet, name: str) -> WindowSet:
         names = {name for name in view.step_covariates if _is_weather(view, name)}
         other = by_key.get(_find_key(view, DISTANCE)) if name == EARLIER else None
         lent = {} if other is None else other.step_covariates
-        kept = {key: values for key, values in view.step_covariates.items() if key not in names}
+        rest = {key: values for key, values in view.step_covariates.items() if key not in names}
         changed.append(
             window.change_view(
-                step_covariates=kept | {key: lent[key] for key in names if key in lent}
+                step_covariates=rest | {key: lent[key] for key in names if key in lent}
             )
         )
     return windows.with_windows(changed)

@@ -72,12 +72,12 @@ def judge_news(rows: Sequence[Row]) -> str:
     groups = _group_rows(rows)
     overall = groups[ALL, ALL]
     declared = groups.get((DECLARED, ANY), overall)
-    own = overall[OWN]
+    own_news = overall[OWN]
     return (
         f"{_judge(declared[NONE], declared[SWAPPED])} {_describe_power(groups)}"
-        f"{own['n_windows']:,} windows, "
-        f"{format_percent(own['n_with_news'] / own['n_windows'])} of them with at least one "
-        f"article. MAE {format_with_unit(own['mae'], own['unit'])} with own news, "
+        f"{own_news['n_windows']:,} windows, "
+        f"{format_percent(own_news['n_with_news'] / own_news['n_windows'])} of them with at least "
+        f"one article. MAE {format_with_unit(own_news['mae'], own_news['unit'])} with own news, "
         f"{format_number(overall[NONE]['mae'])} without, "
         f"{format_number(overall[SWAPPED]['mae'])} with news of another day."
     )
@@ -168,8 +168,8 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
 def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of a run's sealed model on its largest audited test set; none without any."""
     model = ("test", run.summary.get("artifact_hash", "not sealed"))
-    own = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
-    return max(list_audits(own), key=lambda scope: scope[0]["n_windows"], default=[])
+    of_model = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
+    return max(list_audits(of_model), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
 def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
@@ -178,14 +178,14 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
     if (MOVED, MOST) not in groups:
         return None
 
-    own = groups[MOVED, MOST][OWN], groups[MOVED, REST][OWN]
+    own_errors = groups[MOVED, MOST][OWN], groups[MOVED, REST][OWN]
     errors = {
         label: [groups[MOVED, group][news]["mae"] for group in (MOST, REST)]
         for news, (label, _) in _BARS.items()
     }
     texts = [f"{name} {' and '.join(map(format_number, both))}" for name, both in errors.items()]
     alt = f"Bars of the MAE where news moves the forecast most, and elsewhere: {join_items(texts)}."
-    look: Style = {"title": f"MAE on test windows, {own[0]['unit']}", "is_counted": False}
+    look: Style = {"title": f"MAE on test windows, {own_errors[0]['unit']}", "is_counted": False}
     plot = plot_lines([], alt, size=THIRD, **look)
 
     (axis,) = plot.figure.axes
@@ -193,7 +193,7 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
         bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
         axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
     names = "moved most by news", "others"
-    ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own, strict=True)]
+    ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own_errors, strict=True)]
     axis.set_xticks([1, 5], ticks)
     axis.grid(visible=False, axis="x")
     axis.margins(y=0.1)

@@ -48,7 +48,7 @@ SEARCH_TITLES = {
     "half-crossed": "half by policy, half crossed with peers",
     "no-grpo": "policies, without GRPO",
     "no-unread": "policies, without unread titles",
-    "no-peers": "policies, without peers",
+    "no-peers": "policies, without peers or fusion",
     "no-fusion": "policies, without fusion",
     "diversity": "policies, with the printed weight of diversity",
     "no-pruning": "policies, without pruning",

@@ -50,16 +50,16 @@ def name_leaders(tables: Sequence[Table]) -> str:
     leaders = Counter(table.rows[0][0] for table in tables if table.rows)
     if not leaders:
         return "Comparisons of methods by window."
-    own = sum(n for name, n in leaders.items() if name.startswith(OWN))
+    own_count = sum(n for name, n in leaders.items() if name.startswith(OWN))
     (most, count), *_ = leaders.most_common(1)
-    text = f"CompEvo has the lowest error in {own} of {leaders.total()} test sets"
-    return f"{text}." if own == count else f"{text}; most often it is {most} ({count})."
+    text = f"CompEvo has the lowest error in {own_count} of {leaders.total()} test sets"
+    return f"{text}." if own_count == count else f"{text}; most often it is {most} ({count})."
 
 
 def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str:
     """Say what share of the truths lay in CompEvo's 80 % band."""
-    own = select_pooled(rows).filter(method=HIGHLIGHTED_METHOD)
-    held = [select_scope(own, *scope)["coverage_80"].mean() for scope in scopes]
+    highlighted = select_pooled(rows).filter(method=HIGHLIGHTED_METHOD)
+    held = [select_scope(highlighted, *scope)["coverage_80"].mean() for scope in scopes]
     shares = sorted(share for share in held if isinstance(share, float))
     if not shares:
         return "What the bands of each method held."
@@ -71,13 +71,13 @@ def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str
 def count_best(tables: Sequence[Table]) -> str:
     """Say in how many columns CompEvo has the best cell."""
     columns = [column for table in tables for column in {place for _, place in table.best_cells}]
-    own = {
+    best = {
         (i, column)
         for i, table in enumerate(tables)
         for row, column in table.best_cells
         if row in table.highlighted
     }
-    return f"CompEvo is the best, or as good, in {len(own)} of {len(columns)} columns of regions."
+    return f"CompEvo is the best, or as good, in {len(best)} of {len(columns)} columns of regions."
 
 
 def count_near(panels: Sequence[ForecastPanel]) -> str:
@@ -179,8 +179,10 @@ def count_changes(tests: Sequence[Row]) -> str:
 def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
     """Say how many of the paper's tables have own rows."""
     tables = [table for group in groups for table in group["tables"]]
-    own = sum(bool(table.rows) for table in tables)
-    return f"{own} of {len(tables)} tables of the paper have own figures beside the published ones."
+    filled = sum(bool(table.rows) for table in tables)
+    return (
+        f"{filled} of {len(tables)} tables of the paper have own figures beside the published ones."
+    )
 
 
 def join_verdicts(verdicts: Sequence[str]) -> str:

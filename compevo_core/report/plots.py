@@ -151,7 +151,7 @@ def plot_mae(rows: pl.DataFrame) -> Figure:
     errors = [row["mae"] for row in records]
 
     is_compevo = [row["method"] == HIGHLIGHTED_METHOD for row in records]
-    axis.barh(places, errors, color=[ACCENT if own else OTHER_BARS for own in is_compevo])
+    axis.barh(places, errors, color=[ACCENT if is_ours else OTHER_BARS for is_ours in is_compevo])
     if any(row["seeds"] > 1 for row in records):
         below = [row["mae"] - row["mae_low"] for row in records]
         above = [row["mae_high"] - row["mae"] for row in records]

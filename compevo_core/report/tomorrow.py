@@ -111,8 +111,8 @@ def _list_record(day: ForecastDay) -> list[tuple[str, str]]:
     issued, facts = day.issued, day.issued.facts
     return [
         *(
-            ("supersedes the issue of", _show_moment(issued, one.facts["issued_at"]))
-            for one in day.earlier
+            ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
+            for earlier in day.earlier
         ),
         ("newest article", _show_moment(issued, facts.get("newest_candidate"))),
         ("forecast", shorten_hash(issued.hash)),
@@ -250,11 +250,11 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     recent = select_recent(scores)
     if recent.is_empty():
         return None
-    own = recent.filter(method=METHOD)
+    ours = recent.filter(method=METHOD)
     shares = {
-        "of the steps": own["coverage_80"].mean(),
-        "of the days' means": own["mean_inside_80"].mean(),
-        "of the days' peaks": own["peak_inside_80"].mean(),
+        "of the steps": ours["coverage_80"].mean(),
+        "of the days' means": ours["mean_inside_80"].mean(),
+        "of the days' peaks": ours["peak_inside_80"].mean(),
     }
 
     by_day = recent.group_by("day", "method").agg(pl.col("mae").mean()).sort("day")
@@ -273,17 +273,17 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
         for method, style in styles.items()
         if not (part := by_day.filter(method=method)).is_empty()
     ]
-    unit, last = str(own["unit"][0]), by_day["day"][-1]
+    unit, last = str(ours["unit"][0]), by_day["day"][-1]
     chart = draw_chart(
         lines,
         f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
         step=timedelta(days=1),
-        decimals=choose_decimals(own["mae"].to_list()),
+        decimals=choose_decimals(ours["mae"].to_list()),
         clock="%a %d %b,",
     )
     held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
     return {
-        "caption": f"{own['day'].n_unique()} days to {last:%d %B %Y}",
+        "caption": f"{ours['day'].n_unique()} days to {last:%d %B %Y}",
         "unit": unit,
         "held": join_items(held),
         "chart": chart,
@@ -300,7 +300,7 @@ def method_table(day: ForecastDay) -> Table | None:
     if recent.is_empty():
         return None
     keys, weight = ["is_on_time", "day", "entity"], pl.col("n_points")
-    own = recent.filter(method=METHOD).select(*keys, own_mae="mae")
+    ours = recent.filter(method=METHOD).select(*keys, own_mae="mae")
 
     def mean(name: str) -> pl.Expr:
         # By points: a day of which half is missing counts half.
@@ -309,7 +309,7 @@ def method_table(day: ForecastDay) -> Table | None:
 
     measures = ("mae", "own_mae", "pinball_10_50_90", "coverage_80")
     means = (
-        recent.join(own, on=keys)
+        recent.join(ours, on=keys)
         .group_by("is_on_time", "method")
         .agg(*(mean(name).alias(name) for name in measures), pl.col("day").n_unique())
         .sort("is_on_time", "mae", "method", descending=[True, False, False])
@@ -346,7 +346,7 @@ def _show_score(value: float, decimals: int, factor: float = 1, unit: str = "") 
 def weight_table(day: ForecastDay) -> Table:
     """Return what each agent goes by, its weight in each series, and how it did of late."""
     facts, recent = day.issued.facts, select_recent(day.scores)
-    by_series = {str(one["entity"]): one["weights"] for one in facts["series"]}
+    by_series = {str(entry["entity"]): entry["weights"] for entry in facts["series"]}
     errors = dict(recent.group_by("method").agg(pl.col("mae").mean()).iter_rows())
     decimals = choose_decimals(list(errors.values()))
     shown = day.issued.entities[:MOST_CHARTS]

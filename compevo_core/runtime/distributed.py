@@ -50,7 +50,7 @@ class AgentShards:
         self.processes = processes
         self.splits_agents = splits_agents
         shares = processes if splits_agents else 1
-        self._agents_by_rank = [_slice_of(agents, one, shares) for one in range(shares)]
+        self._agents_by_rank = [_slice_of(agents, share, shares) for share in range(shares)]
         self.local_agents = self._agents_by_rank[rank if splits_agents else 0]
         self.written_agents = self.local_agents if splits_agents or rank == 0 else range(0)
         self.received: Counter[str] = Counter()
@@ -208,8 +208,8 @@ class AgentShards:
 def torchrun_rank(environment: Mapping[str, str]) -> tuple[int, int, int]:
     """Read rank, number of processes and local rank from torchrun; (0, 1, 0) outside it."""
     defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    found = {**defaults, **environment}
-    return int(found["RANK"]), int(found["WORLD_SIZE"]), int(found["LOCAL_RANK"])
+    values = {**defaults, **environment}
+    return int(values["RANK"]), int(values["WORLD_SIZE"]), int(values["LOCAL_RANK"])
 
 
 @contextlib.contextmanager

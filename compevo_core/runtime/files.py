@@ -197,10 +197,10 @@ def replace_together(
         write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
 
         # Whoever follows the manifest before this one has its files open, or looks again.
-        kept = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+        current = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
         hexes = "[0-9a-f]" * _NAME_DIGITS
         for path in (folder / name for name in before | written):
-            for old in set(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}")) - kept:
+            for old in set(path.parent.glob(f"{path.stem}-{hexes}{path.suffix}")) - current:
                 old.unlink(missing_ok=True)
 
 

@@ -92,8 +92,8 @@ def _find_number(error: Exception) -> int:
     number = getattr(error, "errno", None)
     if number is not None:
         return int(number)
-    found = _NUMBER_IN_TEXT.search(str(error))
-    if found:
-        return int(found[1])
+    match = _NUMBER_IN_TEXT.search(str(error))
+    if match:
+        return int(match[1])
     # DuckDB gives the words alone.
     return next((known for known in _REMEDIES if os.strerror(known) in str(error)), 0)

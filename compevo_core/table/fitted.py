@@ -138,8 +138,8 @@ class Fitted:
             shutil.copytree(self.run, folder / _RUN)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
-        kept = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
-        return write_json(folder / _FACTS, {"params": params, "facts": self.facts, **kept})
+        state = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
+        return write_json(folder / _FACTS, {"params": params, "facts": self.facts, **state})
 
     @classmethod
     def read(cls, source: Path, folder: Path) -> Self:

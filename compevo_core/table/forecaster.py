@@ -182,12 +182,12 @@ class Forecaster:
                 f"the method {self.method!r} reads no news: leave out news and text, or give "
                 f"Forecaster({POPULATION!r})"
             )
-        found = [pl.DataFrame(schema=ARTICLE_SCHEMA)]
+        frames = [pl.DataFrame(schema=ARTICLE_SCHEMA)]
         if self.text and df is not None:
-            found.append(read_news(df, clock, time=self.time, text=self.text))
+            frames.append(read_news(df, clock, time=self.time, text=self.text))
         if news is not None:
-            found.append(read_news(news, clock, time=self.time, text=self.text or "title"))
-        return pl.concat(found).unique("article_id", maintain_order=True)
+            frames.append(read_news(news, clock, time=self.time, text=self.text or "title"))
+        return pl.concat(frames).unique("article_id", maintain_order=True)
 
     def _fit_rows(
         self, rows: pl.DataFrame, form: TableForm, articles: pl.DataFrame, on_step: OnStep
@@ -346,7 +346,7 @@ class Forecaster:
         """Forecast the last windows of a table as they would have been forecast.
 
         The method is chosen and fitted on what lies before all of them; each window is forecast
-        after the truth of the ones before was learnt. ``on_step`` is that of :meth:`fit`.
+        after the truth of the ones before was learnt. ``on_step`` works as in :meth:`fit`.
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
@@ -371,9 +371,7 @@ class Forecaster:
         try:
             twin._plan(before, form)
         except DataError as error:
-            raise DataError(
-                f"before the {windows} window(s), {error}; or test fewer windows"
-            ) from error
+            raise DataError(f"before {windows} window(s), {error}; or test fewer") from error
         fit = twin._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
@@ -543,12 +541,12 @@ def _tabulate(
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
         known = [round(100 * (1 - 2 * low)) for low in LEVELS if low < 0.5]
-        if unknown := [one for one in level if one not in known]:
+        if unknown := [percent for percent in level if percent not in known]:
             raise ConfigError(f"level = {unknown}: give some of {', '.join(map(str, known))}")
         sides = {"lo": -1, "hi": 1}
         names = {
-            f"{method}-{side}-{one}": round(0.5 + sign * one / 200, 3)
-            for one in level
+            f"{method}-{side}-{percent}": round(0.5 + sign * percent / 200, 3)
+            for percent in level
             for side, sign in sides.items()
         }
     columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {

@@ -37,6 +37,7 @@ _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
+_MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 
 
@@ -146,18 +147,7 @@ def read_table(
     ]:
         if count := rows[column].null_count():
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
-    twice = rows.filter(rows.select(SERIES, START).is_duplicated())
-    if twice.height:
-        remedy = (
-            "keep one row of each"
-            if has_series
-            else "name the column of series names by "
-            "Forecaster(series=...), or keep one row of each"
-        )
-        raise DataError(
-            f"{twice.height} rows share a stamp, the first {twice[START][0]:%Y-%m-%d %H:%M} UTC: "
-            f"{remedy}"
-        )
+    _refuse_duplicates(rows, columns, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
@@ -177,6 +167,31 @@ def read_table(
         known_at=known_at,
     )
     return rows, form
+
+
+def _refuse_duplicates(
+    rows: pl.DataFrame, columns: ColumnNames, *, has_series: bool, zone: str
+) -> None:
+    """Raise a DataError where a series has two rows of one stamp."""
+    twice = rows.filter(rows.select(SERIES, START).is_duplicated())
+    if not twice.height:
+        return
+    stamps = twice[START]
+    remedy = "keep one row of each"
+    if (
+        not zone
+        and twice.height <= _MOST_TWICE * rows.height
+        and stamps.dt.hour().max() in range(5)
+    ):
+        remedy = (
+            "if clocks change then, give stamps their zone, as "
+            f"df[{columns.time!r}].dt.tz_localize('Europe/Paris', ambiguous='infer'); or {remedy}"
+        )
+    elif not has_series:
+        remedy = f"name the column of series names by Forecaster(series=...), or {remedy}"
+    raise DataError(
+        f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
+    )
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
@@ -356,8 +371,8 @@ class WindowPlan:
             season_steps=self.season,
             year_evidence=True,
             spans=tuple(
-                Span(split=split, series_pattern=pattern, first_day=one, last_day=other)
-                for split, (one, other) in spans.items()
+                Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
+                for split, (first, last) in spans.items()
             ),
             max_fill_steps=max(1, min(3 * per_day, self.lookback // 8)),
             max_filled_inputs=self.lookback // 4,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.data.schemas import UTC_US
@@ -66,9 +67,9 @@ class Clock:
             return clock
         local = clock.locate(starts)
         is_last = (local.dt.month_end().dt.date() == local.dt.date()).mean()
-        usual = local.dt.day().mode().min()
-        day = _LAST if isinstance(is_last, float) and is_last > 0.5 else usual
-        return dataclasses.replace(clock, day=day)
+        usual = int(np.bincount(local.dt.day().to_numpy()).argmax())
+        is_end = isinstance(is_last, float) and is_last > 0.5
+        return dataclasses.replace(clock, day=_LAST if is_end else usual)
 
     @property
     def step(self) -> timedelta:

@@ -135,7 +135,7 @@ class ForecastStep:
         # After all training passes: dropout masks are drawn in the order of the passes.
         passes = [self._score_pass(batch, trained) for batch, trained in scored]
 
-        values_ABH = torch.cat([one.values_ABH for one in passes], 1)
+        values_ABH = torch.cat([part.values_ABH for part in passes], 1)
         truth_BH = stack_truths(examples, values_ABH.device)
         error_AB = forecast_error(values_ABH, truth_BH, self.config.objective.metric)
         loss_pred, loss_own, loss_tokens = losses.tolist()
@@ -147,8 +147,8 @@ class ForecastStep:
             loss_pred=loss_pred,
             loss_own=loss_own,
             loss_tokens=loss_tokens,
-            n_unparsed=sum(one.n_unparsed for one in passes),
-            n_cut=sum(one.n_cut for one in passes),
+            n_unparsed=sum(part.n_unparsed for part in passes),
+            n_cut=sum(part.n_cut for part in passes),
             news=news,
         )
 
@@ -161,17 +161,17 @@ class ForecastStep:
             values_ABH.requires_grad_()  # collects the gradient that each agent is sent
 
         objective = self.config.objective
-        pred, own = self._measure_losses(batch, values_ABH)
+        pred, own_loss = self._measure_losses(batch, values_ABH)
         # Each process adds the token losses of its own agents: they reach no shared parameter.
         tokens = torch.cat([reading.token_loss_A for reading in readings]).sum()
-        total = objective.lambda_pred * pred + objective.lambda_own * own
+        total = objective.lambda_pred * pred + objective.lambda_own * own_loss
         total = total + batch.answer_share * tokens
         total.backward()  # type: ignore[no-untyped-call]
         if self._is_by_agent:
             self._send_gradients(batch, states, values_ABH)
 
         token_loss = batch.answer_share * float(gathered.token_loss_A.sum())
-        losses = [float(pred.detach()), float(own.detach()), token_loss]
+        losses = [float(pred.detach()), float(own_loss.detach()), token_loss]
         return dataclasses.replace(gathered, values_ABH=values_ABH.detach()), losses
 
     def _change_news(
@@ -275,9 +275,9 @@ class ForecastStep:
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
         for row, logic in enumerate(batch.logics):
-            own = [(logic, ids) for ids in batch.news[row]]
+            pairs = [(logic, ids) for ids in batch.news[row]]
             read = zip(batch.read_by[row], batch.read_news[row], strict=True)
-            windows = [b for b, evidence in enumerate(read) if evidence != own[b]]
+            windows = [b for b, evidence in enumerate(read) if evidence != pairs[b]]
             if windows:
                 part = batch.select(windows)
                 reading = self._read(part, slice(row, row + 1), part.news, train=False)
@@ -331,14 +331,14 @@ class ForecastStep:
 
         # Over the windows of the round, not of the micro-batch: its size decides memory alone.
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
-        own = torch.zeros_like(pred)
+        own_loss = torch.zeros_like(pred)
         if objective.lambda_own:
             own_AB = prediction_loss(values_ABH, truth_BH, objective, self._weigh_windows(batch))
-            own = own_AB.sum() / batch.windows
+            own_loss = own_AB.sum() / batch.windows
 
         require_finite("L_pred", pred, batch.round_number)
-        require_finite("the own errors", own, batch.round_number)
-        return pred, own
+        require_finite("the own errors", own_loss, batch.round_number)
+        return pred, own_loss
 
     def _weigh_windows(self, batch: _MicroBatch) -> Tensor:
         """Return how much each window and step counts in each agent's own error, (A, B, H)."""

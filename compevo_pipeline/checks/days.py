@@ -92,8 +92,8 @@ def _scan(values_DS: FloatArray, steps_an_hour: int) -> list[tuple[int, int]]:
     is_whole_D1 = np.isfinite(values_DS.sum(axis=1, keepdims=True))
     sums_DS = _accumulate(np.where(is_whole_D1, values_DS, 0.0))
     counts_D1 = _accumulate(is_whole_D1.astype(np.float64))
-    old_TS, n_old_T1 = (one[DAYS:-DAYS] - one[: -2 * DAYS] for one in (sums_DS, counts_D1))
-    new_TS, n_new_T1 = (one[2 * DAYS :] - one[DAYS:-DAYS] for one in (sums_DS, counts_D1))
+    old_TS, n_old_T1 = (sums[DAYS:-DAYS] - sums[: -2 * DAYS] for sums in (sums_DS, counts_D1))
+    new_TS, n_new_T1 = (sums[2 * DAYS :] - sums[DAYS:-DAYS] for sums in (sums_DS, counts_D1))
     old_TS, new_TS = _standardise(old_TS, n_old_T1), _standardise(new_TS, n_new_T1)
 
     moved_TH = np.stack(
@@ -106,11 +106,11 @@ def _scan(values_DS: FloatArray, steps_an_hour: int) -> list[tuple[int, int]]:
     jumps_T = np.flatnonzero(is_measured_T & (gain_T >= MIN_GAIN))
 
     # The days beside a jump show it too: the clearest of them is the one.
-    kept: list[tuple[int, int]] = []
+    clearest: list[tuple[int, int]] = []
     for at in sorted(jumps_T, key=lambda t: -gain_T[t]):
-        if all(abs(at + DAYS - other) > DAYS for other, _ in kept):
-            kept.append((int(at) + DAYS, HOURS[int(moved_TH[at].argmin())]))
-    return sorted(kept)
+        if all(abs(at + DAYS - other) > DAYS for other, _ in clearest):
+            clearest.append((int(at) + DAYS, HOURS[int(moved_TH[at].argmin())]))
+    return sorted(clearest)
 
 
 def _accumulate(values: FloatArray) -> FloatArray:

@@ -99,9 +99,9 @@ def init(
     tables = {"covariates": covariates, "ahead": ahead, "news": news}
     publisher = name_publisher(dataset)
     raws = {
-        key: read_own_file(one, publisher, utc_now)
-        for key, one in {"values": file, **tables}.items()
-        if one is not None
+        key: read_own_file(path_of_table, publisher, utc_now)
+        for key, path_of_table in {"values": file, **tables}.items()
+        if path_of_table is not None
     }
     request = Request(
         name=dataset,
@@ -214,5 +214,5 @@ def backfill(
         clock=utc_now,
         log=logging.getLogger(__name__),
     )
-    for name, found in counts.items():
-        typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in found.items()))
+    for name, kinds in counts.items():
+        typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in kinds.items()))

@@ -151,11 +151,11 @@ def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> N
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
 
-    found = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
-    issued = found.forecast
+    day_forecast = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
+    issued = day_forecast.forecast
     typer.echo("")
     # For example that another model issued this day before, and its forecast stays.
-    for note in found.notes:
+    for note in day_forecast.notes:
         typer.echo(f"Note: {note}")
     typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"

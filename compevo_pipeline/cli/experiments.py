@@ -93,8 +93,8 @@ def run_paper(
     from compevo_pipeline.work.experiments import ExperimentRun, run_experiment
 
     # Before hours of training: a name may be misspelt.
-    found = find_experiment(name)
-    selected = found.select(arguments.split_names(only))
+    definition = find_experiment(name)
+    selected = definition.select(arguments.split_names(only))
     base = RunConfig.preset(preset)
     base = base.with_overrides(
         _read_budget(budget, name, base) | arguments.parse_changes(changes or [])
@@ -103,7 +103,7 @@ def run_paper(
     _show_progress()
     deployment = arguments.open_deployment()
     plan = ExperimentRun(
-        experiment=found,
+        experiment=definition,
         changes=selected,
         dataset=deployment.registry[dataset].name,
         base=base,
@@ -111,7 +111,7 @@ def run_paper(
         runs=runs or [],
         every=every,
         scopes=scopes,
-        budget=budget if found.trains and budget != "standard" else "",
+        budget=budget if definition.trains and budget != "standard" else "",
     )
     path, _, _ = run_experiment(
         deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results

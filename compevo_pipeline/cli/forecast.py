@@ -142,10 +142,7 @@ def _render_change(percent: float | None) -> str:
 log = logging.getLogger(__name__)
 
 
-DailyDataset = Annotated[
-    str,
-    typer.Argument(help="Name of a data set with windows that start with a day."),
-]
+DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
 
 
 class Known(StrEnum):
@@ -181,9 +178,7 @@ def refit(
 def forecast(
     dataset: Annotated[
         str,
-        typer.Argument(
-            help="Name of a data set with windows that start with a day (default: the trained one)."
-        ),
+        typer.Argument(help="Name of a data set with daily windows (default: the trained one)."),
     ] = "",
     day: Annotated[
         str,
@@ -243,7 +238,7 @@ def forecast(
     data = describe_data(deployment.data_mode, dataset)
     spec = find_daily_spec(deployment, dataset)
     try:
-        found = forecast_day(
+        day_forecast = forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
@@ -261,17 +256,19 @@ def forecast(
     finally:
         arguments.show_steps("")
 
-    issued = found.forecast
+    issued = day_forecast.forecast
     if csv is not None:
         write_atomically(csv, widen(issued).write_csv)
     if parquet is not None:
         write_atomically(parquet, widen(issued).write_parquet)
-    for note in found.notes:
+    for note in day_forecast.notes:
         typer.echo(f"Note: {note}")
-    for older in list_earlier(found.folder):
+    for older in list_earlier(day_forecast.folder):
         typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
-    chain = read_chain(found.folder.parents[1])
-    typer.echo(f"Record: {found.folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
+    chain = read_chain(day_forecast.folder.parents[1])
+    typer.echo(
+        f"Record: {day_forecast.folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}"
+    )
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
     typer.echo(f"Why: compevo explain {words}\n")
     typer.echo(render_forecast(issued, data))
@@ -397,8 +394,8 @@ def find_record(
     nearby = [day + timedelta(days=offset) for offset in (1, 0, -1)]
     folders = [
         path.parent
-        for one in nearby
-        for path in sorted(root.glob(f"{one:%Y%m%d}T*/known-*/{FACTS_FILE}"), reverse=True)
+        for near_day in nearby
+        for path in sorted(root.glob(f"{near_day:%Y%m%d}T*/known-*/{FACTS_FILE}"), reverse=True)
     ]
     for folder in folders:
         issued = read_issued(folder)
@@ -474,10 +471,10 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
 
 def _describe_reading(issued: "IssuedForecast", part: "AgentPart") -> list[str]:
     lines = _wrap(f"agent {part.agent} reads by: {clean_text(part.logic, 400)}")
-    for one in part.articles:
-        seen = one.available_at.astimezone(issued.zone)
-        source = clean_text(one.domain, 24)
-        title = clean_text(one.title, WIDTH - 17 - len(source))
+    for article in part.articles:
+        seen = article.available_at.astimezone(issued.zone)
+        source = clean_text(article.domain, 24)
+        title = clean_text(article.title, WIDTH - 17 - len(source))
         lines.append(f"  {seen:%d %b %H:%M} {source}: {title}")
     return lines if part.articles else [*lines, "  no article"]
 

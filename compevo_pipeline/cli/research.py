@@ -271,17 +271,17 @@ def audit_news(
     from compevo_core.report.audit_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
-    found = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
-    window_set = WindowSet.read(found.windows)
-    pool = NewsPool.read(found.news)
+    target_runs = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
+    window_set = WindowSet.read(target_runs.windows)
+    pool = NewsPool.read(target_runs.news)
     commit = read_commit()
-    if not found.runs:
+    if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)
     else:
-        forecaster = load_population(found.runs[0], pool)
+        forecaster = load_population(target_runs.runs[0], pool)
         rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
 
-    typer.echo(f"Rows: {write_audit(found.results, rows)}\n")
+    typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
     typer.echo(format_audit(rows.to_dicts()))
 
 

@@ -267,13 +267,13 @@ def evaluate(
 
     on_step = arguments.log_progress(log)
     on_step("reading windows and news")
-    found = find_evaluated_runs(runs, windows, news, results, experiment)
-    experiment = found.experiment
-    configs = read_seeds(found.runs)
+    chosen = find_evaluated_runs(runs, windows, news, results, experiment)
+    experiment = chosen.experiment
+    configs = read_seeds(chosen.runs)
     commit = read_commit()
-    pool = NewsPool.read(found.news)
+    pool = NewsPool.read(chosen.news)
     name = variant or FULL_METHOD
-    window_set = find_variant(name).change_windows(WindowSet.read(found.windows))
+    window_set = find_variant(name).change_windows(WindowSet.read(chosen.windows))
     scopes = select_scopes(window_set, split=split, subset=subset, every=every)
     train = window_set.split("train")
 
@@ -289,7 +289,7 @@ def evaluate(
         on_step=on_step,
     )
     by_run = []
-    for run in found.runs:
+    for run in chosen.runs:
         on_step(f"forecasting with {run.name}")
         population = load_population(run, pool)  # one in memory at a time
         if population.config.is_numeric:
@@ -312,16 +312,16 @@ def evaluate(
     arguments.show_progress("", err=True)
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
     paired_tests = compare_seeds(by_run, baselines.forecasts, name)
-    write_tables(rows, paired_tests, configs, found.results, experiment, f"paired-{experiment}")
-    for run, scores in zip(found.runs, by_run, strict=True):
+    write_tables(rows, paired_tests, configs, chosen.results, experiment, f"paired-{experiment}")
+    for run, scores in zip(chosen.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
 
-    if found.dataset:
+    if chosen.dataset:
         typer.echo(render_scores(rows))
-        typer.echo(f"\n{_advise(found.runs[0], found.dataset)}")
-        typer.echo(f"\nRows by series, and paired tests: {found.results}")
+        typer.echo(f"\n{_advise(chosen.runs[0], chosen.dataset)}")
+        typer.echo(f"\nRows by series, and paired tests: {chosen.results}")
     else:
-        typer.echo(render_headline(found.results))
+        typer.echo(render_headline(chosen.results))
 
 
 def _advise(run: Path, dataset: str) -> str:
@@ -384,7 +384,7 @@ def clean(
     now = datetime.now(UTC)
     removed = clean_folders(layout, now, keep=keep, dry=dry_run) + clean_dagster(now, dry=dry_run)
 
-    for one in removed:
-        typer.echo(f"{shorten(one.path, layout.root)}: {one.size / 2**20:.1f} MB, {one.reason}")
-    size = sum(one.size for one in removed) / 2**20
+    for old in removed:
+        typer.echo(f"{shorten(old.path, layout.root)}: {old.size / 2**20:.1f} MB, {old.reason}")
+    size = sum(old.size for old in removed) / 2**20
     typer.echo(f"{len(removed)} {'to remove' if dry_run else 'removed'}, {size:.1f} MB")

@@ -130,14 +130,14 @@ def _describe_checks(events: Iterable[dg.EventLogEntry]) -> list[Alert]:
     alerts = []
     for entry in events:
         event = entry.dagster_event
-        found = event.event_specific_data if event is not None else None
+        data = event.event_specific_data if event is not None else None
         # Dagster types what an event brings as a union of all.
-        if not isinstance(found, dg.AssetCheckEvaluation) or found.passed:
+        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
             continue
-        is_error = found.severity is dg.AssetCheckSeverity.ERROR
-        if is_error or found.check_name in TOLD_WARNINGS:
-            name = f"{found.check_name} of {found.asset_key.to_user_string()}"
-            text = f"The check {name} failed: {found.description or 'see its page'}; open it in "
+        is_error = data.severity is dg.AssetCheckSeverity.ERROR
+        if is_error or data.check_name in TOLD_WARNINGS:
+            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+            text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
             alerts.append(Alert(fault=f"check {name}", text=f"{text}Dagster's catalog."))
     return alerts
 

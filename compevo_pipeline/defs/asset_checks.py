@@ -172,7 +172,7 @@ def _build_checks(
         left = selected - before.keys()
         outcomes = [*known, *(judge(workspace, clock(), left) if left else ())]
 
-        passed = {one.name: [one.text, one.numbers] for one in outcomes if one.passed}
+        passed = {each.name: [each.text, each.numbers] for each in outcomes if each.passed}
         passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}
         if parts and passed != before:
             receipts.keep(receipt, hash_parts(parts), passed)
@@ -253,8 +253,8 @@ def _find_broken_articles(
     for since, until in store.list_months() if broken else ():
         of_month = store.read_articles(since, until)
         for name, rows in broken.items():
-            found = of_month.filter(conditions[name]).select("url", "available_at")
-            broken[name] = pl.concat([rows, found])
+            failing = of_month.filter(conditions[name]).select("url", "available_at")
+            broken[name] = pl.concat([rows, failing])
 
     return broken | ({ONE_ROW: store.read_repeated()} if ONE_ROW in names else {})
 
@@ -397,29 +397,29 @@ def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
     """Look for a growth of the errors, at each instant that forecasts know to."""
     # Where nobody publishes a forecast, persistence says how hard a day was.
     reference = PUBLISHED if PUBLISHED in rows["method"] else PERSISTENCE
-    found = {str(known): find_drift(rows, known, reference) for known in KnownTo}
+    drifts = {str(known): find_drift(rows, known, reference) for known in KnownTo}
     texts = [
         f"{known}: sum {drift.sum:.1f} of {LIMIT:g}"
         + (f" since {drift.since}" if drift.since else "")
         + f", {drift.n_days} days"
-        for known, drift in found.items()
+        for known, drift in drifts.items()
     ]
-    is_alarm = any(drift.is_alarm for drift in found.values())
+    is_alarm = any(drift.is_alarm for drift in drifts.values())
     return CheckOutcome(DRIFT, not is_alarm, f"against {reference}; " + "; ".join(texts))
 
 
 def judge_coverage(rows: pl.DataFrame) -> CheckOutcome:
     """Compare the band's coverage of the last days with what it may be."""
-    found = {str(known): measure_coverage(rows, known) for known in KnownTo}
+    coverages = {str(known): measure_coverage(rows, known) for known in KnownTo}
     texts = [
         f"{known}: {band.share:.1%} of {band.n_days} days, "
         f"allowed {band.low:.1%} to {band.high:.1%}"
         if band.share is not None
         else f"{known}: no band was scored"
-        for known, band in found.items()
+        for known, band in coverages.items()
     ]
     return CheckOutcome(
-        COVERAGE, not any(band.is_alarm for band in found.values()), "; ".join(texts)
+        COVERAGE, not any(band.is_alarm for band in coverages.values()), "; ".join(texts)
     )
 
 

@@ -234,5 +234,5 @@ def watch_dead_runs(inner: dg.ExecutorDefinition) -> dg.ExecutorDefinition:
 )
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """End dead runs; request none."""
-    found = sweep_dead_runs(context.instance)
-    return dg.SkipReason(f"ended: {', '.join(found)}" if found else "no run is dead")
+    dead = sweep_dead_runs(context.instance)
+    return dg.SkipReason(f"ended: {', '.join(dead)}" if dead else "no run is dead")

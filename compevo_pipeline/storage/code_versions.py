@@ -128,29 +128,29 @@ def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
     """
     store = REPOSITORY / "compevo_pipeline" / "__pycache__"
     store /= f"statements.{sys.implementation.cache_tag}.json"
-    kept = _read_kept(store)
-    found, count = {}, len(kept)
+    cached = _read_kept(store)
+    hashes, count = {}, len(cached)
 
     for path in paths:
         text = path.read_text(encoding="utf-8")
         key = hash_text(text)
-        if key not in kept:
-            kept[key] = hash_text(_dump_statements(text))
-        found[path] = kept[key]
+        if key not in cached:
+            cached[key] = hash_text(_dump_statements(text))
+        hashes[path] = cached[key]
 
-    if len(kept) > count:
+    if len(cached) > count:
         # An installation that is read-only parses in each process.
         with contextlib.suppress(OSError):
             store.parent.mkdir(parents=True, exist_ok=True)
-            write_json(store, dict(list(kept.items())[-_MOST_KEPT:]))
-    return found
+            write_json(store, dict(list(cached.items())[-_MOST_KEPT:]))
+    return hashes
 
 
 @cache
 def _read_kept(store: Path) -> dict[str, str]:
     with contextlib.suppress(FileNotFoundError, ValueError):
-        kept: dict[str, str] = json.loads(store.read_text(encoding="utf-8"))
-        return kept
+        cached: dict[str, str] = json.loads(store.read_text(encoding="utf-8"))
+        return cached
     return {}
 
 

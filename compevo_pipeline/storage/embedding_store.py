@@ -189,7 +189,7 @@ def _check_vectors(texts: Sequence[str], vectors: Vectors, encoder: str) -> Vect
     matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
     if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(texts):
         raise DataError(
-            f"embeddings are {matrix_ND.shape} for {len(texts)} texts; give one row (D,) a text"
+            f"embeddings are {matrix_ND.shape} for {len(texts)} texts; give a row (D,) per text"
         )
     if not np.isfinite(matrix_ND).all():
         raise DataError(f"embeddings of {encoder} hold NaN or infinity; encode the texts again")

@@ -92,10 +92,10 @@ def find_current_run(layout: Layout, dataset: str) -> Path:
 def _read_pointer(pointer: Path) -> str:
     """Return the name of the run that a pointer names; DataError where it names none."""
     remedy = "remove it, and run `compevo fit` again: it finds the finished run"
-    found = read_json(pointer, remedy).get("run")
-    if not isinstance(found, str):
+    name = read_json(pointer, remedy).get("run")
+    if not isinstance(name, str):
         raise DataError(f"{pointer}: names no run; {remedy}")
-    return found
+    return name
 
 
 def hash_model(run: Path) -> str:
@@ -164,12 +164,12 @@ def clean(
         dry: only say what would be removed.
     """
     removed = []
-    found = (
+    removals = (
         *_find_old_parts(layout, now),
         *_find_in_runs(layout, now, keep),
         *_find_unused(layout, now),
     )
-    for path, reason in found:
+    for path, reason in removals:
         with _held(layout, path) as is_free:
             # Gone where it lay in a folder that was removed just before.
             if not is_free or not path.exists():

@@ -162,7 +162,7 @@ def describe_waiting(waiting: pl.DataFrame, dataset: str) -> str:
         f"{waiting.height} known value(s) would change ({waiting.height - removals}) or go "
         f"({removals}), the first {first['series_id']} at {first['start_utc']:%Y-%m-%d %H:%M} from "
         f"{first['before']:g} to {after}; "
-        "they stay until a fetch half a day later says the same, or you do with "
+        "they stay until a fetch half a day later confirms it, or you accept it with "
         f"`compevo accept {dataset}`"
     )
 

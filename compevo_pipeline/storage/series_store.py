@@ -326,12 +326,15 @@ def _upsert(
         The merged rows, counts, and the record.
     """
     if stored is None:
-        kept = given.filter(~pl.col("source").is_in(list(held)))
-        n_held = given.height - kept.height
+        accepted = given.filter(~pl.col("source").is_in(list(held)))
+        n_held = given.height - accepted.height
         report = WriteReport(
-            rows=given.height, added=kept.height, waiting=n_held, files_written=int(kept.height > 0)
+            rows=given.height,
+            added=accepted.height,
+            waiting=n_held,
+            files_written=int(accepted.height > 0),
         )
-        return kept.sort(SERIES_KEY), report, known
+        return accepted.sort(SERIES_KEY), report, known
 
     stored = stored.select(given.columns)
     pairs = _pair(stored, given, keep_values=keep_values)
@@ -354,8 +357,8 @@ def _upsert(
     missed = lacking.filter(pl.col("source").is_in(list(corrected)))
     fetched = given.group_by("source").agg(pl.col("fetched_at").max())
     removals = list_removals(missed, fetched)
-    kept = find_waiting(removals, wanted) if keep_values else empty_changes()
-    dropped = missed.join(kept, on=list(SERIES_KEY), how="anti")
+    staying = find_waiting(removals, wanted) if keep_values else empty_changes()
+    dropped = missed.join(staying, on=list(SERIES_KEY), how="anti")
 
     gone = pl.concat([new.select(SERIES_KEY), dropped.select(SERIES_KEY)])
     merged = pl.concat(
@@ -369,8 +372,8 @@ def _upsert(
         files_written=int(gone.height > 0),
     )
     changed = list_changes(new.filter(_outcome="changed"), ChangeKind.CHANGED)
-    removed = removals.join(kept, on=list(SERIES_KEY), how="anti")
-    changes = [changed, removed, waiting, kept]
+    removed = removals.join(staying, on=list(SERIES_KEY), how="anti")
+    changes = [changed, removed, waiting, staying]
     record = join_changes(known, changes, given["source"].unique().to_list(), given)
     return merged.sort(SERIES_KEY), report, record
 

@@ -117,8 +117,8 @@ def _deliver(folder: Path, destinations: list[str]) -> None:
     if silent:
         # By number: the address holds passwords.
         raise SourceTransient(
-            f"COMPEVO_ALERTS: destination {min(silent)} of {len(destinations)} took no alert; see "
-            "whether its address is one of Apprise's and answers: it is tried again"
+            f"COMPEVO_ALERTS: destination {min(silent)} of {len(destinations)} took no alert; "
+            "check that Apprise knows its address and that it answers: it is tried again"
         )
 
 

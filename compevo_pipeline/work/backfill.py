@@ -86,8 +86,8 @@ def backfill(
     started = monotonic()
     for number, part in enumerate(parts, start=1):
         span = (part.since, part.until)
-        found = ingest_feed(deployment, part.feed, dataset, clock=clock, log=log, span=span)
-        counts.setdefault(part.feed.name, Counter()).update(found)
+        part_counts = ingest_feed(deployment, part.feed, dataset, clock=clock, log=log, span=span)
+        counts.setdefault(part.feed.name, Counter()).update(part_counts)
 
         left_s = (monotonic() - started) / number * (len(parts) - number)
         log.info(

@@ -62,7 +62,7 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
     nameable = 0
     missing: list[str] = []
     for since, until in store.list_months():
-        if not any(_overlap(span, (since, until)) for own in spans.values() for span in own):
+        if not any(_overlap(span, (since, until)) for each in spans.values() for span in each):
             continue
         stored = store.read_articles(since, until)
         chosen = [

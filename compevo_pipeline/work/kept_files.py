@@ -31,14 +31,14 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
     """
     batch: list[RawFile] = []
     size = 0
-    for kept in deployment.raw_store().list_kept():
-        if not kept.label.startswith(feed.labels):
+    for file in deployment.raw_store().list_kept():
+        if not file.label.startswith(feed.labels):
             continue
-        raw = kept.load()
+        raw = file.load()
         if raw is None:
-            log.warning("%s is damaged and left out", kept.path)
+            log.warning("%s is damaged and left out", file.path)
             continue
-        if batch and (size > MAX_BATCH_BYTES or any(raw.label == one.label for one in batch)):
+        if batch and (size > MAX_BATCH_BYTES or any(raw.label == other.label for other in batch)):
             yield batch
             batch, size = [], 0
         batch.append(raw)

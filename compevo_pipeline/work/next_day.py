@@ -80,8 +80,8 @@ LATEST_DAYS = 14
 """Days that are tried for the newest one with a published forecast."""
 
 OLD_STATE = (
-    "goes on from what an earlier version of the code has learnt of past days; compevo refit "
-    "{dataset} learns it again with this version"
+    "goes on from what an earlier version of the code learnt from past days; compevo refit "
+    "{dataset} learns them again with this version"
 )
 
 NEWS_LIMIT = timedelta(hours=72)
@@ -135,7 +135,7 @@ class Origin:
         unknown = max(spec.unknown_steps)
         if known_to is KnownTo.ISSUE_TIME and not unknown:
             raise ConfigError(
-                f"views of {spec.name} all know to midnight; leave --known-to as it is"
+                f"forecasts of {spec.name} always use data up to midnight; leave --known-to out"
             )
         start = day if isinstance(day, datetime) else datetime.combine(day, time())
         into_day = timedelta(hours=start.hour, minutes=start.minute, seconds=start.second)
@@ -143,7 +143,7 @@ class Origin:
         if into_day % apart:
             also = f" and every {name_step(apart)} after it" if apart < DAY else ""
             raise ConfigError(
-                f"no window of {spec.name} begins at {start:%H:%M}, and none was learnt from: "
+                f"no window of {spec.name} begins at {start:%H:%M}, so the model has learnt none: "
                 f"forecasts begin at 00:00{also}"
             )
         origin_utc = start.replace(tzinfo=UTC) - spec.market_offset
@@ -350,20 +350,20 @@ def forecast_day(
     if was_issued and not supersede:
         forecast = read_issued(folder)
         notes = _compare_with_stored(deployment, spec, origin, forecast, run)
-        found = DayForecast(forecast=forecast, folder=folder, is_new=False, notes=notes)
+        result = DayForecast(forecast=forecast, folder=folder, is_new=False, notes=notes)
         issued_at = forecast.facts["issued_at"]
         log.info(f"{dataset}, {day}: was issued {issued_at}, and is returned as it is: {folder}")
     else:
         rule = news_rule or NewsRule()
-        found = _issue(
+        result = _issue(
             deployment, spec, origin, rule, clock, log, on_step, run, supersede=supersede
         )
-        found = replace(found, is_new=found.folder != folder or not was_issued)
+        result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
-    for note in found.notes:
+    for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
-    return found
+    return result
 
 
 def find_next_day(
@@ -520,21 +520,21 @@ def _load_daily(
     # torch: only where something is forecast.
     from compevo_core.forecast.daily_state import KeptStates
 
-    kept = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
-    found = kept.find(later, until)
-    if found is not None and is_fresh and found[1].facts["made_by"] != kept.version:
-        found = None
+    states = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
+    state = states.find(later, until)
+    if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
+        state = None
 
     # Only what is still to be forecast needs its news.
-    ahead = [w.view for w in found[0].list_forecast(found[1].step)] if found else later.views()
+    ahead = [w.view for w in state[0].list_forecast(state[1].step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
     forecaster = load_population(run, news, fit=deployment.shared_fits())
-    known, forecast = forecaster.catch_up(later, until, kept, found, on_step)
+    known, forecast = forecaster.catch_up(later, until, states, state, on_step)
     log.info(
         f"{later.dataset}: errors of {known} windows since validation are known, {forecast} of "
         "them forecast just now"
     )
-    is_old = found is not None and found[1].facts["made_by"] != kept.version
+    is_old = state is not None and state[1].facts["made_by"] != states.version
     notes = (OLD_STATE.format(dataset=later.dataset),) if is_old else ()
     return forecaster, news, notes, known
 

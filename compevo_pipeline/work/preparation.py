@@ -455,8 +455,8 @@ def mend_store(
     gone = ask_for_gone(deployment, feeds)
     if gone:
         log.warning(
-            f"{dataset}: the bytes of {gone} stored files are gone too; they are asked for again, "
-            "those that a refresh does not reach with `compevo backfill`"
+            f"{dataset}: the bytes of {gone} stored files are gone too; they are requested again; "
+            "for days that a refresh does not reach, run `compevo backfill`"
         )
     return counts
 
@@ -744,11 +744,11 @@ def _part_readable(
 
     # Each alone, and then beside what the others measured.
     measured = {
-        kind: pl.concat([one.frames[kind] for _, one in rows]) for kind in feed.parsers if rows
+        kind: pl.concat([part.frames[kind] for _, part in rows]) for kind in feed.parsers if rows
     }
-    for raw_file, one in rows:
+    for raw_file, parsed in rows:
         try:
-            _refuse_far(deployment, dataset, one.frames, measured)
+            _refuse_far(deployment, dataset, parsed.frames, measured)
             readable.append(raw_file)
         except SourceError as error:
             errors.append((raw_file, error))
@@ -877,8 +877,8 @@ def _store_frame(
     if kind is FrameKind.ARTICLES:
         folded = 0
         if feed.folds_titles and deployment.data_mode is Mode.LIVE:
-            kept = _fold_titles(deployment.news_store(), frame)
-            frame, folded = kept, frame.height - kept.height
+            unfolded = _fold_titles(deployment.news_store(), frame)
+            frame, folded = unfolded, frame.height - unfolded.height
         stored = deployment.news_store().upsert_articles(frame)
         return {
             "articles": frame.height,

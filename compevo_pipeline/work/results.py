@@ -57,12 +57,12 @@ def update_scored(
 
     before = read_scored(layout, dataset)
     truth = grid_chosen(spec, deployment.series_store().read(dataset))
-    found = score_issued(layout.issued(dataset), truth, before, scored_at=clock())
+    scores = score_issued(layout.issued(dataset), truth, before, scored_at=clock())
 
-    if not path.exists() or not found.rows.equals(before):
-        write_atomically(path.with_suffix(".csv"), found.rows.write_csv)
-        write_atomically(path, found.rows.write_parquet)
-    return found
+    if not path.exists() or not scores.rows.equals(before):
+        write_atomically(path.with_suffix(".csv"), scores.rows.write_csv)
+        write_atomically(path, scores.rows.write_parquet)
+    return scores
 
 
 def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:

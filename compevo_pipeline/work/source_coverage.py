@@ -113,8 +113,8 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
 
 def find_month(name: str) -> str:
     """Return the first month in a file name, such as ``2026-03``, or ""."""
-    found = _MONTH_IN_NAME.search(name)
-    return f"{found[1]}-{found[2]}" if found else ""
+    match = _MONTH_IN_NAME.search(name)
+    return f"{match[1]}-{match[2]}" if match else ""
 
 
 def _read_entries(deployment: Deployment) -> list[Entry]:
@@ -157,11 +157,11 @@ def _read_values(
     )
     per_day = max(1, _DAY // declared.spec.step)
 
-    for (name,), found in by_day.collect().partition_by("group", as_dict=True).items():
-        days = _fill_days(found, f"{declared.name}: {name}", today)
+    for (name,), group_rows in by_day.collect().partition_by("group", as_dict=True).items():
+        days = _fill_days(group_rows, f"{declared.name}: {name}", today)
         if any(prefix.startswith(f"{name}/") for prefix in declared.rules.weekdays_only):
             days = days.filter(pl.col("day").dt.weekday() < _SATURDAY)
-        series = int(found["series"].max())  # type: ignore[arg-type]  # a whole column of counts
+        series = int(group_rows["series"].max())  # type: ignore[arg-type]  # a whole column of counts
         yield days.with_columns(pl.lit(series * per_day, pl.Int64).alias("expected"))
 
 
@@ -171,9 +171,9 @@ def _read_frames(
     """Yield the days of each publisher's forecasts."""
     for kind in (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES):
         find_days = functools.partial(_find_days, offset=declared.spec.market_offset)
-        found = deployment.frame_store().read(declared.name, kind, find_days)
-        if found is not None:
-            yield from _expect_daily(found, declared.name, f" ({kind})", today)
+        frame = deployment.frame_store().read(declared.name, kind, find_days)
+        if frame is not None:
+            yield from _expect_daily(frame, declared.name, f" ({kind})", today)
 
 
 def _find_days(rows: pl.LazyFrame, offset: timedelta) -> pl.LazyFrame:
@@ -190,11 +190,11 @@ def _expect_daily(
     found: pl.DataFrame, dataset: str, ending: str, today: date
 ) -> Iterator[pl.DataFrame]:
     """Yield the days of each group, one slot a day."""
-    one = pl.lit(1, pl.Int64)
+    one_day = pl.lit(1, pl.Int64)
     for (name,), part in found.partition_by("group", as_dict=True).items():
-        stored = part.with_columns(one.alias("stored"))
+        stored = part.with_columns(one_day.alias("stored"))
         days = _fill_days(stored, f"{dataset}: {name}{ending}", today)
-        yield days.with_columns(one.alias("expected"))
+        yield days.with_columns(one_day.alias("expected"))
 
 
 def _fill_days(found: pl.DataFrame, source: str, today: date) -> pl.DataFrame:

@@ -201,11 +201,11 @@ def share_budget(
     """
     is_shared = pl.col("method").is_in(list(methods))
     has_budget = pl.col("budget").fill_null("") != ""
-    own = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
-    needed = own["method"].n_unique()
+    sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
+    needed = sharing["method"].n_unique()
     for budget in BUDGET_ORDER:
         # One method alone shares its budget with nobody.
-        if needed > 1 and own.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
+        if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
             return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
     return rows, ""
 
@@ -307,7 +307,7 @@ def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None
     # The paper averages four data sets; of three it would be another figure under the same name.
     if not known or len(known) < len(pairs):
         return None
-    return sum(1 - own / rival for own, rival in known) / len(known)
+    return sum(1 - error / rival for error, rival in known) / len(known)
 
 
 class TableLine(NamedTuple):
@@ -500,8 +500,8 @@ def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
     for windows in (it for dataset in DATASETS for it in score_methods(inputs, label, dataset)):
         scores = windows.scores
         # Methods of the paper in its order, then those that it lacks, by their error.
-        own = [name for name in scores if name not in methods] if label == MAIN else [NAIVE]
-        names = [*methods, *(name for name in own if name in scores)]
+        extra = [name for name in scores if name not in methods] if label == MAIN else [NAIVE]
+        names = [*methods, *(name for name in extra if name in scores)]
         present = [name for name in names if name in scores]
         # The paper has one test set a data set: further ones of ours are without its figures.
         shown, printed = (names, label) if windows.is_first else (present, "")
@@ -621,13 +621,15 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
     by_dataset = {dataset: score_methods(inputs, label, dataset)[0].scores for dataset in DATASETS}
     rows = []
     for rival in rivals:
-        own = [[_pair_own(scores, rival, key) for scores in by_dataset.values()] for key in REDUCED]
+        measured = [
+            [_pair_own(scores, rival, key) for scores in by_dataset.values()] for key in REDUCED
+        ]
         printed = [[_pair_printed(label, it, rival, key) for it in DATASETS] for key in REDUCED]
         means = [
-            macro_reduction(pairs) for both in zip(own, printed, strict=True) for pairs in both
+            macro_reduction(pairs) for both in zip(measured, printed, strict=True) for pairs in both
         ]
         cells = [format_share(None if mean is None else -mean) for mean in means]
-        changes = [mine / other - 1 for mine, other in filter(None, own[0])]
+        changes = [mine / other - 1 for mine, other in filter(None, measured[0])]
         ends = [format_share(end(changes)) for end in (min, max) if changes]
         present = [scores[rival] for scores in by_dataset.values() if rival in scores]
         budgets = dict.fromkeys(score.budget or "none to name" for score in present)
@@ -654,13 +656,13 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
 def _pair_own(scores: Mapping[str, Score], rival: str, metric: str) -> tuple[float, float] | None:
     if COMPEVO not in scores or rival not in scores or scores[rival].budget == UNFITTED:
         return None
-    own, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
-    return None if own is None or not other else (own, other)
+    ours, other = scores[COMPEVO].mean.get(metric), scores[rival].mean.get(metric)
+    return None if ours is None or not other else (ours, other)
 
 
 def _pair_printed(label: str, dataset: str, rival: str, metric: str) -> tuple[float, float] | None:
-    own, other = (find_published(label, dataset, name, metric) for name in (COMPEVO, rival))
-    return (own.value, other.value) if own and other else None
+    ours, other = (find_published(label, dataset, name, metric) for name in (COMPEVO, rival))
+    return (ours.value, other.value) if ours and other else None
 
 
 def build_unit_table(inputs: ReportInputs) -> Table:
@@ -707,8 +709,8 @@ def _parameter_table(inputs: ReportInputs) -> Table:
     scores = score_methods(inputs, AGENTS, DATASETS[0])[0].scores
 
     def count(method: str) -> str:
-        own = scores[method].mean.get("trainable_parameters") if method in scores else None
-        return MISSING if own is None else f"{own:,.0f}"
+        number = scores[method].mean.get("trainable_parameters") if method in scores else None
+        return MISSING if number is None else f"{number:,.0f}"
 
     def print_count(method: str) -> str:
         figure = find_published(PARAMETERS, "all", method, "trainable_parameters")
@@ -776,8 +778,8 @@ def _select_experiment(inputs: ReportInputs, name: str) -> pl.DataFrame:
 
 def list_subsets(rows: pl.DataFrame, dataset: str) -> list[str]:
     """Return the subsets of a data set that have rows; the published test set first."""
-    own = rows.filter(pl.col("dataset") == dataset)["subset"].unique().to_list()
-    return sorted(map(str, own), key=lambda subset: (not subset.startswith("n2f"), subset))
+    named = rows.filter(pl.col("dataset") == dataset)["subset"].unique().to_list()
+    return sorted(map(str, named), key=lambda subset: (not subset.startswith("n2f"), subset))
 
 
 def _build_changes(
@@ -828,7 +830,7 @@ def _difference_table(
     tests: Mapping[str, Row],
 ) -> Table:
     """Return how far each change lies from the reference, by window, and the paper's figures."""
-    own = {name: score.mean["rmse"] for name, score in scores.items()}
+    measured = {name: score.mean["rmse"] for name, score in scores.items()}
     figures = {name: line.published.get("rmse") for name, line in lines.items()}
     printed = {name: figure.value for name, figure in figures.items() if figure}
     notes = describe_tests([tests[name] for name in lines if name in tests], scores, side="a")
@@ -843,7 +845,7 @@ def _difference_table(
                     format_share(values[name] / values[reference] - 1)
                     if name in values and reference in values
                     else NOT_PRINTED
-                    for values in (own, printed)
+                    for values in (measured, printed)
                 ),
             ]
             for name in lines
@@ -961,13 +963,13 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
         columns = [Column("System", [method_name(name) for name in SYSTEMS])]
         # Seconds on another device say nothing; their ratio to plain averaging does.
         for column, metric, title, printed_title in COSTS:
-            own = {name: cost[column] for name, cost in costs.items() if column in cost}
+            measured = {name: cost[column] for name, cost in costs.items() if column in cost}
             figures = {name: find_published(EFFICIENCY, dataset, name, metric) for name in SYSTEMS}
             printed = {name: figure.value for name, figure in figures.items() if figure}
             # A method without a row is not one whose row says nothing of its costs.
             empty = {name: MISSING if name in costs else NO_ROW for name in SYSTEMS}
             columns += [
-                Column(title, [_with_ratio(own, name, empty[name]) for name in SYSTEMS]),
+                Column(title, [_with_ratio(measured, name, empty[name]) for name in SYSTEMS]),
                 Column(
                     printed_title, [_with_ratio(printed, name, NOT_PRINTED) for name in SYSTEMS]
                 ),

@@ -357,7 +357,7 @@ def _score_scopes(
     write_forecasts(
         layout.forecasts / f"{NAME_2026}.parquet",
         [
-            *((scope, one_seed(found)) for scope, found in population.predictions),
+            *((scope, one_seed(forecasts)) for scope, forecasts in population.predictions),
             *zip(scopes, baselines.forecasts, strict=True),
         ],
     )

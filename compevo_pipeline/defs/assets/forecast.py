@@ -132,7 +132,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
         config = NextDayConfig.read(context)
-        found = forecast_day(
+        day_forecast = forecast_day(
             workspace,
             dataset,
             config.find_start(context.partition_key),
@@ -143,8 +143,8 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
             supersede=config.supersede,
         )
         return dg.MaterializeResult(
-            metadata=_describe_forecast(found) | {"mode": workspace.data_mode.value},
-            data_version=dg.DataVersion(found.forecast.hash[:32]),
+            metadata=_describe_forecast(day_forecast) | {"mode": workspace.data_mode.value},
+            data_version=dg.DataVersion(day_forecast.forecast.hash[:32]),
         )
 
     return _next_day
@@ -229,9 +229,9 @@ def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
 def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
     return pl.DataFrame(
         [
-            {"entity": one["entity"]}
-            | {f"agent {agent}": round(weight, 3) for agent, weight in enumerate(one["weights"])}
-            for one in forecast.facts["series"]
+            {"entity": entry["entity"]}
+            | {f"agent {agent}": round(weight, 3) for agent, weight in enumerate(entry["weights"])}
+            for entry in forecast.facts["series"]
         ]
     )
 
@@ -266,14 +266,14 @@ def build_scored_asset(
     clock: dg.ResourceParam[Clock],
 ) -> dg.MaterializeResult[Any]:
     """Score the issued forecasts whose truth is stored by now."""
-    found = update_scored(workspace, dataset, clock)
+    scored = update_scored(workspace, dataset, clock)
 
     context.log.info(
-        f"{found.added} rows added, {found.revised} revised; {found.waiting} forecasts wait "
+        f"{scored.added} rows added, {scored.revised} revised; {scored.waiting} forecasts wait "
         "for their truth"
     )
     return dg.MaterializeResult(
-        metadata=_describe_scores(found)
+        metadata=_describe_scores(scored)
         | {
             "mode": workspace.data_mode.value,
             "file": metadata.link_path(workspace.layout.scored(dataset)),

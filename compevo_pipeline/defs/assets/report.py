@@ -163,10 +163,10 @@ def cleaned(
     removed = [*clean(workspace.layout, now), *remove_old_runs(context.instance, now)]
     free = shutil.disk_usage(root).free / 2**30
 
-    for one in removed:
-        context.log.info(f"removed {shorten(one.path, root)}: {one.reason}")
+    for removal in removed:
+        context.log.info(f"removed {shorten(removal.path, root)}: {removal.reason}")
     table = pl.DataFrame(
-        [(shorten(one.path, root), one.size, one.reason) for one in removed],
+        [(shorten(removal.path, root), removal.size, removal.reason) for removal in removed],
         schema={"path": pl.String, "bytes": pl.Int64, "reason": pl.String},
         orient="row",
     )
@@ -174,7 +174,7 @@ def cleaned(
         metadata={
             "removed": metadata.render_table(table, rows=_SHOWN),
             "count": len(removed),
-            "bytes": sum(one.size for one in removed),
+            "bytes": sum(removal.size for removal in removed),
             "free_gib": round(free, 1),
         },
         check_results=[

@@ -414,7 +414,7 @@ def _describe_backfill(
     """Return what the catalog shows of the series, or of the news, that have changed."""
     is_news = config.dataset == NEWS
     version = hash_news(workspace) if is_news else hash_series(workspace, config.dataset)
-    shown: dict[str, Any] = {feed: metadata.render_counts(found) for feed, found in counts.items()}
+    shown: dict[str, Any] = {feed: metadata.render_counts(kinds) for feed, kinds in counts.items()}
     return dg.AssetMaterialization(
         NEWS_ARTICLES if is_news else series_key(config.dataset),
         metadata={"backfill_since": config.since, "mode": workspace.data_mode.value, **shown},

@@ -119,7 +119,7 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
 def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
     """Return the number of windows by split, entity and year; 0 where there is none."""
     coverage = manifest.get("coverage", {})
-    years = sorted({year for split in coverage.values() for own in split.values() for year in own})
+    years = sorted({year for split in coverage.values() for row in split.values() for year in row})
 
     rows = [
         {"split": split, "entity": entity} | {year: by_year.get(year, 0) for year in years}

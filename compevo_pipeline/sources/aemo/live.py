@@ -293,10 +293,10 @@ def _read_span(name: str, prefixes: Sequence[str]) -> tuple[datetime, datetime] 
     """Return what a file name's first stamp covers: a day alone names a week of files."""
     if not name.upper().startswith(tuple(prefix.upper() for prefix in prefixes)):
         return None
-    found = read_stamp(name)
-    if found is None:
+    stamp = read_stamp(name)
+    if stamp is None:
         return None
-    first, is_day = found
+    first, is_day = stamp
     return first, first + (WEEK if is_day else timedelta(0))
 
 

@@ -42,7 +42,7 @@ def promises(raw: RawFile) -> list[Promise]:
     """Return what the names of a file and of the zip around it promise of its rows."""
     # The zip of one report bears its name; the zip of a week or month promises nothing of its own.
     names = dict.fromkeys((raw.name, raw.packed_in))
-    return [one for name in names for one in _read_promises(unquote(unquote(name)).upper())]
+    return [promise for name in names for promise in _read_promises(unquote(unquote(name)).upper())]
 
 
 def find_report(name: str) -> str:
@@ -82,10 +82,10 @@ def _read_promises(name: str) -> list[Promise]:
     except ValueError:
         return []  # no month or day of any calendar
 
-    found = read_stamp(name)
-    if found is None:
+    named = read_stamp(name)
+    if named is None:
         return []
-    stamp, is_day = found
+    stamp, is_day = named
     if name.startswith("PUBLIC_HISTDEMAND") and is_day:
         return [Promise(first=stamp, end=stamp + DAY)]
 

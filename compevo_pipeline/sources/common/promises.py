@@ -74,7 +74,7 @@ def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promise
         SchemaDrift: names the first file with rows beyond, one of them, and the remedy.
     """
     promised = pl.DataFrame(
-        [{"source": raw.label} | asdict(one) for raw in raws for one in promises(raw)],
+        [{"source": raw.label} | asdict(promise) for raw in raws for promise in promises(raw)],
         schema=_SCHEMA,
     )
     by_column = promised.unique(maintain_order=True).partition_by("column", as_dict=True)
@@ -105,10 +105,10 @@ def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> Non
 
     first = beyond.row(0, named=True)
     promise = f"{first['entity']} from " if first["entity"] else "from "
-    found = f"{first['of']} at " if names else ""
+    place = f"{first['of']} at " if names else ""
     raise SchemaDrift(
         f"{first['source']}: its name promises rows {promise}{first['first']:%Y-%m-%d %H:%M} to "
         f"{first['end']:%Y-%m-%d %H:%M} UTC, but {first['beyond']} of {first['rows']} rows are "
-        f"not, the first {found}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look at what "
+        f"not, the first {place}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look at what "
         "the publisher put under this name. Nothing was stored."
     )

@@ -191,8 +191,8 @@ class RawStore:
         """Return every file and earlier version that is whole with its sidecar, oldest first."""
         loose = (file for file in self._list_loose() if file.path.is_file())
         # Packed files that were not removed yet are there twice.
-        kept = {(file.path, file.sha256): file for file in (*self._list_packed(), *loose)}
-        return sorted(kept.values(), key=lambda file: (file.fetched_at, file.label))
+        by_identity = {(file.path, file.sha256): file for file in (*self._list_packed(), *loose)}
+        return sorted(by_identity.values(), key=lambda file: (file.fetched_at, file.label))
 
     def pack(self, now: datetime, *, dry: bool = False) -> list[tuple[Path, int, int]]:
         """Pack what came live before the last month.

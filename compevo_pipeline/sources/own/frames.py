@@ -119,7 +119,7 @@ def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.
             _name_series(total),
             there if parts == [ALL_SERIES] else [*map(_name_series, parts)],
         )
-        unknown = [one for one in ids if one not in there]
+        unknown = [part for part in ids if part not in there]
         if unknown or label in there:
             wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
             raise DataError(

@@ -37,14 +37,14 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
         DataError: no column holds stamps.
     """
     head = table.head(_LOOKED_AT)
-    found = [c for c in _list_columns(table) if _holds_stamps(TextColumn(head, name, c))]
-    if not found:
+    candidates = [c for c in _list_columns(table) if _holds_stamps(TextColumn(head, name, c))]
+    if not candidates:
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
             f"{', '.join(map(repr, _list_columns(table)))}: name the column with --time, and its "
             "format with --time-format"
         )
-    return min(found, key=lambda column: _rank(column, _TIMES))
+    return min(candidates, key=lambda column: _rank(column, _TIMES))
 
 
 def guess_series(table: pl.DataFrame, time: str) -> str:
@@ -111,9 +111,9 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
     )
     twice = moved.filter(is_change & (pl.col("_times") == 2)).sort(LINE)
     skipped = moved.filter(is_change & (pl.col("_distance") == step + _HOUR)).sort(LINE)
-    for found, what in ((twice, "comes twice"), (skipped, "follows a missing hour")):
-        if found.height:
-            row = found.row(0, named=True)
+    for suspects, what in ((twice, "comes twice"), (skipped, "follows a missing hour")):
+        if suspects.height:
+            row = suspects.row(0, named=True)
             stamp = f"{row['_wall']:%Y-%m-%d %H:%M}"
             raise DataError(
                 f"{times.file}, row {row[LINE]}, column {times.name!r}: {stamp}, a Sunday, "

@@ -126,10 +126,10 @@ def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
         observed_RVT[region][:, _count_hours(part["hour"], start)] = _stack(part)
 
     states = _list_states(table, start)
-    kept = _select_states(states)
-    errors = _find_errors(kept, states, start, n_hours)
+    selected = _select_states(states)
+    errors = _find_errors(selected, states, start, n_hours)
     substitutes = _make_substitutes(observed_RVT, errors, start)
-    corrected = _correct(kept, states, observed_RVT, start)
+    corrected = _correct(selected, states, observed_RVT, start)
 
     label = forecasts[0].label
     parts = [

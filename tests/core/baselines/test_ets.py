@@ -71,3 +71,18 @@ def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
     forecast_H = Ets.fit(train).predict([view])[0]
     # Without a season the last value goes on: 130 away in the mean.
     assert np.abs(forecast_H - values[336:]).mean() < 60
+
+
+def test_a_look_back_that_is_too_short_for_a_form_is_refused_before_it_forecasts():
+    def make(lookback: int) -> WindowSet:
+        fields = {"x": rough[:lookback], "y": rough[lookback : lookback + 7], "horizon": 7}
+        return WindowSet([make_window(0, **(DAYS | fields))], dataset="bitcoin")
+
+    rough = 50 + 10 * np.sin(2 * np.pi * STEPS / 7) + np.random.default_rng(0).normal(size=96)
+    with pytest.raises(DataError, match="ets needs a look-back of 12 steps or more, not 11"):
+        Ets.fit(make(11))
+    # Two weeks are too few for a damped trend and a week: the forms of the library need more.
+    for lookback in (12, 14, 15):
+        days = make(lookback)
+        damped = Ets({days[0].view.entity: "AAAD"})
+        assert np.isfinite(damped.predict(days.views())).all()

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from compevo_core.data.build import build_windows
@@ -179,6 +180,15 @@ def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_
     moved = weather.copy()
     moved[7] = np.nextafter(moved[7], 1.0)
     assert hash_of(wind=moved) != hash_of(wind=weather) != hash_of(rain=weather)
+
+
+def test_a_file_with_columns_of_another_kind_is_refused_in_one_sentence(tmp_path):
+    make_window_set(2).write(tmp_path)
+    (path,) = tmp_path.glob("windows-*.parquet")
+    text = pl.lit("{}").alias("step_covariates")
+    pl.read_parquet(path).with_columns(text).write_parquet(path)
+    with pytest.raises(DataError, match="build the windows again"):
+        WindowSet.read(tmp_path)
 
 
 def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():

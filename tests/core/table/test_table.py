@@ -169,6 +169,12 @@ def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
             r"no column 'y'; the columns are .* Forecaster\(value",
         ),
         (TABLE.drop(columns="unique_id"), r"rows share a stamp.*Forecaster\(series"),
+        (
+            hourly("Europe/Paris")
+            .assign(ds=lambda t: t["ds"] + pd.Timedelta(days=250))
+            .assign(ds=lambda t: t["ds"].dt.tz_localize(None)),
+            r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize",
+        ),
         (TABLE.assign(y="x"), "not numbers"),
         (TABLE.assign(ds="soon"), "not stamps, such as 'soon'"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),

@@ -162,7 +162,9 @@ def test_a_day_is_a_date_or_a_word_on_the_markets_clock() -> None:
 def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
         forecast("traffic")
-    with pytest.raises(ConfigError, match="views of electricity all know to midnight"):
+    with pytest.raises(
+        ConfigError, match="forecasts of electricity always use data up to midnight"
+    ):
         forecast("electricity", "--known-to", "issue-time")
     with pytest.raises(ConfigError, match="no data set 'demand'"):
         forecast("demand")
