@@ -62,8 +62,8 @@ def imported_modules() -> set[str]:
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.partition(".")[0])
-    # Type checkers bring their own names.
-    of_checkers = {"_typeshed"}
+    # Type checkers alone read these; typer brings its own click.
+    of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}
     return found - set(sys.stdlib_module_names) - of_checkers - own
 
