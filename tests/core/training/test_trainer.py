@@ -61,7 +61,7 @@ def test_the_trainer_refuses_windows_of_any_other_split(split: str, tmp_path: Pa
         ({"news__encoder": "packaged:minilm"}, "hashing"),
         (
             {"population__agents": 2, "population__members": [{"entities": ["NSW1", "NSW"]}, {}]},
-            "names NSW, and",
+            "names NSW, but",
         ),
     ],
 )
