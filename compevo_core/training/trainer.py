@@ -191,10 +191,10 @@ class _FirstTraining:
         The forecasts of validation are the last that were made without having seen it. Agents'
         forecasts stay in the scale of the first training, as they always have.
         """
-        model = training.model
-        model.experience = self.experience
+        model, experience = training.model, self.experience
         if training.setup.config.is_numeric:
-            model.experience = self.experience.rescale(self.scaler, model.scaler)
+            experience = experience.rescale(self.scaler, model.scaler)
+        model.experience = experience
         for name in _REFIT_CALIBRATION:
             getattr(model.calibration, name)[...] = getattr(self.calibration, name)
         restart_levels(model, training.executor, training.data.train_examples, self.corrections)
