@@ -485,15 +485,17 @@ def rebuild(
             for raw_file in batch:
                 with _left_out(raw_file, of_feed):
                     files.extend(feed.unpack(raw_file))
-            readable = files
+            if not files:
+                continue
             try:
-                rows = _read_rows(deployment, feed, dataset, clock(), readable)
+                readable, rows = files, _read_rows(deployment, feed, dataset, clock(), files)
             except SourceError:
                 readable, _ = _part_readable(deployment, feed, dataset, clock(), files)
                 of_feed["rejected"] += len(files) - len(readable)
+                if not readable:
+                    continue
                 rows = _read_rows(deployment, feed, dataset, clock(), readable)
-            if readable:
-                of_feed.update(_store_rows(deployment, feed, dataset, readable, rows))
+            of_feed.update(_store_rows(deployment, feed, dataset, readable, rows))
         if of_feed:
             counts[feed.name] = dict(of_feed)
             log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))

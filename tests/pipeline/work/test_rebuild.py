@@ -5,10 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from compevo_core.errors import SchemaDrift
 from compevo_pipeline.cli.main import main
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work import preparation
 from compevo_pipeline.work.kept_files import ask_for_gone
 from compevo_pipeline.work.preparation import mend_store, rebuild
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
@@ -101,6 +103,19 @@ def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, mo
         main(["rebuild", REPORTS.dataset])
     assert ended.value.code == 0
     assert "44 files read again" in capsys.readouterr().out
+    assert_same(read(reports), before)
+
+
+def test_a_rebuild_of_files_that_are_all_refused_counts_them_and_reads_none(reports, monkeypatch):
+    before = read(reports)
+
+    def refuse(deployment, feed, dataset, now, files):
+        assert files, "parsers are not made for no file at all"
+        raise SchemaDrift("another header")
+
+    monkeypatch.setattr(preparation, "_read_rows", refuse)
+    counts = rebuild(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG)
+    assert [set(of_feed) for of_feed in counts.values()] == [{"rejected"}] * len(counts) != []
     assert_same(read(reports), before)
 
 
