@@ -119,7 +119,7 @@ class HeadDecoder:
             values_ABH = values_ABH + self.module.readout(states_ARTD, agents)
         else:
             # A read-out of zeros corrects nothing, whatever the states.
-            _, n_cut = self._lay_out(readings)
+            _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 
     @torch.no_grad()
@@ -144,12 +144,11 @@ class HeadDecoder:
         """Return the states at the target day's tokens (A, R, T, D), and the cut prompts."""
         examples = [reading.example for reading in readings[0]]
         soft_ASD = self._embed_numbers(examples, agents, base_ABH)
+        articles = _list_articles(readings)
         if self._reads_tokens:
-            soft_ASD = torch.cat(
-                [soft_ASD, self._embed_articles(_list_articles(readings), agents)], 1
-            )
+            soft_ASD = torch.cat([soft_ASD, self._embed_articles(articles, agents)], 1)
 
-        groups, n_cut = self._lay_out(readings)
+        groups, n_cut = self._lay_out(readings, list(articles))
         packed = self.population.pack(groups)
         embeds_ALD = self.population.embed(packed.ids_AL, soft_ASD)
         states_ARTD = self.population.read_out(
@@ -157,9 +156,11 @@ class HeadDecoder:
         )
         return states_ARTD, n_cut
 
-    def _lay_out(self, readings: AgentReadings) -> tuple[list[list[PromptGroup]], int]:
+    def _lay_out(
+        self, readings: AgentReadings, articles: Sequence[str]
+    ) -> tuple[list[list[PromptGroup]], int]:
         """Return the prompts by agent, then by window, and how many were cut."""
-        layout = _PromptLayout(self, len(readings[0]), list(_list_articles(readings)))
+        layout = _PromptLayout(self, len(readings[0]), articles)
         groups = [
             [layout.build_group(window, reading) for window, reading in enumerate(agent_readings)]
             for agent_readings in readings

@@ -263,7 +263,7 @@ def title_key_expr() -> pl.Expr:
 
 def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:
     """Return the articles of a publisher; "" selects all but the articles of own data sets."""
-    # "archive:own-demand/articles.csv" is of the publisher "own-demand".
+    # "archive:own-demand/articles.csv" comes from the publisher "own-demand".
     published_by = pl.col("source").str.extract(r"^[^:]*:([^/]*)", 1).fill_null("")
     if publisher:
         return frame.filter(published_by == publisher)

@@ -36,8 +36,8 @@ class _ByName(TyperGroup):
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
         """Return the command that the first word names, or else the command ``paper``."""
-        is_own = args[0] in self.commands or args[0].startswith("-")
-        return super().resolve_command(ctx, args if is_own else [_PAPER, *args])
+        is_named = args[0] in self.commands or args[0].startswith("-")
+        return super().resolve_command(ctx, args if is_named else [_PAPER, *args])
 
 
 experiments = typer.Typer(
