@@ -1,5 +1,6 @@
 """Fixtures shared by every test: where the real archive lies, if it is there."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "archive_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
