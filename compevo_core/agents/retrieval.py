@@ -123,6 +123,7 @@ class NewsRetriever:
                 passed = [name for name in passed if pool.names_region(name, place)]
             if query.is_local:
                 passed = [name for name in passed if pool.get_country(name) == place.country]
+
         if query.region:
             wanted = query.region.lower()
             passed = [name for name in passed if wanted in pool.get_title(name).lower()]

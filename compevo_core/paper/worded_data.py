@@ -185,6 +185,7 @@ def _read_temperatures(folder: Path) -> pl.DataFrame:
                 start = _parse_stamp(row["time"])
                 half_hour = start.replace(minute=start.minute // 30 * 30)
                 values.setdefault(half_hour, float(degrees[1]))
+
     shared = {
         "series_id": _JENA,
         "variable": _WEATHER.variable,
@@ -192,6 +193,7 @@ def _read_temperatures(folder: Path) -> pl.DataFrame:
         "flag": "observed",
         "source": "archive:weather-captioned",
     }
+
     rows = [
         shared | {"start_utc": start, "value": value, "fetched_at": start + _HOUR}
         for start, value in sorted(values.items())
