@@ -187,8 +187,8 @@ class NewsSignals:
             spec = DATASETS.get(view.dataset)
             place = spec.places.get(view.entity) if spec else None
             ids = self._news.articles["article_id"].to_list()
-            self._own[view.entity] = np.array(
-                [place is None or self._news.names_region(name, place) for name in ids]
+            self._own[view.entity] = (
+                self._news.names_region(ids, place) if place else np.ones(len(ids), dtype=bool)
             )
         return self._own[view.entity]
 

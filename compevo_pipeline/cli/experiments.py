@@ -202,16 +202,17 @@ def run_control(
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
 def run_text(
-    name: Annotated[str, typer.Argument(help="weather or demand.")],
+    name: Annotated[str, typer.Argument(help="weather, demand, ireland or ireland-earlier.")],
     preset: arguments.Preset = "evidence",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Read real text about the day that is forecast: weather or demand, from the archive.
+    """Read real text about the day that is forecast, from the archive.
 
-    Weather has captions of the same day (perfect foresight), demand has worded forecasts. Rows go
-    to text-*.csv.
+    Weather has captions of the same day (perfect foresight), demand has worded forecasts, ireland
+    the words of the day's news titles, and ireland-earlier those of 35 days before. Rows go to
+    text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
     from compevo_core.report.control_tables import format_text
