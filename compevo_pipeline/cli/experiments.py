@@ -36,8 +36,16 @@ class _ByName(TyperGroup):
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
         """Return the command that the first word names, or else the command ``paper``."""
-        is_named = args[0] in self.commands or args[0].startswith("-")
-        return super().resolve_command(ctx, args if is_named else [_PAPER, *args])
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+
+        from compevo_core.paper.changes import EXPERIMENTS
+
+        if args[0] not in EXPERIMENTS:
+            others = [name for name in self.commands if name != _PAPER]
+            known = ", ".join([*EXPERIMENTS, *others])
+            raise ConfigError(f"no experiment {args[0]!r}; known: {known}")
+        return super().resolve_command(ctx, [_PAPER, *args])
 
 
 experiments = typer.Typer(
