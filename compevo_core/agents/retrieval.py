@@ -132,6 +132,7 @@ class NewsRetriever:
                 passed = self._choose_placed(tuple(passed), place)
             if query.is_local:
                 passed = [name for name in passed if pool.get_country(name) == place.country]
+
         if query.region:
             wanted = query.region.lower()
             passed = [name for name in passed if wanted in pool.get_title(name).lower()]

@@ -216,6 +216,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 temperature=(temperature[0], temperature[1]) if temperature else None,
             )
         )
+
     return summaries
 
 

@@ -8,7 +8,7 @@ are stamped an hour before the origin, so that a window may read them, and every
 shows whether words are read, never what a forecaster would have had. The worded forecasts of
 ``demand`` are what the public knew: the newest that was collected before the origin. ``ireland``
 has the words of the day's news titles, for which a gain was published, and ``ireland-earlier``
-those of 35 days before: what these gain, too, is no news.
+the words of 35 days before: what these gain, too, is no news.
 """
 
 import csv
@@ -262,6 +262,7 @@ def _make_series(
         "flag": "observed",
         "source": f"archive:{spec.name}",
     }
+
     rows = [
         shared | {"start_utc": start, "value": value, "fetched_at": start + _HOUR}
         for start, value in sorted(values.items())

@@ -219,7 +219,7 @@ def run_text(
     """Read real text about the day that is forecast, from the archive.
 
     Weather has captions of the same day (perfect foresight), demand has worded forecasts, ireland
-    the words of the day's news titles, and ireland-earlier those of 35 days before. Rows go to
+    the words of the day's news titles, and ireland-earlier the words of 35 days before. Rows go to
     text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
