@@ -93,6 +93,34 @@ def build_defs(
     jobs = build_jobs(registry, deployment.layout)
     (refresh,) = (job for job in jobs if job.name == job_name("refresh", OPERATIONAL))
     names = frozenset(dataset.name for dataset in registry.own)
+    return dg.Definitions(
+        assets=dg.map_asset_specs(
+            functools.partial(_fit_to_deployment, settings, names), _build_assets(registry, table)
+        ),
+        metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
+        asset_checks=[*build_asset_checks(registry), check_coverage],
+        jobs=[*jobs, coverage_job, build_backfill_job()],
+        schedules=[*build_schedules(jobs, deployment), hourly_coverage],
+        sensors=[
+            dead_runs,
+            build_evening_sensor(refresh, deployment, now),
+            *build_alert_sensors(deployment, now),
+        ],
+        executor=watch_dead_runs(dg.multiprocess_executor),
+        loggers={"console": dg.colored_console_logger, "progress": progress_logger},
+        resources={
+            "workspace": Workspace(settings=settings, mode=settings.mode.value),
+            "feeds": table,
+            "launchers": launchers or Launchers(pod),
+            "pod_client": pod_client or KubernetesPipes(),
+            "judge_endpoint": JudgeEndpoint.from_settings(settings),
+            "clock": now,
+        },
+    )
+
+
+def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Return the assets of every data set, and those that belong to no data set."""
     daily = [name for name in registry if registry[name].spec.starts_with_days]
     by_dataset = (
         build_model_asset,
@@ -103,7 +131,7 @@ def build_defs(
         build_benchmark_asset,
     )
 
-    assets = [
+    return [
         *(build_series_asset(registry[name], table[name]) for name in registry),
         build_articles_asset(table[NEWS]),
         build_embeddings_asset(_find_series_with_news(registry)),
@@ -125,28 +153,6 @@ def build_defs(
         cleaned,
         *(build_broken_asset(name, message) for name, message in registry.broken.items()),
     ]
-    return dg.Definitions(
-        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, names), assets),
-        metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
-        asset_checks=[*build_asset_checks(registry), check_coverage],
-        jobs=[*jobs, coverage_job, build_backfill_job()],
-        schedules=[*build_schedules(jobs, deployment), hourly_coverage],
-        sensors=[
-            dead_runs,
-            build_evening_sensor(refresh, deployment, now),
-            *build_alert_sensors(deployment, now),
-        ],
-        executor=watch_dead_runs(dg.multiprocess_executor),
-        loggers={"console": dg.colored_console_logger, "progress": progress_logger},
-        resources={
-            "workspace": Workspace(settings=settings, mode=settings.mode.value),
-            "feeds": table,
-            "launchers": launchers or Launchers(pod),
-            "pod_client": pod_client or KubernetesPipes(),
-            "judge_endpoint": JudgeEndpoint.from_settings(settings),
-            "clock": now,
-        },
-    )
 
 
 def _find_series_with_news(registry: Registry) -> list[dg.AssetKey]:

@@ -24,12 +24,7 @@ from compevo_core.agents.decoders import BatchForecasts, ForecastExample, Retrie
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.prompts import clean_text
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import (
-    ALL_AGENTS,
-    NewsByAgent,
-    NotesByAgent,
-    StrategyExecutor,
-)
+from compevo_core.agents.strategy import ALL_AGENTS, NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, split_evenly

@@ -76,6 +76,7 @@ class Experience:
         number = {entity: i for i, entity in enumerate(self.entities)}
         horizon_N = [view.horizon * view.step_minutes for view in views]
         origin_N = np.array(count_minutes(views), dtype=np.int64)
+
         added: dict[str, npt.NDArray[Any]] = {
             "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),
             "origin_N": origin_N,

@@ -31,12 +31,7 @@ from compevo_core.agents.decoders import (
     mix_bases,
 )
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.numeric_tokens import (
-    CONTEXT_TOKENS,
-    NumericTokens,
-    Patches,
-    PatchReadout,
-)
+from compevo_core.agents.numeric_tokens import CONTEXT_TOKENS, NumericTokens, Patches, PatchReadout
 from compevo_core.agents.prompts import (
     Tokenizer,
     render_logic_and_news,

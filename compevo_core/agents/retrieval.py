@@ -9,12 +9,14 @@ under a logic (``agents.strategy``).
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logics import LogicQuery, read_query
+from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import find_place
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
@@ -24,6 +26,7 @@ _KEPT_EMBEDDINGS = 4096
 """Most logics whose embedding is held: a few rounds. A run of the paper samples 175,000."""
 
 _RANKED = 4096  # articles whose embeddings are ranked at a time; they stay in the cache
+_KEPT_CANDIDATES = 16_384  # windows, so that all of train is held
 
 
 class NewsRetriever:
@@ -46,6 +49,12 @@ class NewsRetriever:
 
         # One logic ranks the articles of every window of a round: embed it once.
         self._read = lru_cache(maxsize=_KEPT_EMBEDDINGS)(read)
+
+        def choose(ids: tuple[str, ...], place: Place) -> tuple[str, ...]:
+            return tuple(compress(ids, pool.names_region(ids, place)))
+
+        # Every logic of an agent chooses from the same articles of a window.
+        self._choose_placed = lru_cache(maxsize=_KEPT_CANDIDATES)(choose)
 
     def retrieve(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
         """Return the ids of the top k articles of a window, most similar to the logic first.
@@ -120,9 +129,10 @@ class NewsRetriever:
         if query.is_home or query.is_local:
             place = find_place(view.dataset, view.entity)
             if query.is_home:
-                passed = [name for name in passed if pool.names_region(name, place)]
+                passed = self._choose_placed(tuple(passed), place)
             if query.is_local:
                 passed = [name for name in passed if pool.get_country(name) == place.country]
+
         if query.region:
             wanted = query.region.lower()
             passed = [name for name in passed if wanted in pool.get_title(name).lower()]
@@ -136,6 +146,5 @@ class NewsRetriever:
             return ()
         # The candidates of a user's own data set are chosen by the entity's own words already.
         if scope == "place" and not view.task:
-            place = find_place(view.dataset, view.entity)
-            return tuple(i for i in view.candidate_ids if self.pool.names_region(i, place))
+            return self._choose_placed(view.candidate_ids, find_place(view.dataset, view.entity))
         return view.candidate_ids

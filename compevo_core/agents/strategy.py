@@ -238,4 +238,5 @@ class StrategyExecutor:
                     for example, *by_logic in zip(examples, *news, strict=True)
                 ]
             )
+
         return readings

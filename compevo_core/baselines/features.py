@@ -19,11 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from compevo_core.baselines.base import (
-    TrainSpace,
-    repeat_last_season,
-    stack_published,
-)
+from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_published
 from compevo_core.baselines.step_responses import StepResponse, fit_responses
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.calendar import Calendar

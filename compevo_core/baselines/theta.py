@@ -16,11 +16,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from compevo_core.baselines.base import (
-    raise_if_held_out,
-    read_baseline_file,
-    write_baseline_file,
-)
+from compevo_core.baselines.base import raise_if_held_out, read_baseline_file, write_baseline_file
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet

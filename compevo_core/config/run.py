@@ -93,6 +93,7 @@ class RunConfig(SettingsSection):
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
                 f"compevo train --variant {system}, which sets all of them"
             )
+
         if system == "mad-rl" and self.forecast.decoder == "text":
             raise ValueError(
                 "population.system = 'mad-rl' tries forecasts around the numeric head's forecasts, "
@@ -177,6 +178,7 @@ class RunConfig(SettingsSection):
                 "evolution.flat_share and evolution.topics need logics with slots: set "
                 "evolution.form = 'slots', or leave both out"
             )
+
         if evolution.cross_share and not evolution.flat_share:
             raise ValueError(
                 "evolution.cross_share needs logics that are drawn by chance: set "
@@ -187,6 +189,7 @@ class RunConfig(SettingsSection):
                 "evolution.flat_share = 1 fills slots by chance, without a policy to train: set "
                 "grpo.enabled = false, or a smaller share"
             )
+
         is_debate = self.population.system == "mad-rl"
         if self.news.linear and (self.forecast.decoder == "text" or is_debate):
             raise ValueError(

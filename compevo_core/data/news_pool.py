@@ -114,14 +114,18 @@ class NewsPool:
             self._columns[column] = self.articles[column].to_list()
         return self._columns[column][int(self.find_rows([article_id])[0])]
 
-    def names_region(self, article_id: str, place: Place) -> bool:
-        """Return whether an article names the place's own region, for example its state."""
+    def names_region(self, ids: Iterable[str], place: Place) -> npt.NDArray[np.bool_]:
+        """Return which of M articles name the place's own region, such as its state (M,).
+
+        Raises:
+            DataError: an id is not in the pool.
+        """
         # One pass over all articles for each place: a look-up for each article would read its text
         # again for every window.
         if place not in self._names_region:
             marked = self.articles.with_columns(names_region(place).alias("_names_region"))
             self._names_region[place] = marked["_names_region"].to_numpy()
-        return bool(self._names_region[place][int(self.find_rows([article_id])[0])])
+        return self._names_region[place][self.find_rows(ids)]
 
     def hash_articles(self, ids: Iterable[str]) -> str:
         """Return the hash of the ids and titles of these articles, whatever else the pool holds.

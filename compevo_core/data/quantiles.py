@@ -21,13 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import (
-    Window,
-    WindowView,
-    find_horizon,
-    keep_bounds,
-    stack_by_step,
-)
+from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, stack_by_step
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)

@@ -116,6 +116,7 @@ def from_row(row: dict[str, Any]) -> Window:
     row = _UNHASHED | row
     published = row["published"]
     fields = {name: value for name, value in row.items() if name != "y"}
+
     fields |= {
         "x": np.array(row["x"], dtype=np.float64),
         "calendar": Calendar.from_dict(json.loads(row["calendar"])),

@@ -18,13 +18,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import (
-    BASELINES,
-    ViewForecaster,
-    find_cost,
-    fit_baseline,
-    is_applicable,
-)
+from compevo_core.baselines import BASELINES, ViewForecaster, find_cost, fit_baseline, is_applicable
 from compevo_core.baselines.base import count_answers, read_facts
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
@@ -47,11 +41,7 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
-from compevo_core.evaluation.result_rows import (
-    Identity,
-    evaluate,
-    forecast_windows,
-)
+from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.runtime.durations import OnStep, Steps
 from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_peak_memory
@@ -223,6 +213,7 @@ def score_baselines(
         )
         for name in BASELINES
     ]
+
     return score_candidates(
         candidates,
         train,

@@ -359,6 +359,7 @@ def _compare(
     }
     errors = {name: of_seeds.mean(axis=0) for name, of_seeds in errors_SN.items()}
     by_training = [float(np.nanmean(errors_N)) for errors_N in errors_SN[reference]]
+
     return [
         {
             "dataset": scope.windows.dataset,

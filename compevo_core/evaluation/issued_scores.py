@@ -66,7 +66,7 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "known_to": pl.String(),  # midnight, or the issue time of the publisher's own forecast
     "issue": pl.Int64(),  # 1 for the first; a later one supersedes those before it
     "method": pl.String(),
-    "is_on_time": pl.Boolean(),  # else the day was filled in later
+    "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
     "unit": pl.String(),
     "n_points": pl.Int64(),  # observed steps of the day
     "mae": pl.Float64(),
@@ -326,6 +326,7 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
     is_revised = ~is_new & pl.any_horizontal(
         pl.col(name).ne_missing(pl.col(f"{name}_before")) for name in SCORES
     )
+
     # What persistence repeats may be revised alone: the other methods of the day stay as they are.
     is_unchanged = ~is_new & ~is_revised
     noted = pairs.with_columns(
@@ -333,6 +334,7 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
         pl.coalesce("first_mae_before", "first_mae").alias("first_mae"),
         pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
     )
+
     rows = pl.concat(
         [
             stored.join(scored, on=list(KEY), how="anti"),

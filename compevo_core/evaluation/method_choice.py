@@ -341,6 +341,7 @@ def _find_rows(experience: "Experience", windows: WindowSet) -> list[int]:
         (view.entity, minute, view.unknown_steps)
         for view, minute in zip(views, count_minutes(views), strict=True)
     ]
+
     missing = [key for key in wanted if key not in row_of]
     if missing:
         raise DataError(

@@ -27,7 +27,7 @@ OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
     "at": pl.String(),  # start of the step on the market's clock; the date of steps of a day
     "known_to": pl.String(),
-    "is_on_time": pl.Boolean(),  # whether it was said before the day; else filled in later
+    "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
     "method": pl.String(),
     "unit": pl.String(),
     "n_points": pl.Int64(),
@@ -121,6 +121,7 @@ def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
     frames = [
         pl.DataFrame(schema={"entity": pl.String(), "start_utc": UTC_US, "truth": pl.Float64()})
     ]
+
     for facts in issued.facts["series"]:
         # A window id is data set, series and origin.
         grid = series_by_id.get(str(facts["window_id"]).split("|")[1])
@@ -134,4 +135,5 @@ def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
             if np.isfinite(value)
         ]
         frames.append(pl.DataFrame(known, schema=frames[0].schema, orient="row"))
+
     return pl.concat(frames)

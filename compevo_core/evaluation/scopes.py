@@ -158,6 +158,7 @@ def write_forecasts(
         for method, of_seeds in by_method.items()
         for number, values_NH in enumerate(of_seeds)
     ]
+
     if keeps_others and path.exists():
         scored = [scope.subset for scope, _ in forecasts]
         frames.insert(0, pl.read_parquet(path).filter(~pl.col("subset").is_in(scored)))

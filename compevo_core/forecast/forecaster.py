@@ -384,6 +384,7 @@ class CompEvoForecaster:
         bases_ANH = self._unscale(forecasts.bases_NAH, views)
         # Scaling back may have moved a bound by the last bit.
         aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
+
         # Validation said which prior is best; it stands for the population without its agents.
         best = int(self._state.calibration.best_prior)
         return Prediction(

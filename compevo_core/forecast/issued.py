@@ -33,6 +33,7 @@ from compevo_core.data.steps import is_calendar_step, shift
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.forecast.prediction import Prediction
 from compevo_core.forecast.totals import reconcile
 from compevo_core.runtime.files import (
     file_lock,
@@ -185,22 +186,11 @@ def issue_forecast(
     prediction, past = forecaster.predict_by_agent(views), None
     if totals:
         prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
-    by_method: dict[str, FloatArray] = {
-        METHOD: prediction.aggregate,
-        f"{METHOD}-equal": prediction.equal,
-    }
-    if prediction.prior is not None:
-        by_method[f"{METHOD}-prior"] = prediction.prior
-    for agent, values_NH in enumerate(prediction.agents):
-        by_method[f"{AGENT}{agent}"] = values_NH
-        by_method[f"{BASE}{agent}"] = prediction.bases[agent]
-    if all(view.published is not None for view in views):
-        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
+    by_method = _name_methods(prediction, views)
 
     first = views[0]
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
-    dates = [news.get_date(name) for view in read for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
@@ -214,41 +204,82 @@ def issue_forecast(
         "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
         "articles": _describe_articles(news, prediction.chosen_news),
-        # When the newest article came out that an agent could have read.
-        "newest_candidate": max(dates).isoformat() if dates else None,
+        "newest_candidate": _date_newest_candidate(news, read),
         "series": [
             {
-                "window_id": view.window_id,
-                "entity": view.entity,
-                "weights": prediction.weights[row].tolist(),
-                "step_weights": prediction.step_weights[row].tolist(),
-                "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
-                "levels": prediction.levels[:, row].tolist(),
-                # None where nobody had measured them.
-                "inputs": view.x[: view.lookback - view.unknown_steps].tolist()
-                + [None] * view.unknown_steps,
+                **_describe_inputs(view),
+                **_describe_parts(prediction, row),
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
                     for name, values_NQ in day_quantiles.items()
                     if np.isfinite(values_NQ[row]).all()
                 },
-                **_describe_weather(view),
-                "filled_inputs": view.n_filled,
-                "unknown_inputs": view.unknown_steps,
             }
             for row, view in enumerate(views)
         ],
+        **_describe_steps(first),
     }
-    if first.horizon != DEFAULT_STEPS:
-        # Otherwise left out: records of before have the same form.
-        facts["horizon"] = first.horizon
-    if first.horizon == 1 or is_calendar_step(first.step):
-        facts["step_minutes"] = first.step // timedelta(minutes=1)
+
     by_quantile = {METHOD: prediction.quantiles}
     if PUBLISHED in by_method:
         by_quantile[PUBLISHED] = stack_published_quantiles(views)
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
+
+
+def _name_methods(prediction: Prediction, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+    """Return the forecasts (N, H) by method: the population, its parts and what was published."""
+    by_method = {METHOD: prediction.aggregate, f"{METHOD}-equal": prediction.equal}
+    if prediction.prior is not None:
+        by_method[f"{METHOD}-prior"] = prediction.prior
+    for agent, values_NH in enumerate(prediction.agents):
+        by_method[f"{AGENT}{agent}"] = values_NH
+        by_method[f"{BASE}{agent}"] = prediction.bases[agent]
+
+    if all(view.published is not None for view in views):
+        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
+    return by_method
+
+
+def _date_newest_candidate(news: NewsPool, views: Sequence[WindowView]) -> str | None:
+    """Return when the newest article came out that an agent could have read."""
+    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
+    return max(dates).isoformat() if dates else None
+
+
+def _describe_steps(view: WindowView) -> dict[str, int]:
+    """Return number and length of a view's steps where the record does not tell them otherwise."""
+    steps = {}
+    if view.horizon != DEFAULT_STEPS:
+        # Otherwise left out: records of before have the same form.
+        steps["horizon"] = view.horizon
+    if view.horizon == 1 or is_calendar_step(view.step):
+        steps["step_minutes"] = view.step // timedelta(minutes=1)
+    return steps
+
+
+def _describe_inputs(view: WindowView) -> dict[str, Any]:
+    """Return what a view knew of its series, ready for JSON."""
+    known = view.x[: view.lookback - view.unknown_steps].tolist()
+    return {
+        "window_id": view.window_id,
+        "entity": view.entity,
+        # None where nobody had measured them.
+        "inputs": known + [None] * view.unknown_steps,
+        **_describe_weather(view),
+        "filled_inputs": view.n_filled,
+        "unknown_inputs": view.unknown_steps,
+    }
+
+
+def _describe_parts(prediction: Prediction, row: int) -> dict[str, Any]:
+    """Return what the agents made a window's forecast of, ready for JSON."""
+    return {
+        "weights": prediction.weights[row].tolist(),
+        "step_weights": prediction.step_weights[row].tolist(),
+        "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+        "levels": prediction.levels[:, row].tolist(),
+    }
 
 
 def _describe_weather(view: WindowView) -> dict[str, list[float]]:
@@ -355,6 +386,7 @@ def read_chain(root: Path) -> Chain:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     records: dict[str, str] = {}
     previous = ""
+
     for number, line in enumerate(lines, start=1):
         try:
             link = json.loads(line)
@@ -368,6 +400,7 @@ def read_chain(root: Path) -> Chain:
                 "removed; restore the file from a copy"
             )
         previous = hash_text(line)
+
     return Chain(lines=lines, records=records)
 
 
@@ -552,4 +585,5 @@ def _tabulate(
             for method, level, values_H in lines
             for step, value in enumerate(values_H)
         ]
+
     return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

@@ -23,13 +23,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm.architectures import LORA_TARGETS, SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import (
-    LANGUAGE_MODEL_SEEDS,
-    Budget,
-    FitInputs,
-    Method,
-    TrainingPlan,
-)
+from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster

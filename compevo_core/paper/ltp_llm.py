@@ -92,6 +92,7 @@ class PatternWriter:
         tokenizer = self._backbone.tokenizer
         # Rows end where writing begins, so shorter prompts are padded in front.
         encoded = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
+
         ids_NT = self._backbone.model.generate(
             input_ids=encoded["input_ids"],
             attention_mask=encoded["attention_mask"],
@@ -100,6 +101,7 @@ class PatternWriter:
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
         )
+
         written = tokenizer.batch_decode(
             ids_NT[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True
         )

@@ -241,6 +241,7 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
         & pl.col("rius").is_not_null()
         & pl.col("rius_other").is_not_null()
     )
+
     agreement = {
         "kappa_gate": cohens_kappa(both["rius"] >= 1, both["rius_other"] >= 1),
         **{
@@ -418,6 +419,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
         "dataset": dataset,
         **{name: summary[name] for name in ("encoder", "config_hash", "artifact_hash")},
     }
+
     rows: list[dict[str, Any]] = [
         {
             "table": JUDGES,
@@ -428,6 +430,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
         }
         for pair in summary["agreement"]
     ]
+
     for judge in summary["judges"]:
         gains, of_judge = judge["gains"], {"table": GAINS, "judge": judge["name"]}
         by_regime = ("regimes", "n_by_regime", "mean_lud_by_regime", "mean_gain_by_regime")
@@ -436,6 +439,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
             rows.append(of_judge | row)
         overall = {"n": gains["n"], "pearson_r": gains["pearson_r"], "p_value": gains["pearson_p"]}
         rows.append(of_judge | {"subject": ALL_UPDATES} | overall)
+
     return pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)
 
 

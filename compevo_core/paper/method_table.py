@@ -26,13 +26,7 @@ from compevo_core.evaluation.baseline_scores import (
 )
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.paper.agent_systems import list_agents
-from compevo_core.paper.method import (
-    CHEAP_SEEDS,
-    LANGUAGE_MODEL_SEEDS,
-    Budget,
-    FitInputs,
-    Method,
-)
+from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method
 
 if TYPE_CHECKING:
     from compevo_core.networks.fitting import FitBudget
@@ -67,6 +61,7 @@ def list_numeric() -> list[Method]:
         )
         for name in BASELINES
     ]
+
     # Not among the baselines that every evaluation fits: it takes a tenth of a second a window.
     theta = Method(
         name=Theta.name,
@@ -75,6 +70,7 @@ def list_numeric() -> list[Method]:
         seeds=1,
         has_budget=False,
     )
+
     networks = [
         Method(
             name=name,
@@ -104,12 +100,14 @@ def list_news_aware() -> list[Method]:
         # Some 17 seconds each on a processor core.
         known_windows=24,
     )
+
     # The control reads of the news no more than their times, which are checked as for its twin.
     networks: dict[str, tuple[Describe, bool]] = {
         "gpt4mts": (partial(_describe_gpt4mts, "gpt4mts", True), True),
         "gpt4mts-no-news": (partial(_describe_gpt4mts, "gpt4mts-no-news", False), True),
         "ltp-llm": (_describe_ltp_llm, False),
     }
+
     return [
         text,
         *(
@@ -303,6 +301,7 @@ def score_seed(
         is_measured=True,
         known_windows=method.known_windows,
     )
+
     return score_candidates(
         [candidate],
         inputs.train,

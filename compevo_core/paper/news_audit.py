@@ -187,8 +187,8 @@ class NewsSignals:
             spec = DATASETS.get(view.dataset)
             place = spec.places.get(view.entity) if spec else None
             ids = self._news.articles["article_id"].to_list()
-            self._own[view.entity] = np.array(
-                [place is None or self._news.names_region(name, place) for name in ids]
+            self._own[view.entity] = (
+                self._news.names_region(ids, place) if place else np.ones(len(ids), dtype=bool)
             )
         return self._own[view.entity]
 
@@ -277,6 +277,7 @@ class NewsProbe:
                     for news, read_NH in readings.items()
                 }
             )
+
         return errors
 
     @staticmethod
@@ -465,6 +466,7 @@ def _list_rows(
         "data_hash": scope.windows.hash,
         **facts,
     }
+
     rows = []
     for kind, group, is_member_N in groups:
         members = np.flatnonzero(is_member_N & np.isfinite(errors[OWN])).tolist()
@@ -489,6 +491,7 @@ def _list_rows(
                     "p_two_sided": compared.p_two_sided,
                 }
             rows.append(row)
+
     return rows
 
 

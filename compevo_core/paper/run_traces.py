@@ -128,6 +128,7 @@ def write_traces(
     records = RunFolder(run).read_rounds()
     traces_file = results / f"traces-{identity.dataset}.csv"
     logics_file = results / f"logics-{identity.dataset}.csv"
+
     replace_own_rows(
         traces_file,
         trace_rounds(records, identity, encoder),
@@ -135,6 +136,7 @@ def write_traces(
         read=partial(read_typed, schema=TRACE_SCHEMA),
         arrange=lambda rows: rows.sort(_TRACE_ORDER),
     )
+
     replace_own_rows(
         logics_file,
         list_final_logics(records, identity),

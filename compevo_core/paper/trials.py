@@ -17,11 +17,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
 from compevo_core.evaluation.scopes import Scope, select_scopes, select_test_scopes
 from compevo_core.evaluation.score_files import write_tables
-from compevo_core.evaluation.scoring import (
-    collect_seeds,
-    load_population,
-    score_population,
-)
+from compevo_core.evaluation.scoring import collect_seeds, load_population, score_population
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
 from compevo_core.paper.news_changes import OWN, Relevance

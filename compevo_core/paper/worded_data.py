@@ -6,7 +6,9 @@ the result rows. What does not: training and scoring (``paper.text_evidence``).
 ``weather`` is PERFECT FORESIGHT: its captions were made from the very day that is forecast. They
 are stamped an hour before the origin, so that a window may read them, and every row says so. It
 shows whether words are read, never what a forecaster would have had. The worded forecasts of
-``demand`` are what the public knew: the newest that was collected before the origin.
+``demand`` are what the public knew: the newest that was collected before the origin. ``ireland``
+has the words of the day's news titles, for which a gain was published, and ``ireland-earlier``
+the words of 35 days before: what these gain, too, is no news.
 """
 
 import csv
@@ -15,7 +17,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -35,7 +37,13 @@ from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.planted_news import make_pool
 
 WEATHER, DEMAND = "weather", "demand"
-TEXTS: Mapping[str, str] = {WEATHER: "", DEMAND: "electricity-operational"}
+IRELAND, IRELAND_EARLIER = "ireland", "ireland-earlier"
+TEXTS: Mapping[str, str] = {
+    WEATHER: "",
+    DEMAND: "electricity-operational",
+    IRELAND: "",
+    IRELAND_EARLIER: "",
+}
 """Worded data by name, and the built data set whose windows they are given; "" for none."""
 
 TEXT_SCHEMA: dict[str, pl.DataType] = {
@@ -74,7 +82,7 @@ WEATHER_SETTINGS: Mapping[str, Any] = {
     ),
 }
 
-_HOUR = timedelta(hours=1)
+_HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 _JENA = "JENA"
 _YEARS = {"train": (2014, 2016), "val": (2017, 2017), "test": (2018, 2018)}
 _WEATHER = DatasetSpec(
@@ -106,8 +114,42 @@ _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in Januar
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
 # In the order of time.
+_NORTH = "NI"
+_PLAN = {
+    "train": (date(2016, 6, 1), date(2019, 12, 31)),
+    "val": (date(2020, 1, 1), date(2020, 8, 31)),
+    "test": (date(2020, 9, 1), date(2021, 5, 31)),
+}
+_IRELAND = DatasetSpec(
+    name=IRELAND,
+    variable="load_mw",
+    step=timedelta(minutes=30),
+    stride_steps=48,
+    series=((_NORTH, "Northern Ireland"),),
+    places={},
+    # Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
+    default_place=Place(timezone="UTC", country="GB", subdivision="NIR"),
+    align_to_market_day=True,
+    spans=tuple(
+        Span(split=split, series_pattern=_NORTH, first_day=first, last_day=last)
+        for split, (first, last) in _PLAN.items()
+    ),
+    max_fill_steps=12,
+    max_filled_inputs=12,
+    task="Forecast the electricity load of {entity} in MW.",
+)
+_WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
+_EARLIER = timedelta(days=35)  # as published: weekdays agree, and nothing of it is news
+
 _FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
 _MARKET_OFFSET = timedelta(hours=10)
+
+_FOLDERS = {
+    WEATHER: "weather_captioned",
+    DEMAND: "bom_worded_forecasts",
+    IRELAND: "ni_load",
+    IRELAND_EARLIER: "ni_load",
+}
 
 Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
 """Titles by entity and origin, each with when it was known."""
@@ -150,10 +192,22 @@ def read_worded_data(
     """
     if name not in TEXTS or (TEXTS[name] and windows is None):
         raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
-    folder = archive / ("weather_captioned" if name == WEATHER else "bom_worded_forecasts")
+    folder = archive / _FOLDERS[name]
     if not folder.is_dir():
         raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
 
+    if name in (IRELAND, IRELAND_EARLIER):
+        windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
+        titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
+        given, news = _give_articles(windows, titles, encoder, name)
+        return WordedData(
+            windows=given,
+            news=news,
+            foresight=False,
+            scored=("val", "test"),
+            refit_days=28,
+            trains=False,  # one article a day leaves a logic nothing to choose
+        )
     if windows is None:
         windows = build_windows(_WEATHER, _read_temperatures(folder))
         given, news = _give_articles(windows, _read_captions(folder), encoder, "captions")
@@ -185,18 +239,48 @@ def _read_temperatures(folder: Path) -> pl.DataFrame:
                 start = _parse_stamp(row["time"])
                 half_hour = start.replace(minute=start.minute // 30 * 30)
                 values.setdefault(half_hour, float(degrees[1]))
+    return _make_series(_WEATHER, _JENA, "°C", values)
+
+
+def _read_load(folder: Path) -> pl.DataFrame:
+    """Return half-hours; where clocks go back a stamp comes twice, and the first counts."""
+    values: dict[datetime, float] = {}
+    for row in csv.DictReader(_open(folder / "NIEload.csv.gz")):
+        if row["Load"]:
+            start = datetime.fromisoformat(row["Date"]).replace(tzinfo=UTC)
+            values.setdefault(start, float(row["Load"]))
+    return _make_series(_IRELAND, _NORTH, "MW", values)
+
+
+def _make_series(
+    spec: DatasetSpec, series_id: str, unit: str, values: Mapping[datetime, float]
+) -> pl.DataFrame:
     shared = {
-        "series_id": _JENA,
-        "variable": _WEATHER.variable,
-        "unit": "°C",
+        "series_id": series_id,
+        "variable": spec.variable,
+        "unit": unit,
         "flag": "observed",
-        "source": "archive:weather-captioned",
+        "source": f"archive:{spec.name}",
     }
+
     rows = [
         shared | {"start_utc": start, "value": value, "fetched_at": start + _HOUR}
         for start, value in sorted(values.items())
     ]
     return pl.DataFrame(rows, schema=SERIES_SCHEMA)
+
+
+def _read_news_words(folder: Path, age: timedelta) -> Titles:
+    """Return the stems of each day's news titles as one title, for the day after and ``age``."""
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for row in csv.DictReader(_open(folder / "WordFreqDf_titles.csv.gz")):
+        day = datetime.strptime(row.pop("Date"), "%Y/%m/%d").replace(tzinfo=UTC)
+        counts = {word: int(count) for word, count in row.items() if word.isalpha() and count > "0"}
+        words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS_OF_DAY]
+        # All titles of a day were out when it ended.
+        end = day + timedelta(days=1)
+        titles["Northern Ireland", end + age] = [(" ".join(words), end - _MINUTE)]
+    return titles
 
 
 def _read_captions(folder: Path) -> Titles:

@@ -21,7 +21,7 @@ from compevo_core.report.figures import (
     plot_lines,
 )
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.tables import Row, Table, tabulate
+from compevo_core.report.tables import Row, Table, group_rows, tabulate
 from compevo_core.report.wording import (
     MISSING,
     find_side,
@@ -48,18 +48,14 @@ NO_ROWS = "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
 def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each audited scope: one data set, source and subset."""
-    scopes: dict[tuple[str, str, str], list[Row]] = {}
-    for row in rows:
-        scopes.setdefault((row["dataset"], row["source"], row["subset"]), []).append(row)
-    return list(scopes.values())
+    return group_rows(rows, "dataset", "source", "subset")
 
 
 def format_audit(rows: Sequence[Row]) -> str:
     """Return every audited scope as Markdown: its verdict, then its table."""
-    parts = []
-    for scope in list_audits(rows):
-        table = audit_table(scope)
-        parts += [f"**{table.caption}**", judge_news(scope), table.to_markdown()]
+    parts = [
+        audit_table(scope).to_titled_markdown(judge_news(scope)) for scope in list_audits(rows)
+    ]
     return "\n\n".join(parts) or NO_ROWS
 
 
@@ -129,6 +125,7 @@ def audit_table(rows: Sequence[Row]) -> Table:
     first = rows[0]
     # What each agent read is told with its logic.
     groups = _group_rows([row for row in rows if not row["group_kind"].startswith("agent ")])
+
     return tabulate(
         groups.values(),
         {

@@ -25,7 +25,7 @@ from compevo_core.report.figures import (
     Style,
     plot_lines,
 )
-from compevo_core.report.tables import Row, Table, tabulate
+from compevo_core.report.tables import Row, Table, group_rows, tabulate
 from compevo_core.report.wording import MISSING, format_number, format_percent
 
 ARM_TITLES = {
@@ -88,33 +88,22 @@ NO_ROWS = "*No control yet: `compevo experiment control DATASET` makes it.*"
 
 def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows that compare readers, of each data set and kind of world."""
-    worlds: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["arm"] in ARM_TITLES:
-            worlds.setdefault((row["dataset"], row["world"]), []).append(row)
-    return list(worlds.values())
+    return group_rows((row for row in rows if row["arm"] in ARM_TITLES), "dataset", "world")
 
 
 def list_searches(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows that compare ways to write logics, of each data set."""
-    datasets: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["arm"] in SEARCH_TITLES:
-            datasets.setdefault(row["dataset"], []).append(row)
-    return list(datasets.values())
+    return group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
 
 
 def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
     """Return the control of every data set as Markdown: verdict, table, picture."""
     parts = []
     for control in list_controls(rows):
-        table = control_table(control)
         plots = show_control(control, rounds).plots
         images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
-        parts += [f"**{table.caption}**", judge_control(control), images, table.to_markdown()]
-    for search in list_searches(rows):
-        table = search_table(search)
-        parts += [f"**{table.caption}**", table.to_markdown()]
+        parts.append(control_table(control).to_titled_markdown(judge_control(control), images))
+    parts += [search_table(search).to_titled_markdown() for search in list_searches(rows)]
     return "\n\n".join(parts) or NO_ROWS
 
 
@@ -145,6 +134,7 @@ def control_table(rows: Sequence[Row]) -> Table:
         for arm in ARM_TITLES
     ]
     first = rows[0]
+
     cells: dict[str, Callable[[list[Row]], str]] = {
         "Effect": lambda line: f"{line[0]['effect']:g}",
         "Arm": lambda line: ARM_TITLES[line[0]["arm"]],
@@ -155,6 +145,7 @@ def control_table(rows: Sequence[Row]) -> Table:
         "Precision": partial(_format_named, "precision"),
         "Recall": partial(_format_named, "recall"),
     }
+
     lines = [line for line in lines if line]
     return tabulate(
         lines,
@@ -224,16 +215,12 @@ _SPLITS = {"val": "validation", "test": "test"}
 
 def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the rows of each set of worded data and split."""
-    keys = dict.fromkeys((row["dataset"], row["split"]) for row in rows)
-    return [[row for row in rows if (row["dataset"], row["split"]) == key] for key in keys]
+    return group_rows(rows, "dataset", "split")
 
 
 def format_text(rows: Sequence[Row]) -> str:
     """Return every set of worded data as Markdown: verdict and table."""
-    parts = []
-    for of_dataset in list_texts(rows):
-        table = text_table(of_dataset)
-        parts += [f"**{table.caption}**", judge_text(of_dataset), table.to_markdown()]
+    parts = [text_table(words).to_titled_markdown(judge_text(words)) for words in list_texts(rows)]
     return "\n\n".join(parts) or "*No rows yet: `compevo experiment text NAME` makes them.*"
 
 
@@ -259,6 +246,7 @@ def text_table(rows: Sequence[Row]) -> Table:
     lines = [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES]
     lines = [line for line in lines if line]
     first = rows[0]
+
     cells: dict[str, Callable[[list[Row]], str]] = {
         "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
         "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
@@ -267,6 +255,7 @@ def text_table(rows: Sequence[Row]) -> Table:
         "Against the calendar ridge": _format_share,
         f"Interval {first['unit']}": _format_interval,
     }
+
     foresight = " (perfect foresight: words made from the day that is forecast)"
     return tabulate(
         lines,
@@ -298,6 +287,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
         )
         for arm, style in _STYLES.items()
     ]
+
     of_dataset = [
         row
         for row in rounds
@@ -305,6 +295,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     ]
     numbers = sorted({row["rewriting"] for row in of_dataset})
     colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
+
     named = [
         Line(
             numbers,
@@ -317,6 +308,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
         for effect, colour in zip(sorted({r["effect"] for r in of_dataset}), colours, strict=False)
         for key, style in (("precision", {}), ("recall", {"linestyle": (0, (4, 2))}))
     ]
+
     plots = [
         plot_lines(
             dose,

@@ -18,12 +18,7 @@ from compevo_core.report.result_tables import HIGHLIGHTED_METHOD
 from compevo_core.report.rows import select_pooled, select_scope
 from compevo_core.report.summaries import ResultSummary
 from compevo_core.report.tables import Row, Table
-from compevo_core.report.wording import (
-    find_side,
-    format_number,
-    format_percent,
-    method_name,
-)
+from compevo_core.report.wording import find_side, format_number, format_percent, method_name
 
 OWN = method_name(HIGHLIGHTED_METHOD)
 

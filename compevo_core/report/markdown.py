@@ -65,21 +65,20 @@ def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
 
-    show = _format_compactly if is_compact else _format_table
+    show = _format_compactly if is_compact else Table.to_titled_markdown
     # Each table is followed by its own summary: a reader must not have to look for the verdict.
     parts: list[str] = [READING] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
-        parts += show(headline_table(inputs.rows, dataset, subset))
+        parts.append(show(headline_table(inputs.rows, dataset, subset)))
         parts += _format_agents(inputs, dataset, subset)
         parts += [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
         quantiles = quantile_table(inputs.rows, dataset, subset)
-        parts += [] if quantiles is None else show(quantiles)
+        parts += [] if quantiles is None else [show(quantiles)]
 
     # Ablation variants train under a smaller budget, so they are never in a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
-        for table in list_variant_tables(inputs, dataset):
-            parts += show(table)
+        parts += map(show, list_variant_tables(inputs, dataset))
     return "\n\n".join(parts)
 
 
@@ -87,7 +86,7 @@ def format_short_results(inputs: ReportInputs) -> str:
     """Return the table of the main methods on the short scope."""
     if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
         return NO_ROWS
-    return "\n\n".join(_format_table(short_table(inputs.rows, *SHORT_SCOPE)))
+    return short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
 
 
 # The markers are HTML comments, which Markdown does not show.
@@ -203,11 +202,7 @@ def main(
         raise typer.Exit(1)
 
 
-def _format_table(table: Table) -> list[str]:
-    return [f"**{table.caption}**", table.to_markdown()]
-
-
-def _format_compactly(table: Table) -> list[str]:
+def _format_compactly(table: Table) -> str:
     """Return caption and table, with counts that all rows share in a sentence."""
     shared = {
         place: f"{table.rows[0][place]} {title[0].lower()}{title[1:]}"
@@ -222,7 +217,7 @@ def _format_compactly(table: Table) -> list[str]:
         for line in (table.header, *table.rows)
     )
     compact = replace(table, header=header, rows=rows, notes=[notes] if notes else [])
-    return _format_table(compact)
+    return compact.to_titled_markdown()
 
 
 def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:

@@ -75,6 +75,7 @@ def plateau_table(logics: pl.DataFrame) -> Table | None:
     if not parts:
         return None
     flat = (pl.col("slope_low") <= 0) & (pl.col("slope_high") >= 0)
+
     return tabulate(
         parts.values(),
         {
@@ -100,6 +101,7 @@ def run_plateau_table(run: TrainingRun) -> Table | None:
     known = [test for test in tests if test is not None]
     if len(known) < len(tests):
         return None
+
     return Table(
         header=[
             *("Agent", "Change of the reward", f"Slope by {PER_ROUNDS} rounds"),
@@ -314,6 +316,7 @@ def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:
         f"{name}axis": axis | {"title": {"text": f"component {number}"}}
         for number, name in enumerate(_AXES, start=1)
     }
+
     traces = [
         {
             "type": "scatter3d",
@@ -330,6 +333,7 @@ def chart_logics(logics: pl.DataFrame) -> dict[str, Any]:
         }
         for method, part in split_methods(logics).items()
     ]
+
     layout = CHART_LAYOUT | {
         "height": _HEIGHT,
         "margin": {"l": 0, "r": 0, "t": 10, "b": 10},
@@ -356,6 +360,7 @@ def plot_logics(chart: Mapping[str, Any]) -> Figure:
             depthshade=False,
             s=30,
         )
+
     axis.view_init(**_VIEW)
     for name in _AXES:
         axis.set(**{f"{name}label": chart["layout"]["scene"][f"{name}axis"]["title"]["text"]})
@@ -369,6 +374,7 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
     parts = (inputs.traces, inputs.logics)
     keys = pl.concat([rows.select("dataset", "budget") for rows in parts]).unique()
     groups: list[Mapping[str, Any]] = []
+
     for dataset, budget in keys.sort("dataset", "budget").rows():
         traces, logics = (rows.filter(dataset=dataset, budget=budget) for rows in parts)
         title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
@@ -382,6 +388,7 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
             "still": list_still(traces),
         }
         groups.append(group)
+
     return groups
 
 
@@ -392,6 +399,7 @@ def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
     ]
     shifts = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
     has_shifts = traces["logic_shift"].null_count() < traces.height
+
     return {
         "dynamics": Picture(plot_dynamics(traces), columns=2),
         "rewards": Picture(plot_rewards(traces), columns=3),

@@ -64,6 +64,7 @@ def month_table(rows: pl.DataFrame) -> Table:
     together = pool(rows, "month").with_columns(entity=pl.lit(POOLED)).select(each.columns)
     keys = ["month", "entity"]
     sides = pl.concat([each, together])
+
     pairs = (
         sides.filter(method=PUBLISHED)
         .join(sides.filter(method=METHOD), on=keys, suffix="_own")
@@ -72,6 +73,7 @@ def month_table(rows: pl.DataFrame) -> Table:
     )
     decimals = choose_decimals([row["mae"] for row in pairs])
     unit = pairs[0]["unit"] if pairs else ""
+
     return tabulate(
         pairs,
         {
@@ -96,6 +98,7 @@ def score_table(rows: pl.DataFrame) -> Table:
     records = pool(rows).to_dicts()
     decimals = choose_decimals([row["mae"] for row in records])
     unit = records[0]["unit"]
+
     return tabulate(
         records,
         {
@@ -123,6 +126,7 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
         METHOD: {"colour": ACCENT, "width": 2.4},
     }
     day = datetime(2000, 1, 1)  # noqa: DTZ001 - a time of any day
+
     lines = []
     for method, style in styles.items():
         part = by_time.filter(method=method)
@@ -132,6 +136,7 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
         lines.append(
             TimeLine(name=_NAMES[method], times=times, values=part["mae"].to_list(), **style)
         )
+
     step = lines[0].times[1] - lines[0].times[0]
     unit = str(rows["unit"][0])
     chart = draw_chart(

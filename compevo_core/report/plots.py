@@ -109,10 +109,12 @@ def _plot_verdicts(summary: ResultSummary) -> Plot:
         axis.plot(100 * rival.difference, place, "o", color=colour, markerfacecolor=fill, zorder=3)
         if rival.bounds is not None:
             axis.plot([100 * end for end in rival.bounds], [place, place], color=colour)
+
     axis.axvline(0.0, color=INK, linewidth=0.8)
     axis.set_yticks(range(len(rivals)), [method_name(rival.row["method"]) for rival in rivals])
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
+
     # Small differences and large ones on one axis: in proportion to 5 %, then by their logarithm.
     axis.set_xscale("symlog", linthresh=5)
     axis.margins(x=0.08)
@@ -123,6 +125,7 @@ def _plot_verdicts(summary: ResultSummary) -> Plot:
     with mpl.rc_context(THEME):
         title = textwrap.fill(summary.scope, 60)
         get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
+
     outcomes = Counter(rival.outcome for rival in rivals)
     counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
     alt = (

@@ -131,10 +131,12 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
     chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None
+
     # Rows from before a column was written would fill it with nothing.
     cells = _PAIRED | {"Seeds": lambda test: test["seeds"] or MISSING}
     unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
     known = {name: cell for name, cell in cells.items() if name not in unknown}
+
     return tabulate(
         chosen,
         known,
@@ -218,6 +220,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     pooled = pl.concat([select_pooled(rows), members])
     chosen = drop_parts(select_scope(pooled, dataset, subset))
     ranked = rank_methods(chosen)
+
     # CompEvo is always shown, and so is the naive forecast: without it, errors of a few percent
     # apart say nothing of their size.
     others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]

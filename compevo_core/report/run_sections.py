@@ -98,6 +98,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
                     view=view,
                 )
             )
+
     return sections
 
 
@@ -112,12 +113,14 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     if audit:
         title = f"It read about (windows, {audit[0]['unit']} saved)"
         cells[title] = lambda i: list_read_topics(audit, i)
+
     caption = "What the logics became"
     table = tabulate(range(run.agents), cells, caption=caption, text_columns=range(4))
     gains = plot_values(run, GAINS) if run.has_values("news_gains") else []
     plots = [plot_topics(run), *gains, plot_news_errors(audit)]
     picture = Picture([plot for plot in plots if plot], columns=3)
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
+
     return {
         # What chance drew says nothing of a policy.
         "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
@@ -364,6 +367,7 @@ def _gain_table(judges: Sequence[Row]) -> Table:
             [judge["name"], regime, bounds, *map(format_number, numbers)]
             for regime, bounds, *numbers in zip(gains["regimes"], ranges, *columns, strict=True)
         ]
+
     return Table(
         header=["Judge", "Regime", "LUD", "Updates", "Mean LUD", "Mean error saved"],
         rows=rows,

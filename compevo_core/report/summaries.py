@@ -20,12 +20,7 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import Row
-from compevo_core.report.wording import (
-    find_side,
-    format_with_unit,
-    scope_name,
-    shorten_hash,
-)
+from compevo_core.report.wording import find_side, format_with_unit, scope_name, shorten_hash
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005

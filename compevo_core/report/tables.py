@@ -71,6 +71,10 @@ class Table:
         align = "".join("l" if i in self.text_columns else "r" for i in range(len(self.header)))
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
 
+    def to_titled_markdown(self, *texts: str) -> str:
+        """Return the caption, texts and the table as Markdown, which has no captions of its own."""
+        return "\n\n".join([f"**{self.caption}**", *texts, self.to_markdown()])
+
 
 class Column(NamedTuple):
     """One column of a table, from the first row to the last."""
@@ -124,6 +128,14 @@ def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -
 def title_metric(metric: str, unit: str) -> str:
     """Return the title of a column: the metric, and the unit where it is measured in one."""
     return f"{METRIC_TITLES[metric]} {unit if metric in _WITH_UNIT else ''}".strip()
+
+
+def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
+    """Return rows in groups that are alike in some columns, in the order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.values())
 
 
 def common_unit(rows: Iterable[Row]) -> str:

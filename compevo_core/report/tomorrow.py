@@ -34,13 +34,7 @@ from compevo_core.forecast.explain import (
 )
 from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
-from compevo_core.report.figures import (
-    ACCENT,
-    GOLD,
-    INK,
-    agent_colour,
-    method_colour,
-)
+from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.operator import view_operator
 from compevo_core.report.tables import Table, tabulate
@@ -144,6 +138,7 @@ def day_table(issued: IssuedForecast) -> Table:
     peaks = choose_decimals([day.peak for day in days])
     until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
     (_, near), (_, far) = name_comparisons(issued)
+
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
         f"{level.name}, {level.unit}": lambda day: _show(day.level, sizes),
@@ -156,6 +151,7 @@ def day_table(issued: IssuedForecast) -> Table:
         f"published, {level.unit}": lambda day: _show(day.published, sizes),
         "temperature": lambda day: _show_band(day.temperature, 0, " °C"),
     }
+
     shown = {name: cell for name, cell in cells.items() if {cell(day) for day in days} != {MISSING}}
     notes = []
     if any(day.change_pct is not None for day in days) and until < issued.origin:
@@ -182,6 +178,7 @@ def part_table(parts: Explanation) -> Table:
         )
         for part in parts.parts
     ]
+
     sums = [parts.weigh(name) for name in ("prior", "correction", "level")]
     lines.append(("weighted sum", "", *sums, parts.forecast))
     signs = ("", "+", "+", "")
@@ -189,6 +186,7 @@ def part_table(parts: Explanation) -> Table:
         [name, weight, *(_show(v.mean(), decimals, s) for v, s in zip(values, signs, strict=True))]
         for name, weight, *values in lines
     ]
+
     return Table(
         header=("", "weight", "prior", "correction", "level", f"adds, {parts.unit}"),
         rows=rows,
@@ -210,6 +208,7 @@ def before_table(day: ForecastDay) -> Table | None:
     rows = [_score(before, entity, y) for entity, y in truths.items() if y is not None]
     if not rows:
         return None
+
     return Table(
         header=(
             *("series", f"mean error, {before.unit}", f"MAE, {before.unit}"),
@@ -354,15 +353,18 @@ def weight_table(day: ForecastDay) -> Table:
         "agent": lambda i: f"agent {i}",
         "weight": lambda i: f"{100 * np.mean([w[i] for w in by_series.values()]):.0f} %",
     }
+
     if errors:
         title = f"its MAE of late, {day.issued.unit}"
         cells[title] = lambda i: _show(errors.get(f"{AGENT}{i}"), decimals)
+
     if len(shown) > 1:
         weights = {
             name: partial(lambda name, i: f"{100 * by_series[name][i]:.0f} %", name)
             for name in shown
         }
         cells |= weights
+
     cells["goes by"] = lambda i: facts["logics"][i] or "an empty logic"
     return tabulate(
         range(len(facts["logics"])),

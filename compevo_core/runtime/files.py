@@ -63,15 +63,13 @@ def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
         # process exclude each other too. It is never inherited by a child that would keep the lock.
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
-        try:
+        with contextlib.ExitStack() as unless_locked:
+            unless_locked.callback(os.close, handle)
             _acquire(handle, path, kind, wait_seconds)
             # Whoever held the lock may have removed the file: then others lock a new one.
             if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+                unless_locked.pop_all()
                 return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
 
 
 def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
@@ -287,7 +285,7 @@ def hash_text(text: str) -> str:
 def _filled_part(
     path: Path, write: Callable[[Path], object], *, is_durable: bool
 ) -> Iterator[Path]:
-    """Yield a written file beside ``path``, to be renamed; remove it if anything fails."""
+    """Yield a written file beside ``path``, to be renamed; remove it if it was not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PART_SUFFIX)
     os.close(handle)
@@ -301,6 +299,5 @@ def _filled_part(
                 os.fsync(stream.fileno())
         part.chmod(_PUBLIC_MODE)
         yield part
-    except BaseException:
+    finally:
         part.unlink(missing_ok=True)
-        raise

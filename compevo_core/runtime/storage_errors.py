@@ -41,7 +41,7 @@ def translate_storage_errors(doing: str = "") -> Iterator[None]:
     """Turn errors of disk and file formats inside the block into :class:`StorageError`.
 
     Args:
-        doing: what the block does, for the message; left out: only the error itself is told.
+        doing: what the block does, for the message; without it, the message is the error alone.
 
     Raises:
         StorageError: an ``OSError`` that is not about a network, a ``SafetensorError``, or what
@@ -49,11 +49,13 @@ def translate_storage_errors(doing: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
-        # Timeouts and connections are OSErrors too, and no matter of storage.
-        is_of_network = isinstance(error, ConnectionError | TimeoutError)
-        is_of_disk = isinstance(error, OSError) and not is_of_network
-        if is_of_disk or _is_of_a_torn_file(error):
+    except (ConnectionError, TimeoutError):
+        # They are OSErrors too, and no matter of storage.
+        raise
+    except OSError as error:
+        raise describe_storage_error(error, doing) from error
+    except _list_format_errors() as error:
+        if _is_of_a_torn_file(error):
             raise describe_storage_error(error, doing) from error
         raise
 
@@ -78,14 +80,20 @@ def is_known_of_disk(error: Exception) -> bool:
     return _find_number(error) in _REMEDIES
 
 
-def _is_of_a_torn_file(error: Exception) -> bool:
+def _list_format_errors() -> tuple[type[Exception], type[Exception]]:
+    """Return what polars and safetensors raise of a torn file."""
     # Imported here: the command line answers --help without either library.
     from polars.exceptions import ComputeError
     from safetensors import SafetensorError
 
+    return ComputeError, SafetensorError
+
+
+def _is_of_a_torn_file(error: Exception) -> bool:
+    of_polars, of_safetensors = _list_format_errors()
     # Polars has one class for a torn file and for a wrong expression.
-    is_of_polars = isinstance(error, ComputeError) and str(error).startswith(_PARQUET)
-    return is_of_polars or isinstance(error, SafetensorError)
+    is_parquet = isinstance(error, of_polars) and str(error).startswith(_PARQUET)
+    return is_parquet or isinstance(error, of_safetensors)
 
 
 def _find_number(error: Exception) -> int:

@@ -57,6 +57,7 @@ def list_covariates(rows: pl.DataFrame, form: TableForm, plan: WindowPlan) -> di
             available_at=known,
             source=pl.lit("table"),
         ).cast(dict(STEP_COVARIATE_SCHEMA))  # type: ignore[arg-type]  # names to types
+
     if form.past:
         frames["covariates"] = _summarize_days(_unpivot(rows, form.past, START), plan)
     return frames
@@ -95,6 +96,7 @@ def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame
                 f"news needs a column {name!r}; the columns are "
                 f"{', '.join(map(repr, frame.columns))}"
             )
+
     if frame.schema[text] not in (pl.String, pl.Null):
         raise DataError(f"column {text!r} holds {frame.schema[text]}, not text; name another")
     stamps, _, are_days = read_stamps(frame[time])
@@ -103,11 +105,13 @@ def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame
     rows = pl.DataFrame(
         {"title": titles, "published_at": known}, schema_overrides={"title": pl.String}
     )
+
     rows = rows.filter(pl.col("title") != "").unique(maintain_order=True)
     address = pl.concat_str(
         pl.lit("table/"), pl.col("published_at").dt.epoch("us"), pl.lit("/"), pl.col("title")
     )
     missing = [name for name in ARTICLE_SCHEMA if name not in ("title", "published_at")]
+
     return (
         rows.with_columns(pl.lit(None).alias(name) for name in missing)
         .with_columns(

@@ -131,6 +131,7 @@ class Forecaster:
         self.low = low
         self.high = high
         self.seed = seed
+
         self._fit: Fitted | None = None
 
     # ---- parameters, as scikit-learn asks for them ----
@@ -549,6 +550,7 @@ def _tabulate(
             for percent in level
             for side, sign in sides.items()
         }
+
     columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
         name: prediction.quantiles[:, LEVELS.index(quantile), :steps]
         for name, quantile in names.items()

@@ -178,6 +178,7 @@ def _refuse_duplicates(
         return
     stamps = twice[START]
     remedy = "keep one row of each"
+
     if (
         not zone
         and twice.height <= _MOST_TWICE * rows.height
@@ -189,6 +190,7 @@ def _refuse_duplicates(
         )
     elif not has_series:
         remedy = f"name the column of series names by Forecaster(series=...), or {remedy}"
+
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
@@ -229,6 +231,7 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
         elif table.index.names != [None]:
             table = table.reset_index()
         return "pandas", pl.from_pandas(table)
+
     raise DataError(
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
         "values"
@@ -356,6 +359,7 @@ class WindowPlan:
         }
         pattern = f"^{_PREFIX}(.+)$"
         per_day = max(1, DAY // self.step)
+
         return DatasetSpec(
             name="table",
             variable=VALUE,

@@ -104,6 +104,7 @@ class Clock:
             rows.filter(pl.col("stamp").dt.day() != expected),
             f"stamps are on {self._name_day()} of a month: correct it, or drop the row",
         )
+
         first = begins.min()
         number = 12 * pl.col("begin").dt.year() + pl.col("begin").dt.month()
         if isinstance(first, datetime):
@@ -112,6 +113,7 @@ class Clock:
                 rows.filter(steps % self._months != 0),
                 f"step begins in {first:%Y-%m}: correct it, drop the row, or give another freq",
             )
+
         return begins.dt.offset_by(f"-{self._months - 1}mo") if self.day == _LAST else begins
 
     def read(self, starts: Sequence[datetime], name: str) -> pl.Series:
@@ -123,6 +125,7 @@ class Clock:
                 {"day": months + (self.day - 1) * DAY, "end": months.dt.month_end()}
             )
             stamps = rows.select(pl.min_horizontal("day", "end").alias(name)).to_series()
+
         if self.is_date:
             return stamps.dt.date()
         if self.by_day:
@@ -188,11 +191,13 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
                     f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
                 ) from error
             kind = stamps.dtype
+
     if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
         raise DataError(
             f"column {stamps.name!r} holds {kind}, not stamps; convert it, or name another by "
             "Forecaster(time=...)"
         )
+
     zone = getattr(kind, "time_zone", None) or ""
     instants = stamps.cast(pl.Datetime("us", zone or None))
     if zone:

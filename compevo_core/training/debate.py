@@ -119,6 +119,7 @@ class DebateTrainer(RoundTrainer):
         logits = []
         # A reward is minus the forecast's error.
         error_AB = -last.reward_AB
+
         for agent in self._agents:
             logit_1B = self.debate_executor.verify(
                 state.logics[agent],
@@ -131,6 +132,7 @@ class DebateTrainer(RoundTrainer):
             require_finite("the verifier's loss", loss, state.round)
             (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
             logits.append(logit_1B.detach())
+
         return torch.cat(logits)
 
     @torch.no_grad()
@@ -221,6 +223,7 @@ class DebateTrainer(RoundTrainer):
         logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
         old_1B1 = log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None]
         require_finite("L_pg", logp_1B1.sum(), round_number)
+
         return policy_loss(
             logp_1B1,
             old_1B1,

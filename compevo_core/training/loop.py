@@ -31,12 +31,7 @@ from compevo_core.training.model import PopulationModel, build_retriever
 from compevo_core.training.round import RoundState
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import (
-    RunGenerators,
-    RunSchedule,
-    list_cautions,
-    seed_dropout,
-)
+from compevo_core.training.schedule import RunGenerators, RunSchedule, list_cautions, seed_dropout
 from compevo_core.training.training_data import TrainingData
 
 log = logging.getLogger(__name__)

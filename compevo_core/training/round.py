@@ -130,12 +130,14 @@ class RoundTrainer:
         self.shards = model.shards
         self.writer = writer or model.writer()
         self.unread_news: UnreadNews | None = None
+
         if self.config.evolution.unread and train_examples:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
             scopes = self.config.population.list_scopes(self.shards.local_agents)
             reader = FittedReader(train_examples, everything, scopes, executor.mix_AP)
             self.unread_news = UnreadNews(reader, self.config.objective.metric)
+
         self.forecast_step = ForecastStep(model, executor)
         self.update = JointUpdate(model, self.writer, schedule)
 

@@ -89,17 +89,20 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
     rounds = range(schedule.supervised_rounds, schedule.total_rounds)
     factors = [schedule.factor(number) for number in rounds if schedule.rewrites(number)]
     moved = config.optim.policy_lr * config.grpo.iterations * sum(factors)
+
     if moved < POLICY_MOVES:
         cautions.append(
             f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves "
             f"the writer of logics by {moved:.1g} at most, and it learns what pays from about "
             f"{POLICY_MOVES:g}: GRPO will change little"
         )
+
     if config.objective.lambda_div:
         cautions.append(
             f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
             "adapters that was 6 to 100 times the gradient of the rewards: they follow diversity"
         )
+
     return cautions
 
 

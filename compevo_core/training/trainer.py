@@ -40,6 +40,7 @@ from compevo_core.training.members import (
     MemberModel,
     MemberTraining,
     OnRound,
+    Outcome,
     RunSetup,
     Training,
 )
@@ -81,7 +82,7 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train a population and write its run folder: records, summary, sealed model.
+    """Train a population, write its run folder and return the summary that ``metrics.json`` holds.
 
     Args:
         config: the run's settings.
@@ -104,9 +105,6 @@ def train(
         clock: seconds, for durations.
         facts: what else the manifest and the summary say of the run, ready for JSON.
 
-    Returns:
-        the summary that ``metrics.json`` holds.
-
     Raises:
         LeakageError: a window of another split was given.
         DataError: a split that is needed is empty.
@@ -115,31 +113,21 @@ def train(
         StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
-    if shard_backbone:
-        from compevo_core.lm.frozen_linear import require_processes
-
-        require_processes(config.backbone)
-    shards = AgentShards.from_process_group(
-        config.population.agents, splits_agents=not shard_backbone
-    )
+    shards = _share_work(config, shard_backbone=shard_backbone)
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
 
     # Two trainings in one folder would spoil both; the first process holds it for all.
     with folder.hold() if shards.is_first else contextlib.nullcontext():
-        # Broadcast, so that no process looks for old files while the first one removes them.
-        if not resume and shards.is_first:
-            folder.begin_again()
-        start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
-
+        start = _read_start(folder, shards, resume=resume)
         # Before any model is loaded: asking for a finished run again costs nothing.
         if folder.is_finished:
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        size = news.embeddings.shape[1]
         setup = RunSetup(config, news, identity, shards, start, selector, clock)
-        data = TrainingData.prepare(config, train_windows, val_windows, size, fit)
+        prepare = partial(TrainingData.prepare, article_size=news.embeddings.shape[1], fit=fit)
+        data = prepare(config, train_windows, val_windows)
         begin = _choose_training(setup, data)
         training = begin(folder, data, backbone=backbone, stages=stages)
         chosen = outcome = training.train(resume=resume, on_round=on_round)
@@ -149,24 +137,34 @@ def train(
             first = _FirstTraining.of(training, outcome.logics)
             del training  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
-            no_val = WindowSet([], dataset=joined.dataset)
-            refit_data = TrainingData.prepare(config, joined, no_val, size, fit)
+            refit_data = prepare(config, joined, joined[:0])
             # With every choice that the first training made, and as many rounds at its rates.
             training = begin(RunFolder(folder.refit), refit_data, rounds=chosen.round)
             outcome = training.train(resume=True, on_round=on_round)
             if report is not None:
                 first.hand_over(training)
 
-        summary = {
-            "chosen_round": chosen.round,
-            "refit": config.run.refit,
-            "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
-            "calibration": None if report is None else dataclasses.asdict(report),
-            "val_prior_mae_scaled": report.prior_mae if report else None,
-            "val_raw_mae_scaled": report.raw_mae if report else None,
-            "val_sealed_mae_scaled": report.calibrated_mae if report else None,
-        }
-        return _seal(folder, training, outcome.logics, summary, facts or {})
+        return _seal(folder, training, outcome.logics, _summarize_choices(chosen, report), facts)
+
+
+def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
+    """Return this process's part of the work: some agents, or some layers of the backbone."""
+    if shard_backbone:
+        from compevo_core.lm.frozen_linear import require_processes
+
+        require_processes(config.backbone)
+    return AgentShards.from_process_group(
+        config.population.agents, splits_agents=not shard_backbone
+    )
+
+
+def _read_start(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
+    """Return when the run began, after removing what is to be trained again."""
+    # Broadcast, so that no process looks for old files while the first one removes them.
+    if not resume and shards.is_first:
+        folder.begin_again()
+    start: int = shards.broadcast(folder.read_start() if shards.is_first else None)
+    return start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,14 +257,28 @@ def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport |
     return report
 
 
+def _summarize_choices(chosen: Outcome, report: CalibrationReport | None) -> dict[str, Any]:
+    """Return what ``metrics.json`` says of the round that was chosen and how it was calibrated."""
+    return {
+        "chosen_round": chosen.round,
+        "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
+        "calibration": None if report is None else dataclasses.asdict(report),
+        "val_prior_mae_scaled": report.prior_mae if report else None,
+        "val_raw_mae_scaled": report.raw_mae if report else None,
+        "val_sealed_mae_scaled": report.calibrated_mae if report else None,
+    }
+
+
 def _seal(
     folder: RunFolder,
     training: Training,
     logics: list[str],
     choices: Mapping[str, Any],
-    other: Mapping[str, Any],
+    other: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Write the model, and the summary of the rounds beside what was chosen after them."""
+    other = other or {}
+
     # A summary counts beside a model: where a kill between the two lets the next start seal again,
     # an earlier summary must not pass for the one of this model.
     if training.setup.shards.is_first:
@@ -290,6 +302,7 @@ def _seal(
     if setup.shards.is_first:
         sealed = {
             **setup.identity,
+            "refit": setup.config.run.refit,
             "artifact_hash": artifact_hash,
             "train_windows": len(training.data.train_windows),
             "train_windows_without_target": training.data.n_dropped,

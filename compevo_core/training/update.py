@@ -171,11 +171,13 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
         forecasting += heads
     else:
         groups.append((heads, optim.head_lr))
+
     if optim.fusion_lr is None:
         forecasting += gates
         policy += fusion
     else:
         groups.append(([*gates, *fusion], optim.fusion_lr))
+
     # Agents that do not compete have no policy and no gates; the text decoder has no heads.
     return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups if params]
 

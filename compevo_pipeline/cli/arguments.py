@@ -8,7 +8,7 @@ what a command does with them. Heavy modules are imported inside the functions, 
 import logging
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -61,6 +61,21 @@ Changes = Annotated[
 ]
 OptionalResults = Annotated[
     Path | None, typer.Option(help="Results folder (default: the one in the deployment).")
+]
+ResultsOfRuns = Annotated[
+    Path | None,
+    typer.Option(
+        help="Results folder (default: the one in the deployment, or `results` for folders of "
+        "runs)."
+    ),
+]
+ShardBackbone = Annotated[
+    bool,
+    typer.Option(
+        "--shard-backbone",
+        help="Under torchrun, split the layers of the backbone over the processes, for a backbone "
+        "that does not fit on one device.",
+    ),
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
@@ -138,6 +153,12 @@ def show_progress(text: str, *, err: bool = False) -> None:
         typer.echo(text, nl=bool(text), err=err)
     else:
         typer.echo(f"\r\x1b[2K{text}", nl=False, err=err)
+
+
+def show_counts(counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Print what was read of each feed, a line a feed."""
+    for feed, kinds in counts.items():
+        typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in kinds.items()))
 
 
 def show_steps(text: str) -> None:

@@ -5,14 +5,19 @@ What does not: reading a table (``sources.own``), counting (``work.source_covera
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compevo_pipeline.cli import arguments
+
+if TYPE_CHECKING:
+    from compevo_pipeline.sources.common.base import RawFile
+    from compevo_pipeline.sources.own.draft import DraftedDeclaration
 
 
 class Stamps(StrEnum):
@@ -27,6 +32,26 @@ class Decimal(StrEnum):
 
     POINT = "."
     COMMA = ","
+
+
+Horizon = Annotated[
+    int | None,
+    typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
+]
+Lookback = Annotated[
+    int | None,
+    typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
+]
+CovariateTable = Annotated[
+    Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
+]
+KnownAheadTable = Annotated[
+    Path | None,
+    typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
+]
+ArticleTable = Annotated[
+    Path | None, typer.Option(help="Table of articles with published_at and title.")
+]
 
 
 def init(
@@ -46,14 +71,8 @@ def init(
         str,
         typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows)."),
     ] = "",
-    horizon: Annotated[
-        int | None,
-        typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
-    ] = None,
-    lookback: Annotated[
-        int | None,
-        typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
-    ] = None,
+    horizon: Horizon = None,
+    lookback: Lookback = None,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
         Stamps, typer.Option(help="Whether a stamp marks the start or the end of its interval.")
@@ -64,16 +83,9 @@ def init(
     decimal: Annotated[
         Decimal | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
-    covariates: Annotated[
-        Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
-    ] = None,
-    ahead: Annotated[
-        Path | None,
-        typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
-    ] = None,
-    news: Annotated[
-        Path | None, typer.Option(help="Table of articles with published_at and title.")
-    ] = None,
+    covariates: CovariateTable = None,
+    ahead: KnownAheadTable = None,
+    news: ArticleTable = None,
     gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the declaration.")] = False,
 ) -> None:
@@ -84,11 +96,9 @@ def init(
     from compevo_core.errors import ConfigError
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
-    from compevo_pipeline.sources.feeds import read_own_file
-    from compevo_pipeline.sources.own.declaration import make_label, name_publisher
+    from compevo_pipeline.sources.own.declaration import make_label
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
     from compevo_pipeline.sources.registry import check_own_name
-    from compevo_pipeline.work.deployment import utc_now
 
     dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
@@ -96,13 +106,8 @@ def init(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
-    tables = {"covariates": covariates, "ahead": ahead, "news": news}
-    publisher = name_publisher(dataset)
-    raws = {
-        key: read_own_file(path_of_table, publisher, utc_now)
-        for key, path_of_table in {"values": file, **tables}.items()
-        if path_of_table is not None
-    }
+    tables = {"values": file, "covariates": covariates, "ahead": ahead, "news": news}
+    raws = _read_tables(dataset, tables)
     request = Request(
         name=dataset,
         file=file,
@@ -126,13 +131,31 @@ def init(
     draft = draft_declaration(request, raws.pop("values"), raws)
     write_text(path, draft.text)
 
+    _show_draft(draft)
+    typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
+
+
+def _read_tables(dataset: str, tables: Mapping[str, Path | None]) -> dict[str, "RawFile"]:
+    """Return the files that were named, by what they hold."""
+    from compevo_pipeline.sources.feeds import read_own_file
+    from compevo_pipeline.sources.own.declaration import name_publisher
+    from compevo_pipeline.work.deployment import utc_now
+
+    publisher = name_publisher(dataset)
+    return {
+        kind: read_own_file(path, publisher, utc_now)
+        for kind, path in tables.items()
+        if path is not None
+    }
+
+
+def _show_draft(draft: "DraftedDeclaration") -> None:
     for line in filter(None, draft.findings):
         typer.echo(f"found:   {line}")
     for line in draft.guesses:
         typer.echo(f"guessed: {line}")
     for line in draft.warnings:
         typer.echo(f"warning: {line}")
-    typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
 
 
 LONGEST_SOURCE = 44
@@ -214,5 +237,4 @@ def backfill(
         clock=utc_now,
         log=logging.getLogger(__name__),
     )
-    for name, kinds in counts.items():
-        typer.echo(f"{name}: " + ", ".join(f"{count:,} {what}" for what, count in kinds.items()))
+    arguments.show_counts(counts)

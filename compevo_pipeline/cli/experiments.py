@@ -36,8 +36,16 @@ class _ByName(TyperGroup):
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
         """Return the command that the first word names, or else the command ``paper``."""
-        is_named = args[0] in self.commands or args[0].startswith("-")
-        return super().resolve_command(ctx, args if is_named else [_PAPER, *args])
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+
+        from compevo_core.paper.changes import EXPERIMENTS
+
+        if args[0] not in EXPERIMENTS:
+            others = [name for name in self.commands if name != _PAPER]
+            known = ", ".join([*EXPERIMENTS, *others])
+            raise ConfigError(f"no experiment {args[0]!r}; known: {known}")
+        return super().resolve_command(ctx, [_PAPER, *args])
 
 
 experiments = typer.Typer(
@@ -202,16 +210,17 @@ def run_control(
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
 def run_text(
-    name: Annotated[str, typer.Argument(help="weather or demand.")],
+    name: Annotated[str, typer.Argument(help="weather, demand, ireland or ireland-earlier.")],
     preset: arguments.Preset = "evidence",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Read real text about the day that is forecast: weather or demand, from the archive.
+    """Read real text about the day that is forecast, from the archive.
 
-    Weather has captions of the same day (perfect foresight), demand has worded forecasts. Rows go
-    to text-*.csv.
+    Weather has captions of the same day (perfect foresight), demand has worded forecasts, ireland
+    the words of the day's news titles, and ireland-earlier the words of 35 days before. Rows go to
+    text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
     from compevo_core.report.control_tables import format_text

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.explain import AgentPart, Band, Explanation
     from compevo_core.forecast.issued import IssuedForecast
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.next_day import DayForecast
 
 LONGEST_NAME = 12
 
@@ -221,24 +223,45 @@ def forecast(
     The forecast is stored with everything that it was made from, and never changes: the same
     command shows it again, unless --supersede asks for a new one.
     """
-    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued, widen
+    from compevo_core.forecast.issued import widen
     from compevo_core.runtime.files import write_atomically
     from compevo_pipeline.config.settings import disable_progress_bars
-    from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.next_day import (
-        KnownTo,
-        choose_dataset,
-        find_daily_spec,
-        forecast_day,
-    )
+    from compevo_pipeline.work.next_day import choose_dataset
 
     disable_progress_bars()
     deployment = arguments.open_deployment()
     dataset = dataset or choose_dataset(deployment)
-    data = describe_data(deployment.data_mode, dataset)
+    try:
+        day_forecast = _forecast_day(deployment, dataset, day, known_to, run, supersede=supersede)
+    finally:
+        arguments.show_steps("")
+
+    issued = day_forecast.forecast
+    if csv is not None:
+        write_atomically(csv, widen(issued).write_csv)
+    if parquet is not None:
+        write_atomically(parquet, widen(issued).write_parquet)
+
+    _show_record(day_forecast, dataset)
+    typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
+
+
+def _forecast_day(
+    deployment: "Deployment",
+    dataset: str,
+    day: str,
+    known_to: Known | None,
+    run: Path | None,
+    *,
+    supersede: bool,
+) -> "DayForecast":
+    """Forecast the day that a text names; an error says what the data are and where they lie."""
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.next_day import KnownTo, find_daily_spec, forecast_day
+
     spec = find_daily_spec(deployment, dataset)
     try:
-        day_forecast = forecast_day(
+        return forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
@@ -251,27 +274,24 @@ def forecast(
         )
     except DataError as error:
         # In a home where nothing is stored the first thing to check is the mode.
-        home = deployment.settings.home
+        data, home = describe_data(deployment.data_mode, dataset), deployment.settings.home
         raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
-    finally:
-        arguments.show_steps("")
 
-    issued = day_forecast.forecast
-    if csv is not None:
-        write_atomically(csv, widen(issued).write_csv)
-    if parquet is not None:
-        write_atomically(parquet, widen(issued).write_parquet)
+
+def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
+    """Print where a forecast is stored, what it supersedes and how to ask for its parts."""
+    from compevo_core.forecast.issued import list_earlier, read_chain, read_issued
+
+    issued, folder = day_forecast.forecast, day_forecast.folder
     for note in day_forecast.notes:
         typer.echo(f"Note: {note}")
-    for older in list_earlier(day_forecast.folder):
+    for older in list_earlier(folder):
         typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
-    chain = read_chain(day_forecast.folder.parents[1])
-    typer.echo(
-        f"Record: {day_forecast.folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}"
-    )
+
+    chain = read_chain(folder.parents[1])
+    typer.echo(f"Record: {folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
     words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
     typer.echo(f"Why: compevo explain {words}\n")
-    typer.echo(render_forecast(issued, data))
 
 
 def read_day(text: str, now: datetime) -> date | None:
@@ -501,14 +521,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
     split: arguments.Split = "inference",
     subset: arguments.Subset = "",
-    shard_backbone: Annotated[
-        bool,
-        typer.Option(
-            "--shard-backbone",
-            help="Under torchrun, split the layers of the backbone over the processes: for a "
-            "backbone that one device cannot hold.",
-        ),
-    ] = False,
+    shard_backbone: arguments.ShardBackbone = False,
 ) -> None:
     """Forecast the chosen windows with a trained population, without updating it.
 

@@ -19,14 +19,7 @@ from compevo_pipeline.cli.demo import demo, refresh
 from compevo_pipeline.cli.experiments import experiments
 from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
 from compevo_pipeline.cli.keeping import accept, backup, rebuild, restore
-from compevo_pipeline.cli.research import (
-    audit_news,
-    benchmark,
-    folds,
-    lud,
-    pair,
-    params,
-)
+from compevo_pipeline.cli.research import audit_news, benchmark, folds, lud, pair, params
 from compevo_pipeline.cli.results import clean, evaluate, publish, report, table, trace
 from compevo_pipeline.cli.training import fit, train
 

@@ -250,12 +250,7 @@ def audit_news(
             "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
         ),
     ] = False,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Results folder (default: the one in the deployment, or `results` for a run)."
-        ),
-    ] = None,
+    results: arguments.ResultsOfRuns = None,
     every: arguments.Every = 1,
 ) -> None:
     """Test whether news improves the forecast.

@@ -19,6 +19,9 @@ from compevo_pipeline.cli import arguments
 if TYPE_CHECKING:
     import polars as pl
 
+    from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.scopes import Scope, SeedForecasts
+    from compevo_core.evaluation.scoring import PopulationScores
     from compevo_core.report.inputs import ReportInputs
 
 
@@ -213,13 +216,7 @@ def evaluate(
     ],
     windows: arguments.OptionalWindows = None,
     news: arguments.OptionalNews = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for rows, paired tests and configuration (default: `results`, or the "
-            "deployment's results folder for the name of a data set)."
-        ),
-    ] = None,
+    results: arguments.ResultsOfRuns = None,
     experiment: Annotated[
         str,
         typer.Option(
@@ -249,18 +246,11 @@ def evaluate(
     """
     import polars as pl
 
-    from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.baseline_scores import score_baselines
     from compevo_core.evaluation.scopes import select_scopes
     from compevo_core.evaluation.score_files import write_run_forecasts, write_tables
-    from compevo_core.evaluation.scoring import (
-        compare_seeds,
-        load_population,
-        name_rows,
-        read_seeds,
-        score_population,
-    )
+    from compevo_core.evaluation.scoring import compare_seeds, read_seeds
     from compevo_core.paper.changes import FULL_METHOD, find_variant
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.code_versions import read_commit
@@ -270,52 +260,70 @@ def evaluate(
     chosen = find_evaluated_runs(runs, windows, news, results, experiment)
     experiment = chosen.experiment
     configs = read_seeds(chosen.runs)
-    commit = read_commit()
-    pool = NewsPool.read(chosen.news)
-    name = variant or FULL_METHOD
-    window_set = find_variant(name).change_windows(WindowSet.read(chosen.windows))
+    method = variant or FULL_METHOD
+    window_set = find_variant(method).change_windows(WindowSet.read(chosen.windows))
     scopes = select_scopes(window_set, split=split, subset=subset, every=every)
     train = window_set.split("train")
 
     # The same calls as the evaluation assets make: equal rows, cell by cell.
-    val = window_set.split("val")
     baselines = score_baselines(
         train,
         scopes,
-        val=val,
+        val=window_set.split("val"),
         experiment=experiment,
         seeds=seeds,
-        commit=commit,
+        commit=read_commit(),
         on_step=on_step,
     )
-    by_run = []
-    for run in chosen.runs:
-        on_step(f"forecasting with {run.name}")
-        population = load_population(run, pool)  # one in memory at a time
-        if population.config.is_numeric:
-            name = name_rows(population)
-        by_run.append(
-            score_population(
-                population,
-                scopes,
-                train=train,
-                experiment=experiment,
-                commit=commit,
-                log=log,
-                method=name,
-                baseline_forecasts=baselines.forecasts,
-                news=None if population.config.is_numeric else pool,
-                parts=name == FULL_METHOD,
-            )
-        )
+    by_run, method = _score_runs(chosen, method, scopes, train, baselines.forecasts)
 
     arguments.show_progress("", err=True)
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
-    paired_tests = compare_seeds(by_run, baselines.forecasts, name)
+    paired_tests = compare_seeds(by_run, baselines.forecasts, method)
     write_tables(rows, paired_tests, configs, chosen.results, experiment, f"paired-{experiment}")
     for run, scores in zip(chosen.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))
 
+    _show_scores(chosen, rows)
+
+
+def _score_runs(
+    chosen: EvaluatedRuns,
+    method: str,
+    scopes: Sequence["Scope"],
+    train: "WindowSet",
+    baseline_forecasts: Sequence["SeedForecasts"],
+) -> "tuple[list[PopulationScores], str]":
+    """Score each run as one seed of a method; return also what their rows are called."""
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.evaluation.scoring import load_population, name_rows, score_population
+    from compevo_core.paper.changes import FULL_METHOD
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    pool = NewsPool.read(chosen.news)
+    by_run = []
+    for run in chosen.runs:
+        log.info(f"forecasting with {run.name}")
+        population = load_population(run, pool)  # one in memory at a time
+        if population.config.is_numeric:
+            method = name_rows(population)
+        scores = score_population(
+            population,
+            scopes,
+            train=train,
+            experiment=chosen.experiment,
+            commit=read_commit(),
+            log=log,
+            method=method,
+            baseline_forecasts=baseline_forecasts,
+            news=None if population.config.is_numeric else pool,
+            parts=method == FULL_METHOD,
+        )
+        by_run.append(scores)
+    return by_run, method
+
+
+def _show_scores(chosen: EvaluatedRuns, rows: "pl.DataFrame") -> None:
     if chosen.dataset:
         typer.echo(render_scores(rows))
         typer.echo(f"\n{_advise(chosen.runs[0], chosen.dataset)}")

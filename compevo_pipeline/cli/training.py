@@ -7,13 +7,20 @@ What belongs here: a data set by its name, and folders of windows and news. What
 import json
 import logging
 import time
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compevo_pipeline.cli import arguments
+
+if TYPE_CHECKING:
+    from compevo_core.baselines.shared_fits import SharedFits
+    from compevo_core.data.window import WindowSet
+    from compevo_pipeline.work.deployment import Deployment
+    from compevo_pipeline.work.methods import MethodPlan
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +52,8 @@ def fit(
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.runs import POPULATION_LABEL, make_run_name, set_current_run
-    from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import write_news
-    from compevo_pipeline.work.methods import MethodPlan, name_method, plan_method
-    from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
+    from compevo_pipeline.work.methods import MethodPlan, name_method
 
     disable_progress_bars()
     named = name_method(dataset, method, preset)
@@ -58,20 +63,7 @@ def fit(
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    arguments.show_progress(f"reading {dataset}")
-    read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
-    arguments.show_progress("")
-    for feed, counts in read.items():
-        typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
-
-    arguments.show_progress("cutting windows")
-    windows = cut_windows(deployment, dataset)
-    windows.write(layout.windows(dataset))
-    arguments.show_progress("")
-    by_split = ", ".join(
-        f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
-    )
-    typer.echo(f"{len(windows)} windows ({by_split})")
+    windows = _prepare_windows(deployment, dataset)
 
     plan: MethodPlan | None = None
     fits = SharedFits()
@@ -79,18 +71,8 @@ def fit(
         typer.echo(f"a population of agents, preset {preset or 'default'}")
     else:
         started = time.monotonic()
-        plan = plan_method(
-            deployment,
-            dataset,
-            windows,
-            named,
-            changed,
-            fits=fits,
-            on_step=arguments.show_progress,
-        )
-        arguments.show_progress("")
+        plan = _choose_method(deployment, dataset, windows, named, changed, fits)
         config = plan.config
-        typer.echo(plan.sentence or f"method {plan.name}")
     if plan is not None and plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         typer.echo(f"trained before: {plan.trained}")
@@ -121,6 +103,52 @@ def fit(
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
+def _prepare_windows(deployment: "Deployment", dataset: str) -> "WindowSet":
+    """Read a data set's files, cut and store its windows, and print how many there are."""
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
+
+    arguments.show_progress(f"reading {dataset}")
+    read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    arguments.show_progress("")
+    arguments.show_counts(read)
+
+    arguments.show_progress("cutting windows")
+    windows = cut_windows(deployment, dataset)
+    windows.write(deployment.layout.windows(dataset))
+    arguments.show_progress("")
+    by_split = ", ".join(
+        f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
+    )
+    typer.echo(f"{len(windows)} windows ({by_split})")
+    return windows
+
+
+def _choose_method(
+    deployment: "Deployment",
+    dataset: str,
+    windows: "WindowSet",
+    method: str,
+    changes: Mapping[str, Any],
+    fits: "SharedFits",
+) -> "MethodPlan":
+    """Return what to train for a method other than a population, and print what was chosen."""
+    from compevo_pipeline.work.methods import plan_method
+
+    plan = plan_method(
+        deployment,
+        dataset,
+        windows,
+        method,
+        changes,
+        fits=fits,
+        on_step=arguments.show_progress,
+    )
+    arguments.show_progress("")
+    typer.echo(plan.sentence or f"method {plan.name}")
+    return plan
+
+
 class Validation(StrEnum):
     """Which windows choose the round."""
 
@@ -148,14 +176,7 @@ def train(
         typer.Option(help="Windows that choose the round: the val split or train's last fold."),
     ] = Validation.SPLIT,
     restart: arguments.Restart = False,
-    shard_backbone: Annotated[
-        bool,
-        typer.Option(
-            "--shard-backbone",
-            help="Under torchrun, split the layers of the backbone over the processes instead of "
-            "the agents, for a backbone that does not fit on one device.",
-        ),
-    ] = False,
+    shard_backbone: arguments.ShardBackbone = False,
 ) -> None:
     """Train a population on the train split; validation chooses the round.
 

@@ -117,12 +117,14 @@ def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
             raise SchemaDrift(
                 f"{url}: more than {MAX_REPLY_BYTES} bytes; a verdict is a few: check the endpoint"
             )
+
     try:
         answer = json.loads(content.decode("utf-8"))
     except ValueError as error:
         raise SchemaDrift(
             f"{url}: status 200 but not JSON; is this an OpenAI-compatible endpoint?"
         ) from error
+
     if not isinstance(answer, dict):
         raise SchemaDrift(f"{url}: JSON, but not an object; is this an OpenAI-compatible endpoint?")
     return answer

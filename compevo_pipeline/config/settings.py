@@ -35,12 +35,7 @@ from pydantic_settings import (
 from compevo_core import __version__
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.common.hosts import (
-    PEMS_DISTRICT,
-    PEMS_FILES,
-    PemsAccess,
-    QueryKey,
-)
+from compevo_pipeline.sources.common.hosts import PEMS_DISTRICT, PEMS_FILES, PemsAccess, QueryKey
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

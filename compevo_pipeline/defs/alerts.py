@@ -24,7 +24,7 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import KnownTo, Origin
 
 TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE})
-"""Checks that warn and stop nothing, and are told all the same."""
+"""Checks that only warn, but whose failures are worth an alert."""
 
 _SECONDS = 60
 _HOUR = 3600

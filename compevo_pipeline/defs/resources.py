@@ -13,10 +13,7 @@ from pydantic import Field
 
 from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_pipeline.config.endpoints import build_endpoint_judge
-from compevo_pipeline.config.settings import (
-    JUDGE_KEY_VARIABLE,
-    Settings,
-)
+from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Settings
 from compevo_pipeline.launchers.process import end_with_run
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work.deployment import Deployment

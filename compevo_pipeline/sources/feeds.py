@@ -109,9 +109,6 @@ def default_feeds(
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.promises)}
-    news_parsers = {
-        FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=news_queries)
-    }
     return {
         "electricity": _ELECTRICITY,
         "electricity-operational": _OPERATIONAL,
@@ -157,32 +154,38 @@ def default_feeds(
                 unpack=lambda raw: [raw] if pems.has_values(raw.name) else [],
             ),
         ),
-        "news": (
-            Feed(
-                name="gdelt",
-                read_files=gdelt.read_files,
-                parsers=news_parsers,
-                fetch_live=gdelt_live.fetch_live,
-                labels=("live:gdelt_bulk/", "archive:gdelt_"),
-                folds_titles=True,
-            ),
-            Feed(
-                name="gdelt-doc",
-                parsers=news_parsers,
-                modes=frozenset(),
-                fetch_live=gdelt_live.fetch_topics,
-                labels=("live:gdelt_doc/",),
-                is_optional=True,
-                folds_titles=True,
-            ),
-            Feed(
-                name="news2forecast",
-                read_files=n2f_parsers.read_files,
-                parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-                labels=(f"archive:{n2f_parsers.SOURCE}/", f"archive:{n2f_parsers.NEWS}/"),
-            ),
-        ),
+        "news": _build_news_feeds(news_queries),
     }
+
+
+def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
+    """Return the sources of news; ``queries`` says which live articles are kept."""
+    parsers = {FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=queries)}
+    return (
+        Feed(
+            name="gdelt",
+            read_files=gdelt.read_files,
+            parsers=parsers,
+            fetch_live=gdelt_live.fetch_live,
+            labels=("live:gdelt_bulk/", "archive:gdelt_"),
+            folds_titles=True,
+        ),
+        Feed(
+            name="gdelt-doc",
+            parsers=parsers,
+            modes=frozenset(),
+            fetch_live=gdelt_live.fetch_topics,
+            labels=("live:gdelt_doc/",),
+            is_optional=True,
+            folds_titles=True,
+        ),
+        Feed(
+            name="news2forecast",
+            read_files=n2f_parsers.read_files,
+            parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
+            labels=(f"archive:{n2f_parsers.SOURCE}/", f"archive:{n2f_parsers.NEWS}/"),
+        ),
+    )
 
 
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:

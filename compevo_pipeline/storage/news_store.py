@@ -16,7 +16,7 @@ bits of a hash represent each id and each title, and a scan of them finds the fe
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,11 +83,10 @@ class DuckDBFile:
 
             with self._open(read_only=False) as connection:
                 connection.begin()
-                try:
+                with ExitStack() as unless_whole:
+                    unless_whole.callback(connection.rollback)
                     yield connection
-                except BaseException:
-                    connection.rollback()
-                    raise
+                    unless_whole.pop_all()
                 connection.commit()
 
     @contextmanager

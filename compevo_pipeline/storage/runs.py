@@ -169,6 +169,7 @@ def clean(
         *_find_in_runs(layout, now, keep),
         *_find_unused(layout, now),
     )
+
     for path, reason in removals:
         with _held(layout, path) as is_free:
             # Gone where it lay in a folder that was removed just before.
@@ -177,6 +178,7 @@ def clean(
             removed.append(Removed(path=path, size=_measure(path), reason=reason))
             if not dry:
                 _remove(path)
+
     for pack, count, size in RawStore(layout.raw).pack(now, dry=dry):
         reason = f"{count} raw files are packed in it, none is removed"
         removed.append(Removed(path=pack, size=size, reason=reason))

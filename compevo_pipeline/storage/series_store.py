@@ -47,9 +47,7 @@ from compevo_pipeline.storage.series_changes import (
     list_frame_changes,
     list_removals,
 )
-from compevo_pipeline.storage.series_changes import (
-    KEY as SERIES_KEY,
-)
+from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
 
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
@@ -291,6 +289,7 @@ def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl
     is_equal = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(f"{name}_stored")) for name in CONTENT
     )
+
     outcome = (
         pl.when(pl.col("fetched_at_stored").is_null())
         .then(pl.lit("added"))

@@ -23,7 +23,7 @@ from compevo_pipeline.sources.common.ledger import Entry, EntryState
 LONGEST_TEXT = 600
 """Characters of an alert; what is longer is cut."""
 KEPT_DAYS = 2
-"""How long what was told is kept; what a destination did not take by then is given up."""
+"""How long an alert is kept; a destination that has not taken it by then does not get it."""
 NIGHTS = 3
 """How many nights in a row a source fails before somebody is told."""
 
@@ -114,6 +114,7 @@ def _deliver(folder: Path, destinations: list[str]) -> None:
                 write_json(path, record)
             else:
                 silent.add(number)
+
     if silent:
         # By number: the address holds passwords.
         raise SourceTransient(

@@ -84,6 +84,7 @@ class Deployment:
             raw=self.raw_store(),
             pacer=Pacer(folder=self.settings.host_turns),
         )
+
         return LiveContext(
             client=client,
             ledger=ledger,

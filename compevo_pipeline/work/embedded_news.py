@@ -85,7 +85,7 @@ def read_news(
     *,
     log: logging.Logger,
 ) -> NewsPool:
-    """Return the pool of what views name, and of nothing else; none of it without an encoder.
+    """Return a pool of exactly the articles that views name; an empty one without an encoder.
 
     Raises:
         DataError: a view names an article that is not stored.

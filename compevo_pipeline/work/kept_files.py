@@ -43,6 +43,7 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
             batch, size = [], 0
         batch.append(raw)
         size += len(raw.content)
+
     if batch:
         yield batch
 

@@ -61,6 +61,7 @@ def read_nem(first: str, last: str = "", *, deployment: Deployment | None = None
         _fetch(deployment, months)
         demand = _read_demand(deployment, months)
         missing = [name for name in missing if not _has_month(demand, _read_month(name))]
+
     if missing:
         raise DataError(
             f"{deployment.data_mode} mode has no demand of {', '.join(missing)}: give its files in "
@@ -102,6 +103,7 @@ def _read_demand(deployment: Deployment, months: list[datetime]) -> pl.DataFrame
         series = deployment.series_store().read(DATASET, series_prefix=_PREFIX)
     except DataError:
         return pl.DataFrame(schema={"region": pl.String(), "start": pl.Datetime("us")})
+
     first, end = months[0] - MARKET_OFFSET, _next_month(months[-1]) - MARKET_OFFSET
     return (
         series.filter(pl.col("start_utc").is_between(first, end, closed="left"))
@@ -136,9 +138,11 @@ def _join_forecasts(demand: pl.DataFrame, published: pl.DataFrame | None) -> pl.
         "quantile": pl.Float64(),
     }
     rows = pl.DataFrame(schema=empty | {"value": pl.Float64(), "available_at": empty["start_utc"]})
+
     ahead = (rows if published is None else published).filter(known_at < day)
     newest = ahead.filter(known_at == known_at.max().over("entity", "start_utc"))
     keys = ["entity", "start_utc"]
+
     wide = newest.group_by(keys).agg(
         *(
             pl.col("value").filter(pl.col("quantile") == level).first().alias(name)
@@ -146,6 +150,7 @@ def _join_forecasts(demand: pl.DataFrame, published: pl.DataFrame | None) -> pl.
         ),
         known_at.first().alias("known_at_utc"),
     )
+
     return demand.join(
         wide, left_on=["region", "start_utc"], right_on=keys, how="left", maintain_order="left"
     )

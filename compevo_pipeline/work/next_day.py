@@ -52,11 +52,7 @@ from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import fitting_version, read_commit
-from compevo_pipeline.storage.runs import (
-    find_current_run,
-    has_current_run,
-    hash_model,
-)
+from compevo_pipeline.storage.runs import find_current_run, has_current_run, hash_model
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
 from compevo_pipeline.work.preparation import find_current_windows
@@ -137,6 +133,7 @@ class Origin:
             raise ConfigError(
                 f"forecasts of {spec.name} always use data up to midnight; leave --known-to out"
             )
+
         start = day if isinstance(day, datetime) else datetime.combine(day, time())
         into_day = timedelta(hours=start.hour, minutes=start.minute, seconds=start.second)
         apart = spec.stride_steps * spec.step if spec.has_origins_within_days else DAY

@@ -108,6 +108,7 @@ def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
     region = (
         pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
     )
+
     is_outside = {
         (place, low, high): ~pl.col("value").is_between(low, high)
         & (region == place if place else pl.lit(value=True))
@@ -115,6 +116,7 @@ def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
     }
     if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
         return
+
     for (place, low, high), is_bad in is_outside.items():
         _refuse(
             rows,
@@ -499,6 +501,7 @@ def rebuild(
         if of_feed:
             counts[feed.name] = dict(of_feed)
             log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))
+
     note_rows(deployment, dataset, deployment.feeds()[dataset])
     return counts
 
@@ -836,6 +839,7 @@ def _find_recent(
             for part in parts
             if part is not None
         ]
+
     empty = frame.clear().with_columns(pl.lit("").alias("name"))
     known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
     return pl.concat(known).drop_nulls("value")

@@ -278,19 +278,17 @@ def win_rate(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | N
     return sum(points) / len(points) if points else None
 
 
-def skill_score(
-    method: str, tasks: Mapping[str, Mapping[str, float]], baseline: str = NAIVE
-) -> float | None:
-    """Return one minus the geometric mean of a method's MAE over the baseline's, by task.
+def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return one minus the geometric mean of a method's MAE over the naive one's, by task.
 
-    None where a task that has the method lacks the baseline, or there is no such task.
+    None where a task that has the method lacks the naive forecast, or there is no such task.
     """
     shared = [errors for errors in tasks.values() if method in errors]
-    if not shared or any(not errors.get(baseline) for errors in shared):
+    if not shared or any(not errors.get(NAIVE) for errors in shared):
         return None
     # One task with hardly any error would decide the mean of all.
     low, high = RATIO_BOUNDS
-    ratios = [min(max(errors[method] / errors[baseline], low), high) for errors in shared]
+    ratios = [min(max(errors[method] / errors[NAIVE], low), high) for errors in shared]
     return 1 - math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
@@ -339,6 +337,7 @@ def error_table(
     units = {score.unit for score in scores if score}
     unit = units.pop() if len(units) == 1 else ""
     columns = [Column(first, [line.name for line in lines])]
+
     for metric in METRICS:
         means = [score.mean.get(metric) if score else None for score in scores]
         spreads = [score.spread.get(metric) if score else None for score in scores]
@@ -357,6 +356,7 @@ def error_table(
             values = [figure.value if figure else None for figure in figures]
             title = f"{METRIC_TITLES[metric]}, paper"
             columns.append(Column(title, cells, values, ranked=[str(value) for value in values]))
+
     # A row of another budget than the usual one must not pass for one of it.
     seeds = [
         f"{score.seeds}" + f", {score.budget} budget" * (score.budget not in ("", "standard"))
@@ -364,6 +364,7 @@ def error_table(
         else ""
         for score in scores
     ]
+
     wraps = range(1, len(columns))
     return build_table(
         [*columns, Column("Seeds", seeds)], caption=caption, wrap_columns=wraps, **layout
@@ -576,6 +577,7 @@ def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) ->
         notes.append(
             f"{_title(inputs, dataset, subset)}, {count} of them: MAE of {join_items(errors)}."
         )
+
     return notes
 
 
@@ -635,6 +637,7 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
         budgets = dict.fromkeys(score.budget or "none to name" for score in present)
         last = " to ".join(ends) or MISSING, str(len(changes)), join_items(list(budgets))
         rows.append([method_name(rival), *cells, *last])
+
     return Table(
         header=[
             *("Against", "RMSE", "RMSE, paper", "MAPE", "MAPE, paper"),
@@ -681,6 +684,7 @@ def build_unit_table(inputs: ReportInputs) -> Table:
             "unknown without rows" if ours is None else _compare_levels(ours, theirs, mae, dataset)
         )
         rows.append([dataset.capitalize(), score.unit if score else NO_ROW, *levels, same])
+
     return Table(
         header=["Data set", "Unit here", "Level here", "Level in the paper", "Same unit"],
         rows=rows,
@@ -819,6 +823,7 @@ def _build_changes(
             if reference in scores and len(scores) > 1:
                 tests = inputs.find_tests(dataset, subset, reference, side="b")
                 tables.append(_difference_table(caption, reference, lines, scores, tests))
+
     return tables
 
 
@@ -834,6 +839,7 @@ def _difference_table(
     figures = {name: line.published.get("rmse") for name, line in lines.items()}
     printed = {name: figure.value for name, figure in figures.items() if figure}
     notes = describe_tests([tests[name] for name in lines if name in tests], scores, side="a")
+
     return Table(
         header=["Change", "Difference", "95 % interval", "p", "RMSE", "RMSE, paper"],
         rows=[
@@ -878,6 +884,7 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
                 alt = f"RMSE by change for {title}; the table holds the numbers."
                 plot = Plot(plot_sweep(name, dataset, shown), alt)
                 pictures.append(Picture([plot], caption=title))
+
     return pictures
 
 
@@ -976,6 +983,7 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
             ]
         caption = f"{dataset.capitalize()}: what agent systems cost"
         tables.append(build_table(columns, caption=caption, wrap_columns=range(1, 7), notes=notes))
+
     return tables
 
 
@@ -1019,6 +1027,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
     agreement, columns = ("kappa", "pearson_r"), ("mean_lud", "error_gain", "pearson_r")
     printed = ("mean_lud", "rmse_gain", "pearson_r")
     command = "No row of ours: `compevo lud RUN electricity --judge local"
+
     judges = Table(
         header=["Judges", "Cohen's kappa", "Pearson r", "Updates", "Source"],
         rows=[
@@ -1029,6 +1038,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         text_columns=(0, 4),
         notes=[] if judged else [f"{command} --judge slots`."],
     )
+
     gains = Table(
         header=["Updates", "Mean LUD", "Gain", "Pearson r", "Number", "Source"],
         rows=[
@@ -1105,7 +1115,6 @@ def format_all_paper_tables(inputs: ReportInputs) -> str:
 
 
 def _format_tables(name: str, inputs: ReportInputs) -> Iterator[str]:
-    # Markdown has no captions, so that each is a line before its table.
     for table in build_paper_tables(name, inputs):
-        yield f"**{table.caption}**"
-        yield table.to_markdown() if table.rows else " ".join(table.notes)
+        without_rows = f"**{table.caption}**\n\n{' '.join(table.notes)}"
+        yield table.to_titled_markdown() if table.rows else without_rows

@@ -204,6 +204,7 @@ def _tabulate_issued(found: DayForecast) -> pl.DataFrame:
                 "of_this_run": folder == found.folder,
             }
         )
+
     return pl.DataFrame(rows)
 
 

@@ -372,7 +372,8 @@ class TextConfig(LaunchConfig):
     deps=[windows_key(OPERATIONAL)],
     description=(
         "Real text that is known to speak of the day that is forecast: captions of that very day "
-        "(perfect foresight) and worded weather forecasts, read by ridges and by populations."
+        "(perfect foresight), worded weather forecasts and words of news titles, read by ridges "
+        "and by populations."
     ),
     kinds={"pytorch", "csv"},
     version=code_version(*RESEARCH_CODE),

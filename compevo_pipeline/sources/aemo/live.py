@@ -223,6 +223,7 @@ def unpack(raw: RawFile) -> list[RawFile]:
         )
         for name, content in unzip_nested(raw.content, raw.name)
     ]
+
     if not members:
         raise SchemaDrift(f"{raw.name}: a zip without a file; look at what AEMO publishes there")
     return members

@@ -13,11 +13,7 @@ from datetime import datetime
 
 import polars as pl
 
-from compevo_core.data.news import (
-    availability_expr,
-    derive_article_id,
-    validate_articles,
-)
+from compevo_core.data.news import availability_expr, derive_article_id, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import SchemaDrift, SourceTransient
 from compevo_pipeline.sources.common.base import Counts, RawFile

@@ -336,6 +336,7 @@ class Client:
         headers = _make_conditions(known, request.address)
         if request.tail_bytes:
             headers["Range"] = f"bytes=-{request.tail_bytes}"
+
         try:
             return self._try(lambda: self._receive(request, headers))
         except SourceAbsent:
@@ -470,6 +471,7 @@ def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -
     cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
     head = b""
     size = 0
+
     try:
         for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
             size += len(chunk)
@@ -482,6 +484,7 @@ def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -
     except urllib3.exceptions.HTTPError as error:
         # A full disk is not a failure of the publisher: it passes as it is.
         raise _translate(error, url) from error
+
     return head
 
 

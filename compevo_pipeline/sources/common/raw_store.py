@@ -175,17 +175,9 @@ class RawStore:
         path = self._path(entry.source, entry.name)
         if entry.fetched_at is None or entry.sha256 is None:
             return None
-        content = _read_bytes(path, entry.fetched_at, entry.sha256)
-        if content is None:
-            return None
-        return RawFile(
-            source=entry.source,
-            name=entry.name,
-            content=content,
-            url=entry.url,
-            fetched_at=entry.fetched_at,
-            mode=Mode.LIVE,
-        )
+        at = entry.fetched_at.isoformat()
+        sidecar = {"url": entry.url, "sha256": entry.sha256, "fetched_at": at, "mode": Mode.LIVE}
+        return KeptFile(path=path, name=entry.name, sidecar=sidecar).load()
 
     def list_kept(self) -> list[KeptFile]:
         """Return every file and earlier version that is whole with its sidecar, oldest first."""

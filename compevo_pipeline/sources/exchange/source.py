@@ -221,6 +221,7 @@ def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]
         raise SourceAbsent(
             f"the ECB has no rate from {first} to {last} ({error}); ask for a longer span"
         ) from error
+
     if raw is not None:
         yield raw
 

@@ -19,13 +19,7 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
-from compevo_core.data.steps import (
-    DAY,
-    choose_horizon,
-    choose_lookback,
-    choose_stride,
-    read_step,
-)
+from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
 from compevo_core.errors import ConfigError
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
@@ -126,6 +120,7 @@ class GridKeys(_Section):
             )
         if 0 < self.lookback < _FEWEST_INPUTS:
             raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+
         stride = self.stride_steps * step
         if step < DAY and stride % DAY and DAY % stride:
             raise ValueError(

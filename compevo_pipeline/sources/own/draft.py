@@ -482,6 +482,7 @@ def _draft_news(request: Request, raw: RawFile | None) -> dict[str, object]:
             "body": next((name for name in ("body", "text", "summary") if name in there), ""),
             "time_format": guess_format(TextColumn(table, raw.name, time)),
         }
+
     if request.gdelt:
         keys["gdelt"] = request.gdelt
     return keys

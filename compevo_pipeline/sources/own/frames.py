@@ -26,7 +26,7 @@ from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, rea
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import Counts, RawFile
-from compevo_pipeline.sources.common.tables import LINE, MISSING, OBSERVED, build_series_frame
+from compevo_pipeline.sources.common.tables import LINE, build_series_frame, flag_missing
 from compevo_pipeline.sources.own.declaration import (
     SERIES_PREFIX,
     AheadKeys,
@@ -115,10 +115,8 @@ def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.
     there = frame["series_id"].unique().to_list()
     sums = []
     for total, parts in declaration.totals.items():
-        label, ids = (
-            _name_series(total),
-            there if parts == [ALL_SERIES] else [*map(_name_series, parts)],
-        )
+        label = _name_series(total)
+        ids = there if parts == [ALL_SERIES] else [*map(_name_series, parts)]
         unknown = [part for part in ids if part not in there]
         if unknown or label in there:
             wrong = f"has no part {unknown[0]}" if unknown else "is a series of its own"
@@ -130,12 +128,11 @@ def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.
         rows = frame.filter(pl.col("series_id").is_in(ids)).group_by("start_utc")
         others = ("variable", "unit", "source", "fetched_at")
         summed = rows.agg(pl.when(is_whole).then(pl.col("value").sum()), pl.col(*others).first())
-        is_known = pl.col("value").is_not_null()
         named = summed.sort("start_utc").with_columns(
-            series_id=pl.lit(label),
-            flag=pl.when(is_known).then(pl.lit(OBSERVED)).otherwise(pl.lit(MISSING)),
+            series_id=pl.lit(label), flag=flag_missing(pl.col("value"))
         )
         sums.append(named.select(frame.columns))
+
     return pl.concat([frame, *sums])
 
 
@@ -272,7 +269,6 @@ def _count_disorder(rows: pl.DataFrame) -> pl.Expr:
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    is_known = pl.col(_VALUE).is_not_null()
     frame = build_series_frame(
         rows,
         raw,
@@ -281,8 +277,9 @@ def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> 
         start_utc=pl.col(_START),
         value=pl.col(_VALUE),
         unit=declaration.series.unit,
-        flag=pl.when(is_known).then(pl.lit(OBSERVED)).otherwise(pl.lit(MISSING)),
+        flag=flag_missing(pl.col(_VALUE)),
     )
+
     step = read_step(declaration.grid.step)
     offset = find_standard_offset(declaration.series.time_zone)
     # Steps begin at midnight of the clock, which need not be one of UTC.
@@ -338,9 +335,7 @@ def parse_covariates(
         frames.append(_summarise_days(filled, make_label(column), are_days=report.are_days))
     frame = pl.concat(frames)
     if not keys.id:
-        frame = frame.drop("entity").join(
-            pl.DataFrame({"entity": list(entities)}, schema={"entity": pl.String}), how="cross"
-        )
+        frame = _repeat_for_all(frame, entities)
 
     midnight = pl.col("valid_date").cast(pl.Datetime("us")) - find_standard_offset(zone)
     is_over = DAY if keys.known == "after" else DAY * 0
@@ -364,6 +359,12 @@ def _summarise_days(rows: pl.DataFrame, label: str, *, are_days: bool) -> pl.Dat
     days = rows.group_by("entity", pl.col(_DAY).alias("valid_date"), maintain_order=True)
     keys = ["entity", "valid_date"]
     return days.agg(**by_name).unpivot(index=keys, variable_name="name", value_name="value")
+
+
+def _repeat_for_all(frame: pl.DataFrame, entities: Sequence[str]) -> pl.DataFrame:
+    """Return rows that name no series as rows of each of them."""
+    names = pl.DataFrame({"entity": list(entities)}, schema={"entity": pl.String})
+    return frame.drop("entity").join(names, how="cross")
 
 
 def parse_ahead(
@@ -422,7 +423,7 @@ def parse_ahead(
         frames.append(filled.drop_nulls("value").select(*key, "name", "value"))
     frame = pl.concat(frames).with_columns(pl.lit(raw.label).alias("source"))
     if not keys.id:
-        frame = frame.drop("entity").join(pl.DataFrame({"entity": list(entities)}), how="cross")
+        frame = _repeat_for_all(frame, entities)
     return frame.select([pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()])
 
 

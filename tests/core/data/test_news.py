@@ -209,9 +209,9 @@ def test_a_pool_says_which_articles_name_a_region():
     frame = make_articles([ORIGIN] * 3, ["Heat in Adelaide", "Rain in Sydney", "Rain"])
     frame = frame.with_columns(country=pl.Series([None, "Australia", "United States"]))
     pool = NewsPool(frame, np.eye(3, dtype=np.float32), "hashing")
-    assert [pool.names_region(name, SYDNEY) for name in ("a0", "a1", "a2")] == [False, True, False]
+    assert pool.names_region(["a0", "a1", "a2"], SYDNEY).tolist() == [False, True, False]
     with pytest.raises(DataError, match="not in the news pool"):
-        pool.names_region("a9", SYDNEY)
+        pool.names_region(["a9"], SYDNEY)
 
 
 def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):

@@ -9,7 +9,13 @@ import pytest
 
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.worded_data import DEMAND, WEATHER, read_worded_data
+from compevo_core.paper.worded_data import (
+    DEMAND,
+    IRELAND,
+    IRELAND_EARLIER,
+    WEATHER,
+    read_worded_data,
+)
 from tests.support.planted import base_windows
 
 DAY = timedelta(days=1)
@@ -104,6 +110,42 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
     assert not any(w.view.covariates or w.view.step_covariates for w in data.windows)
     is_late = {w.view.calendar.target_date >= date(2026, 2, 19) for w in data.windows.split("test")}
     assert is_late <= {True}
+
+
+def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_path) -> None:
+    folder = tmp_path / "ni_load"
+    folder.mkdir()
+    first = datetime(2016, 6, 1, tzinfo=UTC)
+    stamps = [first + i * timedelta(minutes=30) for i in range(48 * 40)]
+    load = [f"{at:%Y-%m-%d %H:%M:%S},0,{at.day}" for at in stamps]
+    # Where clocks go back a stamp comes twice; the first one counts.
+    load.insert(10, f"{stamps[9]:%Y-%m-%d %H:%M:%S},0,999")
+    words = [f"{at:%Y/%-m/%-d},{at.day},1,0,{at.month}" for at in stamps[::48]]
+    for name, lines in (
+        ("NIEload", ["Date,Forecast,Load", *load]),
+        ("WordFreqDf_titles", ["Date,storm,100,calm,fog", *words]),
+    ):
+        with gzip.open(folder / f"{name}.csv.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+
+    data = read_worded_data(IRELAND, tmp_path, HashingEncoder())
+    assert len(data.windows) == 39 and not data.foresight and not data.trains
+    for window in data.windows:
+        view = window.view
+        (name,) = view.candidate_ids
+        before = view.origin_utc - DAY
+        # June is 6: the words of its first days come after "fog".
+        title = "storm fog" if before.day > before.month else "fog storm"
+        assert data.news.get_title(name) == title
+        assert data.news.get_date(name) == view.origin_utc - timedelta(minutes=1)
+        assert set(view.x) == {before.day}
+
+    earlier = read_worded_data(IRELAND_EARLIER, tmp_path, HashingEncoder())
+    read = [window.view for window in earlier.windows if window.view.candidate_ids]
+    assert len(read) == 4 and earlier.windows.dataset == IRELAND_EARLIER
+    for view in read:
+        known = earlier.news.get_date(view.candidate_ids[0])
+        assert view.origin_utc - known == timedelta(days=35, minutes=1)
 
 
 def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path) -> None:

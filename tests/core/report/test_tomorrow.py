@@ -145,14 +145,15 @@ def test_the_day_has_its_own_bands_and_its_changes() -> None:
     issued = make_issued()
     assert "80 % band of the energy" not in day_table(issued).header
     rows = day_table(add_day_facts(issued)).rows
-    # 8,000 MW are 192 GWh a day; last week had 7,000 MW.
-    assert rows[0][:6] == ["NSW1", "192.0", "189.6 to 194.4", "9,500", "18:30", "9,400 to 9,700"]
+    # 8,000 MW are 192 GWh a day; last week had 7,000 MW. The peak is the middle of its own band.
+    assert rows[0][:6] == ["NSW1", "192.0", "189.6 to 194.4", "9,520", "18:30", "9,400 to 9,700"]
     assert rows[0][6:] == ["+25.0 %", "+14.3 %", "189.6"]
 
 
 def add_day_facts(issued: IssuedForecast) -> IssuedForecast:
     mean, peak = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
-    for level, *values in ((0.1, 7900.0, 9400.0), (0.9, 8100.0, 9700.0)):
+    day = ((0.1, 7900.0, 9400.0), (0.5, 8000.0, 9520.0), (0.9, 8100.0, 9700.0))
+    for level, *values in day:
         mean[LEVELS.index(level)], peak[LEVELS.index(level)] = values
     more = {"day_quantiles": {"mean": mean, "peak": peak}, "last_week": [7000.0] * 48}
     series = [one | more for one in issued.facts["series"]]

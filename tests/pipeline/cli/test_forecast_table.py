@@ -28,7 +28,7 @@ def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_publ
             "NSW1",
             "192.0",
             "189.6-194.4",
-            "9500",
+            "9520",
             "9400-9700",
             "18:30",
             "+25.0%",

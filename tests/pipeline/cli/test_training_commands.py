@@ -85,6 +85,8 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
 
     wrong = RUNNER.invoke(app, ["experiment", "agents", "electricity", "--only", "agents=99"])
     assert isinstance(wrong.exception, ConfigError)
+    misspelt = RUNNER.invoke(app, ["experiment", "contrl"])
+    assert str(misspelt.exception).endswith("layers, control, text")
     no_change = ["experiment", "epochs", "electricity", "--budget", "small"]
     refused = RUNNER.invoke(app, no_change)
     assert isinstance(refused.exception, ConfigError), refused.output
