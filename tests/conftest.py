@@ -1,5 +1,6 @@
 """Fixtures shared by every test: where the real archive lies, if it is there."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage: it stays to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def archive_dir() -> Path:
     """Folder of real archive files; the test is skipped, saying so, where there is none."""
@@ -33,11 +40,17 @@ def archive_dir() -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of one finished tiny run; a test that changes it copies it first."""
+    from compevo_core.runtime.files import file_lock
     from tests.support.tiny_run import train_tiny  # torch, for the tests that ask for it
 
-    out = tmp_path_factory.mktemp("tiny")
-    train_tiny(out / "run")
-    return out / "run"
+    # The processes of a session have a folder each in one folder: the first of them trains.
+    out = tmp_path_factory.getbasetemp()
+    out = out.parent if "PYTEST_XDIST_WORKER" in os.environ else out
+    with file_lock(out / "tiny.lock", exclusive=True, wait_seconds=600):
+        if not (out / "tiny").exists():
+            train_tiny(out / "training")
+            (out / "training").rename(out / "tiny")
+    return out / "tiny"
 
 
 @pytest.fixture

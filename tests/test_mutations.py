@@ -71,6 +71,7 @@ def run(root: Path, *mutations: dict[str, str], limit: float = 60.0) -> tuple[in
     return done.returncode, {row[0]: row[1] for row in rows if row and row[0] in names}
 
 
+@pytest.mark.slow
 def test_what_is_noticed_and_what_is_allowed_to_survive_is_in_order(repository):
     code, statuses = run(repository, KILLED, ALLOWED)
     assert (code, statuses) == (0, {"minus": "killed", "triple-allowed": "allowed"})

@@ -37,7 +37,7 @@ def test_the_state_of_training_is_counted_apart_from_the_peak():
     ("case", "name"),
     [
         ("preset-round", "preset-round"),
-        ("preset-rewriting", "preset-rewriting"),
+        pytest.param("preset-rewriting", "preset-rewriting", marks=pytest.mark.slow),
         ("preset-inference", "preset-inference-6"),
         ("preset-pass", "preset-pass-6"),
     ],

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from benchmarks import cases, engine, rows, table
 from benchmarks.cases import CASES, compare_records
-from benchmarks.peft import PeftRound, pad_left
 from benchmarks.world import World, build_compared_config
 from compevo_core.lm.adapters import KINDS
 
@@ -27,9 +26,11 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(WAYS))
+@pytest.fixture(scope="module", params=[pytest.param("whole", marks=pytest.mark.slow), "cut"])
 def both_ways(request):
     """One round of two agents both ways, and what is needed to do the other way again."""
+    from benchmarks.peft import PeftRound  # trl and datasets, for who runs these tests
+
     settings = {"objective.lambda_own": 0.5, **WAYS[request.param]}
     world = World(build_compared_config(2, quick=True, settings=settings), 1)
     # One window without news, so that the token of no news is read.
@@ -155,6 +156,8 @@ def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
 
 
 def test_rows_are_padded_on_the_left_and_masked():
+    from benchmarks.peft import pad_left
+
     ids, mask = pad_left([torch.tensor([5, 6, 7]), torch.tensor([8])], 0)
     assert ids.tolist() == [[5, 6, 7], [0, 0, 8]]
     assert mask.tolist() == [[1, 1, 1], [0, 0, 1]]

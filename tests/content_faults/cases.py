@@ -6,7 +6,7 @@ What belongs here: one line a fault, with what must become of it. What does not:
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from tests.content_faults import worlds
 from tests.content_faults.worlds import (
@@ -25,7 +25,6 @@ from tests.content_faults.worlds import (
     WEATHER,
     File,
     World,
-    count_of,
     gal_file,
     histdemand_file,
     page_file,
@@ -91,13 +90,6 @@ def _dates_swapped() -> bytes:
     return price_file(days=4)[1].replace(b"2026/07/02", b"2026/02/07")
 
 
-def _values_swapped() -> bytes:
-    head, *rows = price_file(days=4)[1].decode().split("\r\n")
-    cells = [row.split(",") for row in rows if row]
-    swapped = [",".join((one[0], one[1], one[3], one[2], one[4])) for one in cells]
-    return "\r\n".join([head, *swapped, ""]).encode()
-
-
 def _without_a_day() -> bytes:
     rows = price_file(days=4)[1].split(b"\r\n")
     return b"\r\n".join(row for row in rows if b"2026/07/02" not in row)
@@ -112,32 +104,25 @@ _PRICES = [
         {
             "another region": (price_file("QLD1", days=4), BEYOND),
             "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
-            "last month": (price_file(month=date(2026, 6, 1)), BEYOND),
             "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
             "two regions": (_WHOLE + price_file("QLD1")[1].partition(b"\n")[2], BEYOND),
             "an hour early": (price_file(days=4, shift=-AN_HOUR), BEYOND),
             "day and month swapped": (_dates_swapped(), "comes"),
             "a day is missing": (_without_a_day(), "comes"),
             "every row twice": (_WHOLE + _WHOLE.partition(b"\n")[2], "is a duplicate"),
-            "kilowatts": (_scaled(1000), BOUNDS),
-            "gigawatts": (_scaled(0.001), BOUNDS),
-            "another sign": (_scaled(-1), BOUNDS),
             "zeros": (_scaled(0), BOUNDS),
             "tenfold": (_scaled(10), BOUNDS),
             "one half-hour of -1 MW": (
                 price_file(days=4, level=lambda step: -1 if step < 6 else usual(step)),
                 f"{BOUNDS} demand_mw in NSW1",
             ),
-            "price and demand swapped": (_values_swapped(), BOUNDS),
             "prices of another currency unit": (price_file(days=4, price=-80500), BOUNDS),
             "doubled": (_scaled(1.7), WAITS),
-            "halved": (_scaled(0.5), WAITS),
             "an hour late": (
                 price_file(days=4, level=lambda step: usual(step - 12)),
                 WAITS,
             ),
             "stuck": (price_file(days=4, level=lambda _: 8000.0), WAITS),
-            "upside down": (price_file(days=4, level=lambda step: 16000 - usual(step)), WAITS),
         },
     ),
     *_list(
@@ -146,10 +131,6 @@ _PRICES = [
         {
             "tenfold": (
                 price_file("TAS1", days=4, level=lambda step: 10 * usual(step)),
-                f"{BOUNDS} demand_mw in TAS1",
-            ),
-            "the mainland's demand": (
-                price_file("TAS1", days=4, level=lambda step: 5 * usual(step)),
                 f"{BOUNDS} demand_mw in TAS1",
             ),
         },
@@ -193,13 +174,8 @@ _ACTUALS = _list(
     {
         "another half-hour": (_report(DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
         "another half-hour's zip": (nemweb.actual(DAY + 2 * HALF_HOUR, 1234.0)[1], BEYOND),
-        "yesterday": (_report(_NEXT - A_DAY), BEYOND),
         "last year": (_report(_NEXT - 365 * A_DAY), BEYOND),
         "the next half-hour": (_report(_NEXT + HALF_HOUR), BEYOND),
-        "local time": (_report(_NEXT + AN_HOUR), BEYOND),
-        "gigawatts": (_report(_NEXT, 8.0), BOUNDS),
-        "kilowatts": (_report(_NEXT, 8e6), BOUNDS),
-        "another sign": (_report(_NEXT, -8000.0), BOUNDS),
         "zeros": (_report(_NEXT, 0.0), BOUNDS),
         "tenfold": (_report(_NEXT, 80000.0), BOUNDS),
         "Tasmania tenfold": (_edit(_GOOD, ",1600.6", ",16006.0"), f"{BOUNDS} demand_mw in TAS1"),
@@ -234,9 +210,6 @@ _FORECASTS = [
         REPORTS,
         "forecast",
         {
-            "gigawatts": (_issue(value=8.1, spread=0.3), BOUNDS),
-            "kilowatts": (_issue(value=8.1e6), BOUNDS),
-            "another sign": (_issue(value=-8100.0), BOUNDS),
             "zeros": (_issue(value=0.0, spread=0.0), BOUNDS),
             "tenfold": (_issue(value=81000.0), BOUNDS),
             "Tasmania tenfold": (
@@ -245,7 +218,6 @@ _FORECASTS = [
             ),
             "a third": (_issue(value=2600.0), LEVEL),
             "swapped quantiles": (_issue(spread=-300.0), ORDER),
-            "yesterday's issue": (_issue(_AT - A_DAY), BEYOND),
             "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
             "last year's issue": (_issue(_AT - 365 * A_DAY), BEYOND),
         },
@@ -254,11 +226,9 @@ _FORECASTS = [
         REPORTS,
         "rooftop",
         {
-            "gigawatts": (_solar(factor=0.001), LEVEL),
             "kilowatts": (_solar(factor=1000.0), BOUNDS),
             "another sign": (_solar(factor=-1.0), BOUNDS),
             "zeros": (_solar(factor=0.0), LEVEL),
-            "yesterday's issue": (_solar(_SOLAR_AT - A_DAY), BEYOND),
             "tomorrow's issue": (_solar(_SOLAR_AT + A_DAY), BEYOND),
         },
     ),
@@ -271,9 +241,6 @@ _HISTDEMAND = [
         "new",
         {
             "another day": (histdemand_file(date(2026, 7, 17)), BEYOND),
-            "another year": (histdemand_file(date(2025, 7, 18)), BEYOND),
-            "gigawatts": (histdemand_file(_TODAY, lambda step: usual(step) / 1000), BOUNDS),
-            "another sign": (histdemand_file(_TODAY, lambda step: -usual(step)), BOUNDS),
             "zeros": (histdemand_file(_TODAY, lambda _: 0.0), BOUNDS),
             "tenfold": (histdemand_file(_TODAY, lambda step: 10 * usual(step)), BOUNDS),
             "a region twice": (
@@ -287,7 +254,6 @@ _HISTDEMAND = [
         "again",
         {
             "a third more": (histdemand_file(date(2026, 7, 17), lambda s: 1.3 * usual(s)), WAITS),
-            "an hour late": (histdemand_file(date(2026, 7, 17), lambda s: usual(s - 12)), WAITS),
         },
     ),
 ]
@@ -303,7 +269,6 @@ _TRAFFIC = [
         "new",
         {
             "last month": (station_file(9), BEYOND),
-            "last year": (station_file(10, year=2025), BEYOND),
             "another district": (station_file(10, district=7), "district 7, not 4"),
             "a day of the month before": (station_file(10, shift=-24), BEYOND),
         },
@@ -313,10 +278,7 @@ _TRAFFIC = [
         "again",
         {
             "percent": (station_file(9, occupancy=lambda hour: 100 * _wave(hour)), WAITS),
-            "doubled": (station_file(9, occupancy=lambda hour: 2 * _wave(hour)), WAITS),
-            "zeros": (station_file(9, occupancy=lambda _: 0.0), WAITS),
             "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
-            "speed in its place": (station_file(9, occupancy=lambda _: 65.1), WAITS),
         },
     ),
 ]
@@ -331,17 +293,11 @@ _EXCHANGE = [
                 rates_file(date(2026, 7, 7), rates={k: 1 / v for k, v in RATES.items()}),
                 BOUNDS,
             ),
-            "two currencies swapped": (
-                rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 170.0, "JPY": 1.6}),
-                BOUNDS,
-            ),
             "pounds for Australian dollars": (
                 rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 0.8}),
                 BOUNDS,
             ),
-            "a hundred yen": (rates_file(date(2026, 7, 7), rates=RATES | {"JPY": 1.7}), BOUNDS),
             "rates per dollar": (rates_file(date(2026, 7, 7), base="USD"), "a rate per USD"),
-            "zeros": (rates_file(date(2026, 7, 7), rates=RATES | {"AUD": 0.0}), BOUNDS),
             "every day twice": (rates_file(date(2026, 7, 7), repeat=2), "is a duplicate"),
         },
     ),
@@ -358,14 +314,9 @@ _BITCOIN = [
         "price",
         {
             "zeros": (page_file("price", lambda _: 0), BOUNDS),
-            "another sign": (page_file("price", lambda n: -price_of(n)), BOUNDS),
             "cents": (page_file("price", lambda n: 100 * price_of(n)), BOUNDS),
-            "tenfold": (page_file("price", lambda n: 10 * price_of(n)), WAITS),
-            "another coin": (page_file("price", lambda n: price_of(n) / 20), WAITS),
             "a day late": (page_file("price", lambda n: price_of(n - 1)), WAITS),
             "the latest price on all days": (page_file("price", lambda _: 60000.5), WAITS),
-            "upside down": (page_file("price", lambda n: 120000 - price_of(n)), WAITS),
-            "transactions": (page_file("price", count_of), WAITS),
         },
     ),
     *_list(
@@ -388,9 +339,7 @@ _WEATHER = _list(
         "fahrenheit": (run_file(RUN, units={"temperature_2m": "°F"}), "is in '°F'"),
         "places in another order": (run_file(RUN, reverse=True), "degrees are not near"),
         "wind of another sign": (run_file(RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
-        "wind in hundredths": (run_file(RUN, wind_speed_10m=(100.0, 0.0)), BOUNDS),
         "no sun": (run_file(RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
-        "radiation in kilowatts": (run_file(RUN, shortwave_radiation=(0.001, 0.0)), LEVEL),
         "radiation in joules": (run_file(RUN, shortwave_radiation=(3600.0, 0.0)), BOUNDS),
     },
 )
@@ -403,7 +352,6 @@ _NEWS = [
         {
             "last week's pages": (gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
             "next week's pages": (gal_file(_STAMP, published=_STAMP + 7 * A_DAY), BEYOND),
-            "pages of 1970": (gal_file(_STAMP, published=datetime(1970, 1, 1, tzinfo=UTC)), BEYOND),
         },
     ),
     *_list(

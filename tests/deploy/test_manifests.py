@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dagster_k8s.pipes import build_pod_body
-from kubernetes.client import ApiClient
 
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers.pod import IMAGE_GROUP, PodSpec
@@ -39,6 +37,9 @@ def templates():
 
 def training_pod():
     """Return the pod that the Pipes client sends to the cluster, as the cluster's API reads it."""
+    from dagster_k8s.pipes import build_pod_body  # seconds, as below
+    from kubernetes.client import ApiClient
+
     body = build_pod_body(
         pod_name="training",
         image=None,

@@ -2,6 +2,7 @@
 
 import signal
 
+import dagster as dg
 import pytest
 
 from tests.support.deployment import deploy
@@ -35,5 +36,8 @@ def graph(defs):
 def sample_home(tmp_path_factory):
     """Sample data of exchange rates and news with their windows; a test that writes copies it."""
     home = deploy(tmp_path_factory.mktemp("sample_home"))
-    home.materialize("series/exchange", "news/articles", "windows/exchange")
+    assets = dg.AssetSelection.assets("series/exchange", "news/articles", "windows/exchange")
+    job = dg.define_asset_job("made", assets.without_checks(), executor_def=dg.in_process_executor)
+    defs = dg.Definitions.merge(home.defs, dg.Definitions(jobs=[job]))
+    defs.resolve_job_def("made").execute_in_process(instance=home.instance)
     return home

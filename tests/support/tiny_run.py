@@ -1,4 +1,4 @@
-"""One trained tiny run for many tests: the fixture ``tiny_run`` makes it once a worker.
+"""One trained tiny run for many tests: the fixture ``tiny_run`` makes it once.
 
 It has all that a run can have in six rounds: two supervised ones and four more, dropout of adapters
 and of news, two policy updates a rewriting, which is every other round, and rewards of a part of

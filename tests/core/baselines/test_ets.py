@@ -1,5 +1,7 @@
 """Exponential smoothing: the form of a series, its season, and windows of every level."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from tests.support.window_samples import make_window
 
-pytest.importorskip("statsforecast")
+pytestmark = pytest.mark.skipif(find_spec("statsforecast") is None, reason="an optional library")
 STEPS = np.arange(96.0)
 DAYS = {"step_minutes": 1440, "dataset": "bitcoin"}
 

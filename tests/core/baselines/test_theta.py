@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from statsmodels.tsa.forecasting.theta import ThetaModel
 
 from compevo_core.baselines.base import ViewForecaster
 from compevo_core.baselines.theta import Theta
@@ -34,6 +33,8 @@ def test_a_forecast_is_that_of_the_published_formula_around_the_usual_shape():
     noise = np.random.default_rng(3).normal(0, 5, 48)
     left = 2.0 * STEPS + noise
     view = make_window(9, x=left + WAVE, split="test").view
+    from statsmodels.tsa.forecasting.theta import ThetaModel
+
     fitted = train_on_waves()
 
     # The four train days lie at 900, 910, 920 and 930: their shape is 915 plus the wave.

@@ -179,12 +179,13 @@ def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_
 
 def test_levels_and_blends_come_from_validation_alone(tmp_path):
     config = small.tiny(
-        run__rounds=2,
+        run__rounds=1,
+        run__validate_every=1,
         calibration__blend=True,
         calibration__known_errors="mean",
         forecast__prior_folds=2,
     )
-    val = small.windows("val", 6, first_day=20)
+    val = small.windows("val", 3, first_day=20)
     test = small.windows("test", 3, first_day=40)
 
     def train_and_forecast(name: str, windows: WindowSet) -> tuple[str, FloatArray]:
@@ -194,15 +195,15 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
         # With the forecasts of the test windows, which carry the levels.
         return forecaster.artifact_hash, forecaster.predict(windows.split("test").views())
 
-    whole = WindowSet([*small.windows("train", 8), *val, *test], dataset="electricity")
+    train_days = small.windows("train", 4)
+    whole = WindowSet([*train_days, *val, *test], dataset="electricity")
     sealed, before_NH = train_and_forecast("clean", whole)
     again, poisoned_NH = train_and_forecast("poisoned", poison(whole))
     assert sealed == again and np.array_equal(before_NH, poisoned_NH)
 
     # That the probe would see it: validation does reach levels and forecasts.
     moved = WindowSet(
-        [*small.windows("train", 8), *val.with_truth(val.truth() * 1.5), *test],
-        dataset="electricity",
+        [*train_days, *val.with_truth(val.truth() * 1.5), *test], dataset="electricity"
     )
     _, after_NH = train_and_forecast("moved", moved)
     assert (after_NH - before_NH).mean() > 0.05 * before_NH.mean()

@@ -17,7 +17,7 @@ from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
 
 FIRST = 70
-N_NIGHTS = 365
+N_NIGHTS = 100
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def make_days(count: int) -> WindowSet:
     return WindowSet([*days, *evening], dataset=days.dataset)
 
 
-DAYS = make_days(45)
+DAYS = make_days(12)
 ORIGINS = sorted({view.origin_utc for view in DAYS.views()})
 
 
@@ -104,42 +104,42 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(
         changes = {"selection__online": True, "selection__rule": rule, "selection__scope": scope}
         seal_population(sealed, LevelRule("mean", 2.0), **changes)
     nights = Nights(sealed, tmp_path / "kept")
-    for number in range(6, 9):
+    for number in range(3, 6):
         made = nights.forecast(DAYS, number)
-    assert_equal(made, nights.forecast(DAYS, 8, resumes=False))
+    assert_equal(made, nights.forecast(DAYS, 5, resumes=False))
     # Two series and two views of the one day that has ended since the night before.
     assert {forecast for _, forecast in nights.counts[1:]} == {4}
-    assert nights.counts[-1][0] == 4 * 7
+    assert nights.counts[-1][0] == 4 * 4
     assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
 
 
 def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed: Path, tmp_path: Path) -> None:
     nights = Nights(sealed, tmp_path)
-    for number in range(10, 16):
+    for number in range(4, 10):
         nights.forecast(DAYS, number)
-    revised = revise(DAYS, 12, 1.5)
-    made = nights.forecast(revised, 16)
-    # Day 12 itself is forecast again, and the days after it; none before.
+    revised = revise(DAYS, 6, 1.5)
+    made = nights.forecast(revised, 10)
+    # Day 6 itself is forecast again, and the days after it; none before.
     n_known, n_forecast = nights.counts[-1]
-    assert n_known == 4 * 15
+    assert n_known == 4 * 9
     assert 4 * 3 <= n_forecast <= 4 * 4
-    assert_equal(made, nights.forecast(revised, 16, resumes=False))
+    assert_equal(made, nights.forecast(revised, 10, resumes=False))
 
 
 def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(
     sealed: Path, tmp_path: Path
 ) -> None:
-    for number in (8, 9):
+    for number in (3, 4):
         Nights(sealed, tmp_path).forecast(DAYS, number)
     upgraded = Nights(sealed, tmp_path, version="b")
     before = upgraded.fits
-    upgraded.forecast(DAYS, 10)
-    assert upgraded.counts == [(4 * 9, 4)]
+    upgraded.forecast(DAYS, 5)
+    assert upgraded.counts == [(4 * 4, 4)]
     assert upgraded.fits - before <= 1
 
     # In a run of its own, from the sealed model on; from then on it is the one that is found.
-    until = ORIGINS[10] - timedelta(hours=7)
-    known = WindowSet([w for w in DAYS if w.view.origin_utc < ORIGINS[10]], dataset=DAYS.dataset)
+    until = ORIGINS[5] - timedelta(hours=7)
+    known = WindowSet([w for w in DAYS if w.view.origin_utc < ORIGINS[5]], dataset=DAYS.dataset)
     CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.kept, None)
     found = upgraded.kept.find(known, until)
     assert found is not None
@@ -181,9 +181,9 @@ def test_a_night_costs_the_same_however_many_came_before(tmp_path: Path) -> None
 
     # Counts of work, and not seconds: the last nights do what the first ones did.
     per_night = [forecast for _, forecast in nights.counts]
-    assert max(per_night[-60:]) <= max(per_night[:60]) <= 4 * 14
+    assert max(per_night[-30:]) <= max(per_night[:30]) <= 4 * 14
     assert max(fits) <= 2 * 2
-    assert sum(fits[-60:]) <= sum(fits[:60]) + 2
+    assert sum(fits[-30:]) <= sum(fits[:30]) + 2
     # Bytes grow by the experience of a day, and states are thinned.
     middle = len(sizes) // 2
     assert sizes[-1] - sizes[middle] <= 1.2 * (sizes[middle] - sizes[0])

@@ -8,6 +8,7 @@ import pytest
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
 from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.prediction import Prediction
 from tests.core.forecast.test_forecaster import seal_population
 from tests.support.population import news_pool, windows
 
@@ -34,6 +35,12 @@ def _load(folder: Path) -> CompEvoForecaster:
     return CompEvoForecaster.load(folder, news_pool())
 
 
+@pytest.fixture(scope="module")
+def followed(sealed: Path) -> Prediction:
+    """The days as a forecaster follows them."""
+    return _load(sealed).follow(DAYS)
+
+
 def _poison(days: WindowSet, first: int) -> WindowSet:
     """The same days with another truth from one on."""
     origins = sorted({view.origin_utc for view in days.views()})
@@ -43,8 +50,10 @@ def _poison(days: WindowSet, first: int) -> WindowSet:
     return days.with_truth(truth_NH)
 
 
-def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed: Path) -> None:
-    clean = _load(sealed).follow(DAYS)
+def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(
+    sealed: Path, followed: Prediction
+) -> None:
+    clean = followed
     poisoned = _load(sealed).follow(_poison(DAYS, 8))
     origins = sorted({view.origin_utc for view in DAYS.views()})
     until = np.array([view.origin_utc <= origins[8] for view in DAYS.views()])
@@ -59,8 +68,9 @@ def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed: Path) 
     assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
 
 
-def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed: Path) -> None:
-    followed = _load(sealed).follow(DAYS)
+def test_following_days_is_forecasting_and_observing_them_one_by_one(
+    sealed: Path, followed: Prediction
+) -> None:
     forecaster = _load(sealed)
     for start in range(0, len(DAYS), 2):
         day = DAYS[start : start + 2]
@@ -71,18 +81,19 @@ def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed: Pat
         forecaster.observe(day)
 
 
-def test_quantiles_begin_when_enough_errors_of_observed_days_are_known(sealed: Path) -> None:
-    quantiles_NQH = _load(sealed).follow(DAYS).quantiles
+def test_quantiles_begin_when_enough_errors_of_observed_days_are_known(
+    followed: Prediction,
+) -> None:
+    quantiles_NQH = followed.quantiles
     assert np.isnan(quantiles_NQH[0]).all()
     assert (np.diff(quantiles_NQH[-1], axis=0) >= 0).all()
 
 
-def test_following_leaves_the_forecaster_as_it_was(sealed: Path) -> None:
+def test_following_leaves_the_forecaster_as_it_was(sealed: Path, followed: Prediction) -> None:
     forecaster = _load(sealed)
     before = forecaster.predict(DAYS.views())
-    first = forecaster.follow(DAYS)
+    assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
-    assert np.array_equal(forecaster.follow(DAYS).aggregate, first.aggregate)
 
 
 def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed: Path) -> None:
@@ -109,8 +120,8 @@ def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed: Path) -> No
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-def test_weights_sum_to_one_and_differ_by_part_of_the_day(sealed: Path) -> None:
-    weights_NAH = _load(sealed).follow(DAYS).step_weights
+def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed: Prediction) -> None:
+    weights_NAH = followed.step_weights
     assert np.allclose(weights_NAH.sum(axis=1), 1.0)
     last_AH = weights_NAH[-1]
     assert not np.allclose(last_AH[:, :12], last_AH[:, 36:])

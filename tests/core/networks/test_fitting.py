@@ -50,16 +50,13 @@ VAL = make_split(8, "val", first=40)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_fit_is_bit_equal_for_a_seed_and_survives_saving(name, tmp_path):
-    fitted = [NetworkBaseline.fit(name, TRAIN, VAL, seed=seed, budget=QUICK) for seed in (1, 1, 2)]
-    forecasts = [one.predict(VAL.views()) for one in fitted]
-    assert forecasts[0].tobytes() == forecasts[1].tobytes() != forecasts[2].tobytes()
-
-    fitted[0].save(tmp_path)
+def test_a_fit_survives_saving(name, tmp_path):
+    fitted = NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK)
+    fitted.save(tmp_path)
     loaded = NetworkBaseline.load(tmp_path)
     assert isinstance(loaded, ViewForecaster) and loaded.name == name
-    assert loaded.report == fitted[0].report
-    assert loaded.predict(VAL.views()).tobytes() == forecasts[0].tobytes()
+    assert loaded.report == fitted.report
+    assert loaded.predict(VAL.views()).tobytes() == fitted.predict(VAL.views()).tobytes()
 
 
 def test_a_fit_learns_what_repeating_the_input_does_not_know():

@@ -92,7 +92,7 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(
         agent_systems,
         "configure_agents",
         lambda system, *_: find_variant(system).configure(
-            tiny(run__rounds=3, run__checkpoint_every=1)
+            tiny(run__rounds=3, run__checkpoint_every=1, evolution__every=3)
         ),
     )
     told: list[int] = []

@@ -91,10 +91,9 @@ def test_the_adapter_has_as_many_weights_as_the_published_one():
     assert load_architecture("llama-2-7b").adapter_parameters(8) == 19_988_480
 
 
-@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])  # 0 is not clipping
-def test_fine_tuning_makes_true_answers_likelier(max_grad_norm):
+def test_fine_tuning_makes_true_answers_likelier():
     fresh = News2Forecast(CONFIG, build_backbone(), HashingEncoder(), POOL, Scaler.fit(TRAIN))
-    config = CONFIG.with_overrides({"optim.max_grad_norm": max_grad_norm})
+    config = CONFIG.with_overrides({"optim.max_grad_norm": 0.0})  # which is not clipping
     taught = fit(config, updates=8, reflections=0)
     with torch.no_grad():
         before, after = (

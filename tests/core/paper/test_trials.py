@@ -33,7 +33,7 @@ def windows():
     parts = [
         make_windows("train", 6),
         make_windows("val", 2, first_day=40),
-        make_windows("test", 12, first_day=60),
+        make_windows("test", 5, first_day=60),
     ]
     return WindowSet([window for part in parts for window in part], dataset="electricity")
 

@@ -50,7 +50,8 @@ def test_the_round_with_the_lowest_validation_error_is_sealed(
         return ValidationErrors(next(measured), 1.0)
 
     monkeypatch.setattr(loop, "measure_validation", made_up)
-    summary = run_here(tmp_path, run__rounds=4, run__validate_every=2)
+    changes = {"run__validate_every": 2, "evolution__every": 4}
+    summary = run_here(tmp_path, run__rounds=4, **changes)
     # Untrained agents, which are a candidate too, validate as their prior.
     assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)
     assert summary["chosen_round"] == chosen

@@ -8,6 +8,7 @@ from compevo_core.agents.logic_writer import Observation
 from compevo_core.agents.logics import find_topics
 from tests.support.rounds import build_round_trainer
 
+pytestmark = pytest.mark.slow
 PAID = {"power outages", "rooftop solar"}
 UPDATES = 8
 
@@ -45,7 +46,6 @@ def test_a_rewarded_logic_becomes_likelier() -> None:
     assert _rise(_share_paid(2e-2, 0.0)) > 0.15
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("policy_lr", "lambda_div"), [(1e-5, 0.0), (2e-2, 0.1)])
 def test_it_does_not_at_a_small_rate_or_under_the_printed_weight_of_diversity(
     policy_lr: float, lambda_div: float

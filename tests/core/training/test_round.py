@@ -48,21 +48,20 @@ def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights() -
     pred = _collect_gradients(0.0, 0.0, 0.0)
     with_pg = _collect_gradients(1.0, 0.0, 0.0)
     with_div = _collect_gradients(0.0, 1.0, 0.0)
-    with_prune = _collect_gradients(0.0, 0.0, 1.0)
     together = _collect_gradients(0.5, 0.1, 0.01)
 
-    moved = dict.fromkeys(("pred", "pg", "div", "prune"), 0.0)
+    moved = dict.fromkeys(("pred", "pg", "div"), 0.0)
     for name, base in pred.items():
-        pg, div, prune = (other[name] - base for other in (with_pg, with_div, with_prune))
+        pg, div = (other[name] - base for other in (with_pg, with_div))
+        # The pruning term pulls every gate towards zero by its weight, and moves nothing else.
+        prune = torch.full_like(base, float(base.shape == (3,)))
         expected = base + 0.5 * pg + 0.1 * div + 0.01 * prune
         scale = max(float(expected.abs().max()), 1e-3)
         assert torch.allclose(together[name], expected, atol=2e-4 * scale), name
-        for key, part in zip(moved, (base, pg, div, prune), strict=True):
+        for key, part in zip(moved, (base, pg, div), strict=True):
             moved[key] += float(part.abs().sum())
     assert min(moved.values()) > 0
-    # The pruning term pulls every gate towards zero by its weight.
-    gates = [with_prune[name] - pred[name] for name in pred if pred[name].shape == (3,)]
-    assert torch.allclose(gates[0], torch.ones(3), atol=1e-6)
+    assert sum(gradient.shape == (3,) for gradient in pred.values()) == 1
 
 
 def _run_policy_updates(
@@ -109,7 +108,6 @@ def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on
     once, record, widest = _run_policy_updates(0.2, 1)
     assert widest == [0.0] * 3
     assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
-    assert _are_equal(once, _run_policy_updates(0.01, 1)[0])
 
     narrow, record, widest = _run_policy_updates(0.2, 2)
     assert widest[:3] == [0.0] * 3 and max(widest[3:]) > 0.2
@@ -515,7 +513,7 @@ def test_pruning_reaches_no_logic_that_policies_write_and_diversity_does() -> No
         settings = {"evolution__update": "simplified", "optim__policy_lr": 0.1}
         # Forecasts that are trained with the gates' aggregate would carry them to the rewards.
         trainer, state, examples = build_round_trainer(
-            optim__forecast_lr=0.0, grpo__group_size=4, **settings, **changes
+            population__agents=2, optim__forecast_lr=0.0, **settings, **changes
         )
         return [run_step(trainer, state, examples).group_logics for _ in range(2)]
 

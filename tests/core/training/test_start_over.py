@@ -78,6 +78,7 @@ def test_a_run_that_starts_over_seals_its_own_weights(out: Path, clean: Path) ->
     assert len(RunFolder(out).read_rounds()) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_restart_goes_on_with_the_new_run(out: Path, clean: Path) -> None:
     with pytest.raises(Killed):
         run_here(out, resume=False, on_round=raise_killed)

@@ -31,7 +31,8 @@ def test_a_round_records_every_term_and_agent(tiny_run: Path) -> None:
 
 @pytest.mark.slow
 def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path: Path) -> None:
-    config = tiny(run__rounds=24, run__epochs=6, optim__forecast_lr=3e-3, run__validate_every=0)
+    changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # forecasts alone learn here
+    config = tiny(run__rounds=24, run__epochs=6, run__validate_every=0, **changes)
     train_days(config, tmp_path)
     loss = [r["loss_pred"] for r in read_records(tmp_path)]
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
@@ -102,7 +103,7 @@ def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path
     settings = [(s, k, v) for s, section in config.to_dict().items() for k, v in section.items()]
     changed = [(s, k) for s, k, value in settings if full[s][k] != value]
     assert len(changed) == len(CHANGES[name].settings) <= 1
-    assert train_days(config, tmp_path)["rounds"] == 2
+    assert train_days(config, tmp_path, days=2, val_days=1)["rounds"] == 2
     last = read_records(tmp_path)[-1]
     if name == "uniform-weights":
         assert last["weights"] == pytest.approx([1 / 3] * 3)
@@ -122,7 +123,7 @@ def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path
         run__batch_size=1,
         forecast__history_points=2,
     )
-    summary = train_days(config, tmp_path)
+    summary = train_days(config, tmp_path, days=1, val_days=1)
     assert read_records(tmp_path)[0]["loss_tokens"] > 0
     # A random model writes no numbers; each is scored as the prior.
     assert summary["parse_failure_rate"] == 1.0

@@ -66,6 +66,7 @@ def test_sound_data_passes_every_suite():
     assert all(n["expectations"] and not n["broken_rows"] for n in numbers)
 
 
+@pytest.mark.slow
 def test_no_chart_library_is_imported_by_a_check():
     # In a process of its own: other tests may have imported it here.
     code = (

@@ -128,6 +128,7 @@ def test_a_damaged_manifest_says_what_to_do(store, text):
         store.read(TITLES)
 
 
+@pytest.mark.slow
 def test_processes_append_at_once_and_no_text_comes_twice(tmp_path):
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(3, mp_context=context) as pool:

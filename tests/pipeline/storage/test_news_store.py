@@ -105,6 +105,7 @@ def test_text_that_looks_like_sql_is_only_text(store):
     assert store.read_articles()["title"].to_list() == ["'); DROP TABLE articles; --1"]
 
 
+@pytest.mark.slow
 def test_processes_write_and_read_at_once_without_a_lock_error_or_a_lost_row(store):
     store.upsert_articles(articles(*range(5)))
     context = multiprocessing.get_context("spawn")

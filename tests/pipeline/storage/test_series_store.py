@@ -116,6 +116,7 @@ def test_a_write_that_dies_leaves_the_old_file_and_no_part(tmp_path, monkeypatch
     assert tree(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_processes_writing_one_series_lose_no_row(tmp_path):
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(3, mp_context=context) as pool:

@@ -168,20 +168,12 @@ def test_a_published_forecast_of_another_year_is_refused():
         refuse_future(frame.with_columns(pl.col("start_utc").dt.offset_by("1y")), PRESENT)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("temperature_c", 290.0), ("wind_speed_m_s", -1.0), ("solar_radiation_w_m2", 1e6)],
-)
-def test_forecast_weather_in_another_unit_is_refused_and_ordinary_weather_is_not(name, value):
+def test_forecast_weather_that_is_no_number_is_refused_and_ordinary_weather_is_not():
     def admit_weather(value):
-        frame = make_published(NOW, 1).with_columns(
-            pl.lit(name).alias("name"), pl.lit(value).alias("value")
-        )
-        columns = frame.drop("quantile")
-        refuse_forecasts(columns, BUILT_IN["electricity-operational"].rules, columns.clear())
+        frame = make_published(NOW, 1).drop("quantile")
+        frame = frame.with_columns(name=pl.lit("temperature_c"), value=pl.lit(value))
+        refuse_forecasts(frame, BUILT_IN["electricity-operational"].rules, frame.clear())
 
     admit_weather(20.0)
-    with pytest.raises(SchemaDrift, match=f"outside the bounds of {name}"):
-        admit_weather(value)
     with pytest.raises(SchemaDrift, match="not numbers"):
         admit_weather(float("nan"))

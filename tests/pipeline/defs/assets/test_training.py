@@ -84,6 +84,7 @@ def test_other_code_trains_a_finished_run_anew_and_equal_code_takes_it(home, mon
     assert second[0] == hash_model(run) != first[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_a_command_trained_is_taken_as_it_is(home, monkeypatch):
     launcher = FakeLauncher()
     use_code(monkeypatch, "version-two")
