@@ -1,26 +1,34 @@
 """The registry of named changes: what the paper's experiments do to the full method (5.4 to E.9).
 
 What belongs here: every variant, control, rival system and sweep as settings or news that differ
-from the full method, and the experiments as lists of them. What does not: scoring
-(``paper.trials``), how news is changed (``paper.news_changes``). Whatever a change does not name
-stays as it is. Changes are trained from the start: a model that was trained with news and is then
-given none would only show that it misses what it was used to.
+from the full method, the experiments as lists of them, and windows with other weather. What does
+not: scoring (``paper.trials``), how news is changed (``paper.news_changes``). Whatever a change
+does not name stays as it is. Changes are trained from the start: a model that was trained with news
+and is then given none would only show that it misses what it was used to.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Literal
 
 from compevo_core.config.run import RunConfig
 from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.data.context import PAST_MEAN
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
-from compevo_core.paper.weather_changes import OWN as OWN_WEATHER
-from compevo_core.paper.weather_changes import WEATHER_CHANGES, change_weather
 
 Kind = Literal["variant", "control", "system", "sweep", "news", "weather"]
 Settings = Mapping[str, Any]
+
+OWN_WEATHER, NO_WEATHER, EARLIER = "own", "none", "nine-days-before"
+WEATHER_CHANGES = (OWN_WEATHER, NO_WEATHER, EARLIER)
+"""What a window may be given in place of its own forecast weather."""
+
+DISTANCE = timedelta(days=9)
+"""How far the day that lends its weather lies back: another weekday, and the season is the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,3 +375,39 @@ def find_variant(name: str) -> NamedChange:
     if name not in known:
         raise ConfigError(f"no variant, control or system {name!r}; known: {', '.join(known)}")
     return CHANGES[name]
+
+
+def change_weather(windows: WindowSet, name: str) -> WindowSet:
+    """Return the windows with other forecast weather, and all else as it was.
+
+    A window has no weather if its earlier day has no window. ConfigError for another name.
+    """
+    if name not in WEATHER_CHANGES:
+        raise ConfigError(f"no weather {name!r}; known: {', '.join(WEATHER_CHANGES)}")
+    if name == OWN_WEATHER:
+        return windows
+
+    by_key = {_find_key(view, timedelta(0)): view for view in windows.views()}
+    changed = []
+    for window in windows:
+        view = window.view
+        names = {name for name in view.step_covariates if _is_weather(view, name)}
+        other = by_key.get(_find_key(view, DISTANCE)) if name == EARLIER else None
+        lent = {} if other is None else other.step_covariates
+        rest = {key: values for key, values in view.step_covariates.items() if key not in names}
+        changed.append(
+            window.change_view(
+                step_covariates=rest | {key: lent[key] for key in names if key in lent}
+            )
+        )
+    return windows.with_windows(changed)
+
+
+def _find_key(view: WindowView, back: timedelta) -> tuple[str, object, int]:
+    return view.entity, view.origin_utc - back, view.unknown_steps
+
+
+def _is_weather(view: WindowView, name: str) -> bool:
+    """Whether a covariate by step is weather: neither own past, nor a publication, nor a power."""
+    stem = name.removesuffix("_lag1").removesuffix(PAST_MEAN)
+    return not stem.startswith(("past", "published")) and not stem.endswith(f"_{view.unit.lower()}")

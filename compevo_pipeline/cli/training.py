@@ -7,20 +7,17 @@ What belongs here: a data set by its name, and folders of windows and news. What
 import json
 import logging
 import time
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
-    from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.work.deployment import Deployment
-    from compevo_pipeline.work.methods import MethodPlan
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +50,7 @@ def fit(
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.runs import POPULATION_LABEL, make_run_name, set_current_run
     from compevo_pipeline.work.embedded_news import write_news
-    from compevo_pipeline.work.methods import MethodPlan, name_method
+    from compevo_pipeline.work.methods import MethodPlan, name_method, plan_method
 
     disable_progress_bars()
     named = name_method(dataset, method, preset)
@@ -71,8 +68,12 @@ def fit(
         typer.echo(f"a population of agents, preset {preset or 'default'}")
     else:
         started = time.monotonic()
-        plan = _choose_method(deployment, dataset, windows, named, changed, fits)
+        plan = plan_method(
+            deployment, dataset, windows, named, changed, fits=fits, on_step=arguments.show_progress
+        )
+        arguments.show_progress("")
         config = plan.config
+        typer.echo(plan.sentence or f"method {plan.name}")
     if plan is not None and plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         typer.echo(f"trained before: {plan.trained}")
@@ -122,31 +123,6 @@ def _prepare_windows(deployment: "Deployment", dataset: str) -> "WindowSet":
     )
     typer.echo(f"{len(windows)} windows ({by_split})")
     return windows
-
-
-def _choose_method(
-    deployment: "Deployment",
-    dataset: str,
-    windows: "WindowSet",
-    method: str,
-    changes: Mapping[str, Any],
-    fits: "SharedFits",
-) -> "MethodPlan":
-    """Return what to train for a method other than a population, and print what was chosen."""
-    from compevo_pipeline.work.methods import plan_method
-
-    plan = plan_method(
-        deployment,
-        dataset,
-        windows,
-        method,
-        changes,
-        fits=fits,
-        on_step=arguments.show_progress,
-    )
-    arguments.show_progress("")
-    typer.echo(plan.sentence or f"method {plan.name}")
-    return plan
 
 
 class Validation(StrEnum):

@@ -197,53 +197,41 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     """
     publisher = name_publisher(declaration.name)
 
-    def make_feed(suffix: str, file: str, kind: FrameKind, parse: Parser) -> Feed:
+    def make_feed(
+        suffix: str, file: str, kind: FrameKind, parse: Callable[[RawFile], pl.DataFrame]
+    ) -> Feed:
         def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
             yield read_own_file(folder / file, publisher, clock)
 
-        name = f"{publisher}{suffix}"
-        modes = frozenset(Mode)
-        return Feed(name=name, read_files=read, parsers={kind: parse}, modes=modes, replaces=True)
+        return Feed(
+            name=f"{publisher}{suffix}",
+            read_files=read,
+            parsers={kind: lambda raws: parse(raws[0])},
+            modes=frozenset(Mode),
+            replaces=True,
+        )
 
     # With a column of series the covariates have one too: the declaration asks for it.
     entities = [make_label(column) for column in declaration.series.values]
-    keys, news = declaration.covariates, declaration.news
+    days, ahead, news = declaration.covariates, declaration.ahead, declaration.news
 
-    feeds = [
-        make_feed(
-            "",
-            declaration.series.file,
-            FrameKind.SERIES,
-            lambda raws: frames.parse_series(raws[0], declaration)[0],
+    def parse_values(raw: RawFile) -> pl.DataFrame:
+        return frames.parse_series(raw, declaration)[0]
+
+    feeds = [make_feed("", declaration.series.file, FrameKind.SERIES, parse_values)]
+    if days is not None:
+        parse = functools.partial(
+            frames.parse_covariates, declaration=declaration, keys=days, entities=entities
         )
-    ]
-    if keys is not None:
-        feeds.append(
-            make_feed(
-                "-covariates",
-                keys.file,
-                FrameKind.COVARIATES,
-                lambda raws: frames.parse_covariates(raws[0], declaration, keys, entities),
-            )
+        feeds.append(make_feed("-covariates", days.file, FrameKind.COVARIATES, parse))
+    if ahead is not None:
+        parse = functools.partial(
+            frames.parse_ahead, declaration=declaration, keys=ahead, entities=entities
         )
-    if (ahead := declaration.ahead) is not None:
-        feeds.append(
-            make_feed(
-                "-ahead",
-                ahead.file,
-                FrameKind.STEP_COVARIATES,
-                lambda raws: frames.parse_ahead(raws[0], declaration, ahead, entities),
-            )
-        )
+        feeds.append(make_feed("-ahead", ahead.file, FrameKind.STEP_COVARIATES, parse))
     if news.articles:
-        feeds.append(
-            make_feed(
-                "-news",
-                news.articles,
-                FrameKind.ARTICLES,
-                lambda raws: frames.parse_articles(raws[0], declaration),
-            )
-        )
+        parse = functools.partial(frames.parse_articles, declaration=declaration)
+        feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse))
     if news.gdelt:
         feeds.append(_make_gdelt_query_feed(publisher, declaration))
     return tuple(feeds)

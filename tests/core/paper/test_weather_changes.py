@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.paper.weather_changes import DISTANCE, change_weather
+from compevo_core.paper.changes import DISTANCE, change_weather
 from tests.support.window_samples import make_window_set
 
 DAY = timedelta(days=1)
