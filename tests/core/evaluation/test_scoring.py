@@ -11,11 +11,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import ViewForecaster, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.baseline_scores import ValidationForecasts, score_baselines
+from compevo_core.evaluation import baseline_scores
+from compevo_core.evaluation.baseline_scores import ValidationForecasts
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
@@ -43,6 +44,22 @@ SHARED = {"train": TRAIN, "experiment": "main", "commit": "abc", "log": LOG}
 IDS = small.article_ids()
 FITTED = ("persistence", "calendar-ridge", "gbm", "blend")
 PARTS = ["compevo", "compevo-equal", "compevo-agent-0", "compevo-agent-1", "compevo-prior"]
+
+
+FITS: dict[tuple[object, ...], ViewForecaster] = {}
+
+
+def fit_once(name, windows, **options):
+    """Fit a baseline, or take the one that an earlier test fitted on the same days."""
+    key = (name, windows.hash, *options.items())
+    if key not in FITS:
+        FITS[key] = fit_baseline(name, windows, **options)
+    return FITS[key]
+
+
+def score_baselines(scopes, *, seeds=1, **options):
+    shared = {"fit": fit_once, "experiment": "main", "commit": "abc"}
+    return baseline_scores.score_baselines(TRAIN, scopes, seeds=seeds, **shared, **options)
 
 
 class FakePopulation:
@@ -140,11 +157,11 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
 
 
 def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
-    scores = score_baselines(TRAIN, SCOPES, experiment="main", seeds=3, commit="abc")
+    scores = score_baselines(SCOPES, seeds=3)
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()
     assert dict(seeds) == dict(zip(FITTED, ([0], [0], [0, 1, 2], [0, 1, 2]), strict=True))
 
-    one_seed = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc")
+    one_seed = score_baselines(SCOPES)
     for by_method, by_method_once in zip(scores.forecasts, one_seed.forecasts, strict=True):
         assert len(by_method["gbm"]) == 3 and len(by_method["persistence"]) == 1
         assert np.array_equal(by_method["gbm"][0], by_method_once["gbm"][0])
@@ -154,7 +171,7 @@ def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_se
 def test_baselines_meet_the_population_with_their_known_errors_of_validation_too():
     val = small.windows("val", 10, first_day=30)
     drifted = val.with_truth(val.truth() - 100.0)
-    scores = score_baselines(TRAIN, SCOPES, val=drifted, experiment="main", seeds=2, commit="abc")
+    scores = score_baselines(SCOPES, val=drifted, seeds=2)
     pooled = scores.rows.filter(pl.col("entity") == POOLED, pl.col("subset") == "first")
     assert pooled.select("method", "seed").rows() == [
         ("persistence", 0),
@@ -175,7 +192,7 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
     noise = [
         Scope(subset=s.subset, windows=s.windows.with_truth(s.windows.truth() * 3)) for s in SCOPES
     ]
-    again = score_baselines(TRAIN, noise, val=drifted, experiment="main", seeds=1, commit="abc")
+    again = score_baselines(noise, val=drifted)
     assert np.array_equal(
         again.forecasts[0]["gbm-recalibrated"][0], scores.forecasts[0]["gbm-recalibrated"][0]
     )
@@ -184,10 +201,9 @@ def test_baselines_meet_the_population_with_their_known_errors_of_validation_too
 def test_baselines_get_quantiles_from_validation_and_then_day_by_day():
     val = small.windows("val", 30, first_day=20)
     test = small.windows("test", 20, first_day=60)
-    shared = {"val": val, "experiment": "main", "seeds": 1, "commit": "abc"}
 
     def score(windows):
-        rows = score_baselines(TRAIN, [Scope(subset="test", windows=windows)], **shared).rows
+        rows = score_baselines([Scope(subset="test", windows=windows)], val=val).rows
         return rows.filter(pl.col("entity") != POOLED)
 
     rows = score(test)
@@ -222,7 +238,7 @@ def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published()
 
     windows = WindowSet(map(publish, SCOPES[0].windows), dataset="electricity")
     scopes = [Scope(subset="first", windows=windows)]
-    rows = score_baselines(TRAIN, scopes, experiment="main", seeds=1, commit="abc").rows
+    rows = score_baselines(scopes).rows
     (row,) = rows.filter(pl.col("method") == "published", pl.col("entity") == POOLED).to_dicts()
     # 0.1 * 15, 0.5 * 5 and 0.1 * 5.
     assert row["pinball_10_50_90"] == pytest.approx((1.5 + 2.5 + 0.5) / 3)
@@ -231,7 +247,7 @@ def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published()
 
 
 def _score_beside_baselines(panels_per_scope):
-    forecasts = score_baselines(TRAIN, SCOPES, experiment="main", seeds=1, commit="abc").forecasts
+    forecasts = score_baselines(SCOPES).forecasts
     scores = score_population(
         FakePopulation(),
         SCOPES,

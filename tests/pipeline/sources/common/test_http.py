@@ -23,15 +23,6 @@ def test_a_fetched_file_carries_its_provenance_and_is_kept(replay, tmp_path):
     assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
 
 
-def test_a_stored_file_is_asked_for_conditionally_and_unchanged_is_none(replay, tmp_path):
-    replay.serve({(HOST, "/file.csv"): CSV})
-    live = open_live(tmp_path)
-    fetch(live)
-    live.ledger.confirm()
-    assert fetch(open_live(tmp_path)) is None
-    assert [seen.is_conditional for seen in replay.seen] == [False, True]
-
-
 def test_a_file_whose_rows_were_never_stored_is_read_from_the_kept_bytes(replay, tmp_path):
     replay.serve({(HOST, "/file.csv"): CSV})
     fetch(open_live(tmp_path))

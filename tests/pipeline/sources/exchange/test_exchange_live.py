@@ -138,7 +138,9 @@ def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_show
         (Answer(body=b"KEY,FREQ\n", kind="text/csv"), SchemaDrift),
     ],
 )
-def test_each_fault_of_the_newest_days_keeps_what_is_stored(home, replay, answer, expected):
+def test_a_fault_of_the_newest_days_keeps_what_is_stored_and_they_are_asked_for_again_at_once(
+    home, replay, answer, expected
+):
     home.ingest("exchange")
     before = home.series("exchange")
     home.wait(days=3)
@@ -147,12 +149,5 @@ def test_each_fault_of_the_newest_days_keeps_what_is_stored(home, replay, answer
         home.ingest("exchange")
     assert home.series("exchange").equals(before)
 
-
-def test_days_that_could_not_be_read_are_asked_for_again_at_once(home, replay):
-    home.ingest("exchange")
-    home.wait(days=3)
-    replay.serve({DAYS: Answer(body=b"KEY,FREQ\n", kind="text/csv")})
-    with pytest.raises(SchemaDrift):
-        home.ingest("exchange")
     replay.serve({DAYS: answer_days})
     assert home.ingest("exchange")["exchange"]["new"] > 0
