@@ -42,6 +42,9 @@ def test_an_agents_scope_limits_its_candidates() -> None:
     assert retriever.retrieve("heat", VIEW, "none") == ()
     own = replace(VIEW, entity="NSW1", dataset="electricity")
     assert retriever.retrieve("heat", own, "place") == (article_ids()[0],)
+    # The same candidates are chosen anew for another region.
+    northern = replace(own, entity="QLD1")
+    assert retriever.retrieve("heat", northern, "place") == (article_ids()[1],)
 
 
 def test_every_agent_retrieves_within_its_own_scope() -> None:
