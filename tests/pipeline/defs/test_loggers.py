@@ -41,7 +41,7 @@ def test_the_time_left_follows_how_fast_the_finished_steps_were():
         clock.now = slowness * get_usual_seconds("report__site")
         view.finish_step("report__site")
         left.append(view.describe_time_left())
-    assert left == ["about 1m10s left", "about 2m20s left"]
+    assert left == ["about 1m08s left", "about 2m16s left"]
 
 
 def test_a_plain_line_begins_with_the_time_and_the_steps_done():
