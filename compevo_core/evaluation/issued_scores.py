@@ -38,6 +38,7 @@ from compevo_core.data.steps import count_steps
 from compevo_core.data.view import DEFAULT_STEPS, count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.forecast.explain import find_band, read_day_quantiles
 from compevo_core.forecast.issued import (
     AGENT,
     BASE,
@@ -297,12 +298,9 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
 def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> dict[str, Any]:
     """Return whether mean and peak of a day lay in their bands; None where either is unknown."""
     facts = next(entry for entry in forecast.facts["series"] if str(entry["entity"]) == entity)
-    quantiles = facts.get("day_quantiles", {})
     inside: dict[str, Any] = {}
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
-        low, high = (
-            (quantiles[name][LEVELS.index(q)] if name in quantiles else np.nan) for q in (0.1, 0.9)
-        )
+        low, high = find_band(read_day_quantiles(facts, name)) or (np.nan, np.nan)
         is_known = bool(np.isfinite([low, high, value]).all())
         inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
     return inside

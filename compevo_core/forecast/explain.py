@@ -154,9 +154,9 @@ Band = tuple[float, float]
 class DaySummary:
     """The forecast of one series over all its steps; None where the record has no such thing.
 
-    A band of 80 % belongs to the quantity itself; it is not a mean over the bounds of the steps. So
-    does the peak: its own median, which lies above the highest step of the forecast where steps are
-    noisy. Without a band it is that step.
+    A band of 80 % belongs to the quantity itself; it is not a mean over the bounds of the steps.
+    The peak is the median of its own distribution, which lies above the highest step of the
+    forecast where steps are noisy; where no band was sealed, it is that step.
     """
 
     entity: str
@@ -198,9 +198,9 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
         entity = str(facts["entity"])
         points = issued.select_points(entity)
         values, published = points[METHOD], points.get(PUBLISHED)
-        level_band = _find_band(_read_day_quantiles(facts, "mean"))
+        level_band = find_band(read_day_quantiles(facts, "mean"))
         highest = int(values.argmax())
-        peak_Q = _read_day_quantiles(facts, "peak")
+        peak_Q = read_day_quantiles(facts, "peak")
         temperature, inputs = facts.get("temperature"), facts.get("inputs") or ()
         summaries.append(
             DaySummary(
@@ -208,7 +208,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 level=factor * float(values.mean()),
                 level_band=level_band and (factor * level_band[0], factor * level_band[1]),
                 peak=peak_Q[LEVELS.index(0.5)] if peak_Q else float(values[highest]),
-                peak_band=_find_band(peak_Q),
+                peak_band=find_band(peak_Q),
                 peak_at=issued.starts[highest].astimezone(issued.zone),
                 change_pct=_compare(values, inputs, _count_shift(issued, len(inputs))),
                 week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
@@ -244,14 +244,17 @@ def _count_shift(issued: IssuedForecast, n_inputs: int) -> int:
     return -(-min(len(issued.starts), n_inputs) // season) * season
 
 
-def _read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:
-    """Return a quantity of the whole forecast at ``LEVELS``; nothing where it was not sealed."""
+def read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:
+    """Return the sealed quantiles of a series' "mean" or "peak" at ``LEVELS``; empty without any.
+
+    ``facts`` belong to one series of a record.
+    """
     values: Sequence[float] = facts.get("day_quantiles", {}).get(name) or ()
     return values
 
 
-def _find_band(values_Q: Sequence[float]) -> Band | None:
-    """Return the 80 % band among values at ``LEVELS``."""
+def find_band(values_Q: Sequence[float]) -> Band | None:
+    """Return the 80 % band among quantiles at ``LEVELS``; None where there are none."""
     if not values_Q:
         return None
     low, high = (float(values_Q[LEVELS.index(level)]) for level in BAND_80)

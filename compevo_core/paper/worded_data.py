@@ -7,8 +7,8 @@ the result rows. What does not: training and scoring (``paper.text_evidence``).
 are stamped an hour before the origin, so that a window may read them, and every row says so. It
 shows whether words are read, never what a forecaster would have had. The worded forecasts of
 ``demand`` are what the public knew: the newest that was collected before the origin. ``ireland``
-has the words of the day's news titles, for which a gain was published, and ``ireland-earlier``
-the words of 35 days before: what these gain, too, is no news.
+has words of the day's news titles, for which a gain was published. ``ireland-earlier`` has words
+of 35 days before as a control: a gain that they show as well is not due to news.
 """
 
 import csv
@@ -114,8 +114,8 @@ _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in Januar
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
 # In the order of time.
-_NORTH = "NI"
-_PLAN = {
+_NI = "NI"
+_NI_DAYS = {
     "train": (date(2016, 6, 1), date(2019, 12, 31)),
     "val": (date(2020, 1, 1), date(2020, 8, 31)),
     "test": (date(2020, 9, 1), date(2021, 5, 31)),
@@ -125,14 +125,14 @@ _IRELAND = DatasetSpec(
     variable="load_mw",
     step=timedelta(minutes=30),
     stride_steps=48,
-    series=((_NORTH, "Northern Ireland"),),
+    series=((_NI, "Northern Ireland"),),
     places={},
     # Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
     default_place=Place(timezone="UTC", country="GB", subdivision="NIR"),
     align_to_market_day=True,
     spans=tuple(
-        Span(split=split, series_pattern=_NORTH, first_day=first, last_day=last)
-        for split, (first, last) in _PLAN.items()
+        Span(split=split, series_pattern=_NI, first_day=first, last_day=last)
+        for split, (first, last) in _NI_DAYS.items()
     ),
     max_fill_steps=12,
     max_filled_inputs=12,
@@ -249,7 +249,7 @@ def _read_load(folder: Path) -> pl.DataFrame:
         if row["Load"]:
             start = datetime.fromisoformat(row["Date"]).replace(tzinfo=UTC)
             values.setdefault(start, float(row["Load"]))
-    return _make_series(_IRELAND, _NORTH, "MW", values)
+    return _make_series(_IRELAND, _NI, "MW", values)
 
 
 def _make_series(
@@ -271,12 +271,17 @@ def _make_series(
 
 
 def _read_news_words(folder: Path, age: timedelta) -> Titles:
-    """Return the stems of each day's news titles as one title, for the day after and ``age``."""
+    """Return one title for each day: stems of the most frequent words in the day's news titles.
+
+    It is for the day after, or ``age`` later.
+    """
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for row in csv.DictReader(_open(folder / "WordFreqDf_titles.csv.gz")):
         day = datetime.strptime(row.pop("Date"), "%Y/%m/%d").replace(tzinfo=UTC)
-        counts = {word: int(count) for word, count in row.items() if word.isalpha() and count > "0"}
-        words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS_OF_DAY]
+        counts = {word: int(count) for word, count in row.items() if word.isalpha()}
+        named = [word for word, count in counts.items() if count]
+        words = sorted(named, key=lambda word: (-counts[word], word))[:_WORDS_OF_DAY]
+
         # All titles of a day were out when it ended.
         end = day + timedelta(days=1)
         titles["Northern Ireland", end + age] = [(" ".join(words), end - _MINUTE)]

@@ -44,8 +44,8 @@ def translate_storage_errors(doing: str = "") -> Iterator[None]:
         doing: what the block does, for the message; without it, the message is the error alone.
 
     Raises:
-        StorageError: an ``OSError`` that is not about a network, a ``SafetensorError``, or what
-            polars makes of a file that it cannot read or write.
+        StorageError: for an ``OSError`` of the disk, a ``SafetensorError``, and a file that polars
+            cannot read or write. Errors of the network pass unchanged.
     """
     try:
         yield

@@ -23,7 +23,7 @@ from compevo_pipeline.sources.common.ledger import Entry, EntryState
 LONGEST_TEXT = 600
 """Characters of an alert; what is longer is cut."""
 KEPT_DAYS = 2
-"""How long an alert is kept; a destination that has not taken it by then does not get it."""
+"""Days for which an alert is offered to destinations that have not taken it yet."""
 NIGHTS = 3
 """How many nights in a row a source fails before somebody is told."""
 
