@@ -4,7 +4,8 @@ What belongs here: running the cases, each in a process of its own, the rows der
 the table. What does not: the measuring itself (``cases``); what each case measures beside what is
 in ``docs/explanation/benchmarks.md``.
 
-A ratio is reference over ours, in processor seconds: above 1, ours is faster. Where it is not:
+A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours
+is faster. Where it is not:
     matmul-2048: GFLOP/s.
     backbone-forward: the share of that ceiling.
     gradient-difference: the norm of the gradients' difference over their norm, of the tensor that
@@ -19,7 +20,7 @@ see ``cases``. A row replaces the one of the same case, agents, backbone and dty
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -55,38 +56,37 @@ def run(
     *,
     quick: bool = False,
     threads: int = 0,
+    choice: Sequence[str] = (),
 ) -> list[Row]:
     """Measure cases and write the table after each of them.
 
     Args:
         cases: keys of :data:`CASES`.
-        agents: only these numbers of agents; none is each case's own. A case with one number is
-            always measured.
+        agents: these numbers of agents; none is each case's own.
         repeats: runs of each case.
         out: the table.
         quick: whether to take the tiny random backbone.
         threads: threads of torch; 0 is its own choice.
+        choice: further options of ``benchmarks.cases``.
 
     Returns:
         all rows of the table.
     """
     surroundings = describe_surroundings()
-    wanted = set(agents)
+    chosen = tuple(agents)
     rows = read_rows(out) if out.is_file() else []
 
     for case in cases:
-        counts = CASES[case][1]
-        for count in counts:
-            if wanted and count not in wanted and len(counts) > 1:
-                continue
-
+        for count in chosen or CASES[case][1]:
             options = ["--agents", str(count), "--repeats", str(repeats)]
             for row in measure_in_process(
                 "benchmarks.cases",
-                *(case, *options, *(["--quick"] if quick else [])),
+                *(case, *options, *(["--quick"] if quick else []), *choice),
                 environment=child_environment(threads),
             ):
                 print_row(row)
+                # A GPU is the machine of its rows.
+                surroundings |= {"machine": row.get("machine", surroundings["machine"])}
                 rows = merge_rows(rows, [row | surroundings])
 
         rows = merge_rows(rows, derive_rows(rows, surroundings))
@@ -148,7 +148,7 @@ def main(
     cases: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
     agents: Annotated[
         list[int] | None,
-        typer.Option(help="Only this number of agents (may be given more than once)."),
+        typer.Option(help="This number of agents (may be given more than once)."),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Runs of each case; medians are written.")] = 3,
     threads: Annotated[int, typer.Option(help="Threads of torch; 0 is its own choice.")] = 1,
@@ -156,6 +156,9 @@ def main(
         bool, typer.Option("--quick", help="The tiny random backbone; needs --out.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The table.")] = None,
+    preset: Annotated[str, typer.Option(help="Preset of the runs.")] = "default",
+    types: Annotated[list[str] | None, typer.Option("--type", help="backbone.dtype.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="SETTING=VALUE.")] = None,
 ) -> None:
     """Measure the engine against ordinary ways of doing the same."""
     if unknown := sorted(set(cases or ()) - CASES.keys()):
@@ -166,7 +169,15 @@ def main(
             "as it is"
         )
 
-    run(cases or CASES, agents or (), repeats, out or RESULTS, quick=quick, threads=threads)
+    choice = [] if preset == "default" else ["--preset", preset]
+    for option, values in (("--type", types), ("--set", settings)):
+        choice += [part for value in values or () for part in (option, value)]
+    run(
+        *(cases or CASES, agents or (), repeats, out or RESULTS),
+        quick=quick,
+        threads=threads,
+        choice=choice,
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ the longest prompt, L = R P, T sampled tokens, C last tokens of a prompt, S soft
 import contextlib
 import dataclasses
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +29,7 @@ from transformers import DynamicCache, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import selective_log_softmax
 
+from benchmarks.clock import read_clock
 from benchmarks.world import Replay, World
 from compevo_core.agents.decoders import ForecastExample, ForecastRequest
 from compevo_core.agents.fusion import StrategyFusion
@@ -52,6 +52,7 @@ from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.lm.packing import PromptGroup
+from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.update import group_parameters
 
 
@@ -115,8 +116,9 @@ class PeftForecasts:
             for suffix in group.suffixes
         ]
         ids_NP, mask_NP = pad_left(rows, self.backbone.tokenizer.pad_token_id)
-        mask_ARP = mask_NP.unflatten(0, (len(groups), -1))
-        return PaddedPrompts(ids_NP.reshape(len(groups), -1), mask_ARP)
+        device = self.backbone.device
+        mask_ARP = mask_NP.unflatten(0, (len(groups), -1)).to(device)
+        return PaddedPrompts(ids_NP.reshape(len(groups), -1).to(device), mask_ARP)
 
     def soft_token_id(self, row: int) -> int:
         """Return the id that stands for a row of the table of soft tokens."""
@@ -211,10 +213,11 @@ class PeftRound:
         )
 
         # All values are copied by reset; the generator only has to be there.
+        device = self.backbone.device
         generator = torch.Generator().manual_seed(0)
         entities = theirs.selection.entities
-        self.selection = FitnessSelection(self.agents, self.config.selection, entities)
-        self.fusion = StrategyFusion(self.agents, theirs.fusion.neutral_D, generator)
+        self.selection = FitnessSelection(self.agents, self.config.selection, entities).to(device)
+        self.fusion = StrategyFusion(self.agents, theirs.fusion.neutral_D, generator).to(device)
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -328,7 +331,8 @@ class PeftRound:
             decoded = self.decoder.decode([readings], train=False, agents=chosen)
         values_BGH = decoded.values_ABH[0].unflatten(0, (len(examples), len(logics)))
         metric = self.config.objective.metric
-        return -forecast_error(values_BGH.transpose(0, 1), stack_truths(examples), metric).mean(-1)
+        truth_BH = stack_truths(examples, self.backbone.device)
+        return -forecast_error(values_BGH.transpose(0, 1), truth_BH, metric).mean(-1)
 
     def _train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
         """Add the gradient of the forecast losses, one micro-batch at a time.
@@ -341,7 +345,7 @@ class PeftRound:
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            truth_BH = stack_truths(part)
+            truth_BH = stack_truths(part, self.backbone.device)
             values_ABH = self.executor.forecast(self.world.logics, part, train=True).values_ABH
 
             weights_BA = self.selection.weights([example.view.entity for example in part])
@@ -364,7 +368,7 @@ class PeftRound:
             own_error_weights(self.config.population.member(agent), views, seed=seed, agent=agent)
             for agent in range(self.agents)
         ]
-        return torch.tensor(np.stack(weights), dtype=torch.float32)
+        return torch.tensor(np.stack(weights), dtype=torch.float32, device=self.backbone.device)
 
     @torch.no_grad()
     def _score_groups(self, replay: Replay) -> Tensor:
@@ -383,7 +387,7 @@ class PeftRound:
         states = []
         for name, text in zip(self._names, texts, strict=True):
             self.model.set_adapter(name)
-            ids = torch.tensor([tokenize_prompt(self.backbone.tokenizer, text)])
+            ids = self._to_ids(tokenize_prompt(self.backbone.tokenizer, text))
             out = self.backbone.decoder(input_ids=ids, use_cache=False)
             states.append(out.last_hidden_state[0, -1].float())
         return torch.stack(states)
@@ -486,7 +490,10 @@ class PeftRound:
     def _tokenize_logic_prompt(self, agent: int, replay: Replay) -> Tensor:
         tokenizer = self.backbone.tokenizer
         ids, _ = fit_logic_prompt(replay.observation, agent, self.config, tokenizer)
-        return torch.tensor([ids])
+        return self._to_ids(ids)
+
+    def _to_ids(self, tokens: Sequence[int]) -> Tensor:
+        return torch.tensor([tokens], device=self.backbone.device)
 
     def _embed_logic_prompt(
         self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
@@ -513,7 +520,7 @@ class PeftRound:
 
 
 class _StepTimer(TrainerCallback):
-    """Measure processor seconds from the start of a step to the end of its update."""
+    """Measure the seconds from the start of a step to the end of its update."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -521,11 +528,11 @@ class _StepTimer(TrainerCallback):
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
         """Start the clock."""
-        self._began = time.process_time()
+        self._began = read_clock()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - TRL's arguments
         """Stop the clock."""
-        self.seconds.append(time.process_time() - self._began)
+        self.seconds.append(read_clock() - self._began)
 
 
 def time_trl_steps(
@@ -587,7 +594,7 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
         max_completion_length=tokens,
         generation_kwargs={"min_new_tokens": tokens},
         # The same device as ours, the backbone's own type, nothing beside the step in the time.
-        use_cpu=True,
+        use_cpu=not torch.cuda.is_available(),
         bf16=False,
         gradient_checkpointing=False,
         report_to="none",
@@ -595,12 +602,6 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
         logging_strategy="no",
         disable_tqdm=True,
     )
-
-
-def stack_truths(examples: Sequence[ForecastExample]) -> Tensor:
-    """Return the scaled truths, (B, H), of the examples that have one."""
-    truths = [example.truth_H for example in examples if example.truth_H is not None]
-    return torch.tensor(np.stack(truths), dtype=torch.float32)
 
 
 def pad_left(rows: Sequence[Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
@@ -616,7 +617,7 @@ def load_reference(config: BackboneConfig) -> Backbone:
     PEFT keeps adapters in float32 whatever the backbone's type.
     """
     dtype = "bfloat16" if config.dtype == "mixed" else config.dtype
-    return load_backbone(config.model_copy(update={"dtype": dtype}), device="cpu")
+    return load_backbone(config.model_copy(update={"dtype": dtype}))
 
 
 def _build_lora(config: RunConfig, *, dropout: float, task_type: str | None) -> LoraConfig:

@@ -56,10 +56,11 @@ def measure_in_process(
         RuntimeError: the process failed, or printed no row.
     """
     command = [python, "-m", module, *arguments]
+    path = [str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(  # noqa: S603 - interpreters and modules that the caller named
         command,
         cwd=REPO,
-        env=os.environ | environment | {"PYTHONPATH": str(REPO)},
+        env=os.environ | environment | {"PYTHONPATH": os.pathsep.join(path)},
         capture_output=True,
         text=True,
         check=False,
@@ -137,10 +138,14 @@ def measure_seconds(call: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def describe_surroundings(libraries: Sequence[str] = LIBRARIES) -> Row:
-    """Return machine, commit and library versions of this run."""
-    head = _run_git("rev-parse", "--short", "HEAD")
-    changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
-    commit = f"{head}-dirty" if changed else head
+    """Return machine, commit and library versions of this run.
+
+    Where the checkout was copied without git, ``COMPEVO_COMMIT`` names the commit.
+    """
+    commit = os.environ.get("COMPEVO_COMMIT", "")
+    if not commit:
+        changed = _run_git("status", "--porcelain", "--untracked-files=no", "--", *MEASURED)
+        commit = _run_git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     return {"machine": _name_processor(), "commit": commit} | {n: version(n) for n in libraries}
 
 

@@ -19,8 +19,8 @@ from typing import Annotated
 import torch
 import typer
 from torch.distributed.tensor import DTensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.random_backbone import build_folder
 from benchmarks.rows import (
     RESULTS,
     Row,
@@ -43,7 +43,7 @@ _PROMPT = 96  # tokens
 _STATUS = Path("/proc/self/status")
 
 
-def build_folder(folder: Path, layers: int, width: int) -> None:
+def save_backbone(folder: Path, layers: int, width: int) -> None:
     """Save a random Llama of so many layers with the tiny backbone's tokenizer."""
     tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
     settings = tiny.model.config.to_dict() | {
@@ -54,9 +54,7 @@ def build_folder(folder: Path, layers: int, width: int) -> None:
         "num_key_value_heads": 4,
         "head_dim": width // 8,
     }
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**settings)).save_pretrained(folder)
-    tiny.tokenizer.save_pretrained(folder)
+    build_folder(folder, tiny.tokenizer, settings)
 
 
 def measure(folder: str, *, shard: bool) -> Row:
@@ -153,7 +151,7 @@ def main(
         return
 
     with tempfile.TemporaryDirectory() as folder:
-        build_folder(Path(folder), layers, width)
+        save_backbone(Path(folder), layers, width)
         rows = compare([measure_processes(folder, count) for count in PROCESSES])
     rows = [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows]
     write_rows(rows, out, list(rows[0]))

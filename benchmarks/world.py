@@ -4,7 +4,8 @@ What belongs here: configuration, and our round with its samples kept. What does
 (``cases``), other ways of doing a round (``peft``), the synthetic windows and news themselves
 (``tests.support.population``).
 
-Nothing is read but the packaged models.
+Nothing is read but the models. They are on a GPU where there is one, as in the product; set
+``CUDA_VISIBLE_DEVICES`` to nothing for the processor.
 
 Shapes: A agents, G samples of an agent, B windows, N windows in all, P priors, H horizon,
 T sampled tokens, D hidden.
@@ -64,6 +65,24 @@ _COMPARED = {
 _PAPER_GROUP = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
 
 
+@dataclasses.dataclass
+class Choice:
+    """What this process measures: the command line of ``cases`` fills it in.
+
+    Attributes:
+        preset: preset of every case.
+        settings: further settings of every case by dotted name; they replace the case's own.
+        types: values of ``backbone.dtype`` to time; empty is each case's own.
+    """
+
+    preset: str = "default"
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    types: Sequence[str] = ()
+
+
+CHOICE = Choice()
+
+
 def build_config(
     agents: int, *, quick: bool, dtype: str = "", settings: Mapping[str, Any] | None = None
 ) -> RunConfig:
@@ -71,11 +90,11 @@ def build_config(
 
     Args:
         agents: their number; the preset's members are repeated.
-        quick: whether to take the preset ``tiny`` in place of ``default``.
+        quick: whether to take the preset ``tiny`` in place of the chosen one.
         dtype: ``backbone.dtype``; the preset's unless given.
         settings: further settings by dotted name.
     """
-    config = RunConfig.preset("tiny" if quick else "default")
+    config = RunConfig.preset("tiny" if quick else CHOICE.preset)
     members = [member.model_dump() for member in config.population.members]
 
     fixed: dict[str, Any] = {
@@ -83,7 +102,7 @@ def build_config(
         "population.members": [members[i % len(members)] for i in range(agents)] if members else [],
         "backbone.dtype": dtype or config.backbone.dtype,
     }
-    return config.with_overrides(fixed | dict(settings or {}))
+    return config.with_overrides(fixed | dict(settings or {}) | CHOICE.settings)
 
 
 def build_compared_config(
@@ -178,7 +197,7 @@ class World:
         examples = make_examples(train, priors_NPH, inputs.scaler)
         self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
 
-        backbone = load_backbone(config.backbone, device="cpu")
+        backbone = load_backbone(config.backbone)
         self.model = PopulationModel(config, backbone, inputs)
         self.logics = list(SEED_LOGICS[: config.population.agents])
         self._leave_the_start()
@@ -259,7 +278,7 @@ class World:
         self._draw_adapters()
         executor = self.model.executor(self.news_retriever)
         executor.centre_readout(self.logics, self.days[0])
-        generator = torch.Generator().manual_seed(2)
+        generator = torch.Generator(self.model.backbone.device).manual_seed(2)
         for name, parameter in self.model.decoder.module.named_parameters():
             if name.startswith("readout."):
                 parameter.data.normal_(0, _READOUT_SPREAD, generator=generator)
@@ -276,7 +295,7 @@ class World:
         }
 
     def _draw_adapters(self) -> None:
-        generator = torch.Generator().manual_seed(1)
+        generator = torch.Generator(self.model.backbone.device).manual_seed(1)
         for kind in KINDS:
             for parameter in self.model.population.adapter_parameters(kind):
                 parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)

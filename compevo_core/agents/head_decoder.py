@@ -310,4 +310,4 @@ def _measure_embeddings(population: Population) -> float:
     """Return the root mean square of the word embeddings, as the first layer gets them."""
     backbone = population.backbone
     ids = torch.arange(min(backbone.model.get_input_embeddings().num_embeddings, 4096))
-    return float(population.embed(ids.to(backbone.device)).float().square().mean().sqrt())
+    return float(population.embed(ids.to(backbone.device)).detach().float().square().mean().sqrt())

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad
+from compevo_core.lm.frozen_linear import frozen_linear, linear_without_grad, product_type
 
 FORECAST = "forecast"
 LOGIC = "logic"
@@ -118,8 +118,8 @@ class StackedLoraLinear(nn.Module):
 
     ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); agent i's output is
     ``W x + (alpha / r) B_i A_i x``, as PEFT computes it one adapter at a time. Adapters are float32
-    whatever the type of the frozen weight; the frozen product runs in the weight's type, and the
-    output has the type of the input.
+    whatever the type of the frozen weight, since their updates are too small for bfloat16; products
+    run in the weight's type (:func:`product_type`), and the output has the type of the input.
     """
 
     def __init__(
@@ -200,15 +200,17 @@ class _FrozenPlusLora(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         """Compute the output; see the class."""
-        # Adapters are float32: their updates are too small for bfloat16.
-        lora_input = x if dropped is None else dropped
-        low_rank = torch.bmm(lora_input.to(a.dtype), a.transpose(1, 2))
+        dtype = product_type(weight)
+        rounded = x.to(dtype)
+        lora_input = rounded if dropped is None else dropped.to(dtype)
+        low_rank = torch.bmm(lora_input, a.to(dtype).transpose(1, 2))
 
-        out = linear_without_grad(x, weight, bias).to(a.dtype)
-        out.baddbmm_(low_rank, b.transpose(1, 2), alpha=scale)
+        out = linear_without_grad(rounded, weight, bias).to(dtype)
+        out.baddbmm_(low_rank, b.to(dtype).transpose(1, 2), alpha=scale)
 
         ctx.save_for_backward(lora_input, low_rank, weight, a, b)
         ctx.scale = scale
+        ctx.dtype = x.dtype
         ctx.has_dropout = dropped is not None
         return out.to(x.dtype)
 
@@ -217,23 +219,23 @@ class _FrozenPlusLora(torch.autograd.Function):
         """Compute the gradients of x, of x after dropout, of A and of B; see the class."""
         lora_input, low_rank, weight, a, b = ctx.saved_tensors
         needs_x, _, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
-        grad_out = gradients[0].to(a.dtype)
-        grad_low_rank = torch.bmm(grad_out, b).mul_(ctx.scale)
+        grad_out = gradients[0].to(lora_input.dtype)
+        grad_low_rank = torch.bmm(grad_out, b.to(grad_out.dtype)).mul_(ctx.scale)
 
         grad_a = grad_b = None
         if needs_a:
-            grad_a = torch.bmm(grad_low_rank.transpose(1, 2), lora_input.to(a.dtype))
+            grad_a = torch.bmm(grad_low_rank.transpose(1, 2), lora_input).to(a.dtype)
         if needs_b:
-            grad_b = torch.bmm(grad_out.transpose(1, 2), low_rank).mul_(ctx.scale)
+            grad_b = torch.bmm(grad_out.transpose(1, 2), low_rank).mul_(ctx.scale).to(b.dtype)
 
         grad_x = grad_dropped = None
         if needs_x:
-            grad_x = linear_without_grad(gradients[0], weight.t()).to(a.dtype)
+            grad_x = linear_without_grad(grad_out, weight.t()).to(grad_out.dtype)
             if ctx.has_dropout:
                 # Autograd sends this part through the dropout mask before it reaches x.
-                grad_dropped = torch.bmm(grad_low_rank, a).to(lora_input.dtype)
+                grad_dropped = torch.bmm(grad_low_rank, a.to(grad_out.dtype)).to(ctx.dtype)
             else:
-                grad_x.baddbmm_(grad_low_rank, a)
-            grad_x = grad_x.to(lora_input.dtype)
+                grad_x.baddbmm_(grad_low_rank, a.to(grad_out.dtype))
+            grad_x = grad_x.to(ctx.dtype)
 
         return grad_x, grad_dropped, None, None, grad_a, grad_b, None

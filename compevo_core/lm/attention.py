@@ -65,6 +65,7 @@ def _attention_forward(
     *,
     scaling: float | None = None,
     attention_backend: AttentionBackend | None = None,
+    attention_dtype: torch.dtype | None = None,
     softcap: float | None = None,
     sliding_window: int | None = None,
     **others: Any,  # noqa: ANN401 - whatever else transformers passes on
@@ -98,7 +99,10 @@ def _attention_forward(
 
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    return attention_backend.attend(Heads(layer, query, key, value, scale, softcap)), None
+    # Products may be in bfloat16 where all else is float32.
+    q, k, v = (tensor.to(attention_dtype) for tensor in (query, key, value))
+    states = attention_backend.attend(Heads(layer, q, k, v, scale, softcap))
+    return states.to(query.dtype), None
 
 
 def register_attention() -> None:
@@ -233,7 +237,7 @@ class PrefillAttention:
             )
             mask = None  # causal: a prefix looks at itself alone
             if batch.parent_length:
-                mask = self._suffix_mask(batch.parent_length, q_BtKd.shape[1], q_BtKd)
+                mask = self._suffix_mask(batch.parent_length, q_BtKd.shape[1], heads)
             states_BtKd = _attend_heads(q_BtKd, k_BsKd, v_BsKd, mask, heads)
             out.update(zip(batch.numbers, states_BtKd.unbind(), strict=True))
 
@@ -263,8 +267,15 @@ class PrefillAttention:
             last_states_ARD,
         )
 
-    def _suffix_mask(self, prefix: int, suffix: int, like: Tensor) -> Tensor:
-        """Return the additive mask of a suffix after its prefix, (suffix, prefix + suffix)."""
+    def _suffix_mask(self, prefix: int, suffix: int, heads: Heads) -> Tensor:
+        """Return the mask of a suffix after its prefix, (suffix, prefix + suffix)."""
+        like = heads.query
+        if like.is_cuda and like.dtype == torch.bfloat16 and heads.softcap is None:
+            # Which torch's fused kernel takes. The module takes seconds to import.
+            from torch.nn.attention.bias import causal_lower_right
+
+            return causal_lower_right(suffix, prefix + suffix)
+
         # Sizes repeat from layer to layer.
         if (prefix, suffix) not in self._masks:
             causal_mask = torch.full(

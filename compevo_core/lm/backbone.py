@@ -105,6 +105,10 @@ def load_backbone(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     processes = require_processes(config) if shard else 1
+    if device != "cpu":
+        # cuDNN's attention, which torch prefers on Hopper, plans for each new shape: a first round
+        # took 13 s in place of 5 (an H200), and prompts come in many lengths.
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     if config.name_or_path == TINY:
         model, tokenizer = _build_tiny(dtype)

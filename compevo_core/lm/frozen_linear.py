@@ -137,6 +137,15 @@ WIDENS_BFLOAT16 = lacks_bfloat16(_read_cpu_facts())
 _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 
+def product_type(weight: Tensor) -> torch.dtype:
+    """Return the type in which a product with a frozen weight is computed.
+
+    Adapters and attention beside it have the same: float32 there would cost more than it keeps.
+    """
+    is_widened = WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16
+    return torch.float32 if is_widened else weight.dtype
+
+
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
     # The operator is internal to torch: the test against torch's own product guards it.
@@ -145,7 +154,7 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     if hasattr(weight, "device_mesh"):
         whole: Any = weight
         return multiply_sharded(x, whole, None if bias is None else bias.to(weight.dtype))
-    if WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
+    if product_type(weight) != weight.dtype:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
         plain_bias = None if bias is None else bias.to(weight.dtype).float()
         return linear_without_grad(x.float(), weight.float(), plain_bias).to(weight.dtype)

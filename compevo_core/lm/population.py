@@ -30,7 +30,12 @@ from compevo_core.lm.attention import (
     register_attention,
 )
 from compevo_core.lm.backbone import Backbone, find_adapter_targets, select_first_layers
-from compevo_core.lm.frozen_linear import frozen_linear, restricted_token_logp, token_logp
+from compevo_core.lm.frozen_linear import (
+    frozen_linear,
+    product_type,
+    restricted_token_logp,
+    token_logp,
+)
 from compevo_core.lm.grammar import TokenGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
 from compevo_core.lm.sampling import SamplingSettings, sample_tokens, sample_under_grammar
@@ -329,6 +334,7 @@ class Population(nn.Module):
             position_ids=positions_AL,
             use_cache=False,
             attention_backend=attention,
+            attention_dtype=product_type(next(iter(self.layers.values())).base.weight),
         )
         # Heads and losses work in float32 whatever the type of the backbone.
         states_ALD: Tensor = out.last_hidden_state.float()

@@ -12,11 +12,9 @@ CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 _ADAPTER_SPREAD = 0.1
 
 
-def build_backbone(*, checkpointing: bool = False) -> Backbone:
-    return load_backbone(
-        BackboneConfig(name_or_path="tiny-random", gradient_checkpointing=checkpointing),
-        device="cpu",
-    )
+def build_backbone(*, checkpointing: bool = False, dtype: str = "float32") -> Backbone:
+    settings = {"gradient_checkpointing": checkpointing, "dtype": dtype}
+    return load_backbone(BackboneConfig(name_or_path="tiny-random", **settings), device="cpu")
 
 
 def build_gemma() -> Backbone:
@@ -39,10 +37,14 @@ def build_gemma() -> Backbone:
 
 
 def build_population(
-    config: PopulationConfig = CONFIG, *, checkpointing: bool = False, forecast_layers: int = 0
+    config: PopulationConfig = CONFIG,
+    *,
+    checkpointing: bool = False,
+    forecast_layers: int = 0,
+    dtype: str = "float32",
 ) -> Population:
     population = Population(
-        build_backbone(checkpointing=checkpointing),
+        build_backbone(checkpointing=checkpointing, dtype=dtype),
         config,
         torch.Generator().manual_seed(1),
         forecast_layers=forecast_layers,

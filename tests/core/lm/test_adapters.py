@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from compevo_core.lm import frozen_linear
 from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
@@ -41,6 +42,16 @@ def _assert_equal(found: Gradients, expected: Gradients) -> None:
     pairs = [(one, other) for one, other in zip(found, expected, strict=True) if one is not None]
     assert all(torch.equal(one, other) for one, other in pairs)
     assert any(float(one.abs().max()) > 0 for one, _ in pairs)
+
+
+def _note_types(
+    multiply: Callable[..., torch.Tensor], seen: set[torch.dtype]
+) -> Callable[..., torch.Tensor]:
+    def note(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        seen.update({one.dtype, other.dtype})
+        return multiply(one, other)
+
+    return note
 
 
 def _backward_inside(*, checkpointing: bool, dropout: float) -> Gradients:
@@ -113,6 +124,32 @@ def test_a_kept_graph_is_sent_back_twice(checkpointing: bool, dropout: float) ->
 
     once = _backward_inside(checkpointing=checkpointing, dropout=dropout)
     _assert_equal(_gradients(population), [None if one is None else 2 * one for one in once])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_beside_bfloat16_products_adapters_and_attention_have_that_type_too(
+    dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
+    measured = {}
+    for dtype in ("float32", "mixed"):
+        population = build_population(dtype=dtype)
+        seen = set()
+        monkeypatch.setattr(torch, "bmm", _note_types(torch.bmm, seen))
+        with population.use_adapters(FORECAST, dropout=dropout):
+            # Masks of the same numbers: dropout draws before anything is rounded.
+            loss = _loss(population)
+            loss.backward()
+        monkeypatch.undo()
+        monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
+        gradients = [one for one in _gradients(population) if one is not None]
+        measured[dtype] = (seen, float(loss.detach()), torch.cat([g.flatten() for g in gradients]))
+
+    (exact_types, exact_loss, exact), (types, loss, rounded) = measured.values()
+    assert (exact_types, types) == ({torch.float32}, {torch.bfloat16})
+    assert rounded.dtype == torch.float32  # trained tensors stay exact
+    assert loss == pytest.approx(exact_loss, rel=0.02) and loss != exact_loss
+    assert float((rounded - exact).norm() / exact.norm()) < 0.03
 
 
 def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation() -> None:
