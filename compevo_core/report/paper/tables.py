@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import polars as pl
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, FEWEST_BLOCKS
@@ -32,8 +32,6 @@ from compevo_core.report.figures import (
     Plot,
     Style,
     add_legend,
-    get_figure,
-    make_axis,
 )
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.rows import (
@@ -882,14 +880,15 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
             if len(shown) > 1:
                 title = f"{scope_name(dataset, subset)}: {sweep.title.lower()}"
                 alt = f"RMSE by change for {title}; the table holds the numbers."
-                plot = Plot(plot_sweep(name, dataset, shown), alt)
+                fill = functools.partial(fill_sweep, name, dataset, shown)
+                plot = Plot(fill, alt, (6.4, 2.8))
                 pictures.append(Picture([plot], caption=title))
 
     return pictures
 
 
-def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
-    """Plot the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
+def fill_sweep(name: str, dataset: str, scores: Mapping[str, Score], axis: Axes) -> None:
+    """Draw the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
     errors, printed = {}, {}
     for change, score in scores.items():
         setting, _, value = change.partition("=")
@@ -898,7 +897,6 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
             printed[value] = figure.value
     has_seeds = any(score.seeds > 1 for score in scores.values())
     label = "here, with deviation over seeds" if has_seeds else "here, one seed"
-    axis = make_axis(6.4, 2.8)
     # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
     places = {value: place for place, value in enumerate(errors)}
     means, spreads = zip(*errors.values(), strict=True)
@@ -919,7 +917,6 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
     middle = (low + high) / 2
     half = max(high - low, LEAST_SPAN * middle) / 2
     axis.set_ylim(middle - half, middle + half)
-    return get_figure(axis)
 
 
 #: Costs of agent systems, and what judges say of logic updates.

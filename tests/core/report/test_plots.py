@@ -1,22 +1,37 @@
 """Nothing of a plot is cut off, and curves hold the numbers of their rows."""
 
-from compevo_core.report.paper.tables import collect_scores, plot_sweep, show_curves
-from compevo_core.report.plots import (
-    show_panel,
+import pytest
+
+from compevo_core.report import figures
+from compevo_core.report.figures import get_figure
+from compevo_core.report.paper.tables import collect_scores, show_curves
+from compevo_core.report.plots import show_panel
+from tests.support.report_samples import (
+    make_frame,
+    make_inputs,
+    make_panel,
+    make_row,
+    render_undrawn,
 )
-from tests.support.report_samples import make_frame, make_inputs, make_panel, make_row
 
 
 def test_every_method_of_a_forecast_panel_stands_in_the_legend_within_the_figure():
     values = next(iter(make_panel().forecasts.values()))
     methods = ("persistence", "calendar-ridge", "gbm", "published-error-gbm", "blend", "compevo")
     panel = make_panel(forecasts=dict.fromkeys(methods, values))
-    figure = show_panel(panel).plots[0].figure
+    figure = get_figure(show_panel(panel).plots[0].draw())
     figure.draw_without_rendering()
 
     legend = figure.legends[0]
     assert [text.get_text() for text in legend.get_texts()][-1] == "CompEvo"
     assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_a_page_makes_no_figure_of_a_plot_that_nobody_draws(monkeypatch):
+    monkeypatch.delattr(figures, "Figure")
+    assert "<img" in render_undrawn(make_inputs())
+    with pytest.raises(NameError, match="Figure"):
+        show_panel(make_panel()).plots[0].draw()
 
 
 def sweep_rows(name="tau", values=("0.1", "0.5", "1")):
@@ -40,7 +55,8 @@ def test_a_curve_holds_own_errors_with_their_spread_and_the_papers():
     scores = collect_scores(
         sweep_rows().filter(sweep_rows()["method"] != "compevo"), "electricity", "n2f-test-100"
     )
-    axis = plot_sweep("tau", "electricity", dict(sorted(scores.items()))).axes[0]
+    (picture,) = show_curves(make_inputs(rows=sweep_rows()))
+    axis = picture.plots[0].draw()
     own = axis.containers[0]
     assert list(own.lines[0].get_ydata()) == [
         score.mean["rmse"] for _, score in sorted(scores.items())
