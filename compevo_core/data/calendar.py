@@ -7,7 +7,7 @@ Regions keep local time, with daylight saving, although the clock of the electri
 not change: demand follows people, not the market.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Self
@@ -69,7 +69,9 @@ class Calendar:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values that :meth:`from_dict` reads back."""
-        return asdict(self) | {"target_date": self.target_date.isoformat()}
+        # Not asdict, which copies each value deeply: a night reads every window that there is.
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"target_date": self.target_date.isoformat()}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Self:

@@ -148,9 +148,10 @@ def serialize_for_hash(window: Window) -> bytes:
 
     # Bytes, not decimal text: two values that print alike are different windows. NaN has many bit
     # patterns, so masked targets enter as their positions.
+    is_masked = np.isnan(window.y)
     row["x"] = window.view.x.tobytes().hex()
-    row["y"] = np.nan_to_num(window.y, nan=-0.0).tobytes().hex()
-    row["masked"] = np.flatnonzero(np.isnan(window.y)).tolist()
+    row["y"] = np.where(is_masked, -0.0, window.y).tobytes().hex()
+    row["masked"] = np.flatnonzero(is_masked).tolist()
     if window.view.step_covariates:
         # Thousands of numbers a window, most of the set: their digest stands for them.
         values = np.stack(list(window.view.step_covariates.values()))
