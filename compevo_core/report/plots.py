@@ -151,7 +151,7 @@ def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
 
 
 def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
-    """Draw the MAE of each record as a bar, best on top, with its range over seeds."""
+    """Draw the MAE of each record, best on top, with its range over seeds."""
     places = list(range(len(records)))
     errors = [row["mae"] for row in records]
 
