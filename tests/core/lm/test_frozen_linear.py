@@ -172,4 +172,4 @@ def test_in_bfloat16_forecasts_logics_and_gradients_stay_close_to_those_in_float
     for kind in (FORECAST, LOGIC):
         for one, other in zip(exact.gradients(kind), mixed.gradients(kind), strict=True):
             assert float(torch.nn.functional.cosine_similarity(one, other, dim=0)) > 0.995
-            assert float(other.norm() / one.norm()) == pytest.approx(1.0, abs=0.03)
+            assert float(other.norm() / one.norm()) == pytest.approx(1.0, abs=0.05)
