@@ -7,6 +7,8 @@ agents read. What does not: measuring them (``paper.news_audit``).
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from matplotlib.axes import Axes
+
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
 from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.report.figures import (
@@ -183,19 +185,19 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
     texts = [f"{name} {' and '.join(map(format_number, both))}" for name, both in errors.items()]
     alt = f"Bars of the MAE where news moves the forecast most, and elsewhere: {join_items(texts)}."
     look: Style = {"title": f"MAE on test windows, {own_errors[0]['unit']}", "is_counted": False}
-    plot = plot_lines([], alt, size=THIRD, **look)
 
-    (axis,) = plot.figure.axes
-    for place, (label, colour) in enumerate(_BARS.values()):
-        bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
-        axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
-    names = "moved most by news", "others"
-    ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own_errors, strict=True)]
-    axis.set_xticks([1, 5], ticks)
-    axis.grid(visible=False, axis="x")
-    axis.margins(y=0.1)
-    add_legend(axis)
-    return plot
+    def add_bars(axis: Axes) -> None:
+        for place, (label, colour) in enumerate(_BARS.values()):
+            bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
+            axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
+        names = "moved most by news", "others"
+        ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own_errors, strict=True)]
+        axis.set_xticks([1, 5], ticks)
+        axis.grid(visible=False, axis="x")
+        axis.margins(y=0.1)
+        add_legend(axis)
+
+    return plot_lines([], alt, size=THIRD, finish=add_bars, **look)
 
 
 def list_read_topics(rows: Sequence[Row], agent: int) -> str:

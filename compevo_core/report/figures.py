@@ -7,7 +7,7 @@ encoding a plot as SVG. What does not: what is plotted (``report.plots``, ``repo
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone
 from typing import Any
@@ -123,23 +123,30 @@ Style = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plot:
-    """A finished plot and a text that says what it shows, for readers who do not see it."""
+    """A plot that is drawn when it is asked for, and a text for readers who do not see it."""
 
-    figure: Figure
-    alt: str
+    fill: Callable[[Axes], None]  # draws on the only axis of a new figure
+    alt: str  # what the plot shows, in words
+    size: tuple[float, float]  # width and height in inches
+    projection: str | None = None  # of the axis, where it is not flat
 
-    @property
-    def width(self) -> float:
-        """Width in inches."""
-        return float(self.figure.get_figwidth())
+    def draw(self) -> Axes:
+        """Return the filled axis of a new figure in the project's look."""
+        with mpl.rc_context(THEME):
+            figure = Figure(figsize=self.size, layout="constrained")
+            axis: Axes = figure.add_subplot(projection=self.projection)
+        # matplotlib would write a shared power of ten above the axis, where the title is.
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:.9g}")
+        self.fill(axis)
+        return axis
 
     @property
     def source(self) -> str:
-        """The plot as an SVG in a data URI; the same figure gives the same text."""
-        buffer = io.BytesIO()
+        """The plot as an SVG in a data URI; the same plot gives the same text."""
+        buffer, figure = io.BytesIO(), get_figure(self.draw())
         with mpl.rc_context(THEME):
             # The date and matplotlib's version would make every page differ.
-            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         # An <img> with a data URI is inert: nothing inside the SVG can run or fetch.
         encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
         return f"data:image/svg+xml;base64,{encoded}"
@@ -181,6 +188,7 @@ def plot_lines(
     y_label: str = "",
     is_counted: bool = True,
     legend_columns: int = 3,
+    finish: Callable[[Axes], object] | None = None,
 ) -> Plot:
     """Plot lines on one axis in the project's look.
 
@@ -193,36 +201,31 @@ def plot_lines(
         y_label: what is on the vertical axis.
         is_counted: whether the horizontal axis counts something, as rounds.
         legend_columns: most columns of the legend.
+        finish: draws what else the axis has.
     """
-    axis = make_axis(*size)
-    for line in lines:
-        points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
-        if not points:
-            continue
-        # A line of one point is invisible without a marker.
-        marker: Style = {"marker": "o"} if len(points) == 1 else {}
-        axis.plot(*zip(*points, strict=True), **(marker | dict(line.style)))
-        if line.band is not None:
-            fill: Style = {"color": line.style["color"], "alpha": 0.15, "linewidth": 0}
-            axis.fill_between(line.x, *line.band, **fill)
 
-    with mpl.rc_context(THEME):
-        axis.set_title(title)
-    axis.set(xlabel=x_label, ylabel=y_label)
-    if is_counted:
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    add_legend(axis, columns=legend_columns)
-    return Plot(get_figure(axis), alt)
+    def fill(axis: Axes) -> None:
+        for line in lines:
+            points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+            if not points:
+                continue
+            # A line of one point is invisible without a marker.
+            marker: Style = {"marker": "o"} if len(points) == 1 else {}
+            axis.plot(*zip(*points, strict=True), **(marker | dict(line.style)))
+            if line.band is not None:
+                area: Style = {"color": line.style["color"], "alpha": 0.15, "linewidth": 0}
+                axis.fill_between(line.x, *line.band, **area)
 
+        with mpl.rc_context(THEME):
+            axis.set_title(title)
+        axis.set(xlabel=x_label, ylabel=y_label)
+        if is_counted:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        add_legend(axis, columns=legend_columns)
+        if finish:
+            finish(axis)
 
-def make_axis(width: float, height: float, **options: Any) -> Axes:  # noqa: ANN401 - of matplotlib
-    """Return the only axis of a new figure in the project's look; sizes are in inches."""
-    with mpl.rc_context(THEME):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axis: Axes = figure.add_subplot(**options)
-    # matplotlib would write a shared power of ten above the axis, where the title is.
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.9g}")
-    return axis
+    return Plot(fill, alt, size)
 
 
 def add_legend(axis: Axes, *, columns: int = 3) -> None:

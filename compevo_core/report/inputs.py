@@ -34,7 +34,16 @@ from compevo_core.forecast.issued import (
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.paper.worded_data import TEXT_SCHEMA
-from compevo_core.report.rows import is_result_file, is_synthetic, read_header, read_rows
+from compevo_core.report.rows import (
+    Score,
+    collect_scores,
+    drop_sweeps,
+    is_result_file,
+    is_synthetic,
+    read_header,
+    read_rows,
+    share_budget,
+)
 from compevo_core.runtime.files import read_json
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
@@ -225,6 +234,26 @@ class ReportInputs:
     text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
+
+    # Scores that were computed so far, by scope: most are in several tables
+    _scores: dict[tuple[object, ...], tuple[dict[str, Score], str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def find_scores(
+        self, dataset: str, subset: str, *, experiment: str = "", sharing: Sequence[str] = ()
+    ) -> tuple[Mapping[str, Score], str]:
+        """Return the scores of one scope, computed once, and the budget that methods share.
+
+        They are of an experiment, or of all rows without sweeps; methods that are ``sharing`` stand
+        at their largest common budget, whose name is empty where there is none.
+        """
+        key = (dataset, subset, experiment, *sharing)
+        if key not in self._scores:
+            rows = self.rows.filter(experiment=experiment) if experiment else drop_sweeps(self.rows)
+            rows, budget = share_budget(rows, dataset, subset, sharing)
+            self._scores[key] = collect_scores(rows, dataset, subset), budget
+        return self._scores[key]
 
     @property
     def panels(self) -> list[ForecastPanel]:

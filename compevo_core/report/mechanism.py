@@ -10,12 +10,12 @@ Text in a figure is read by plotly as a little HTML, so text from data is escape
 import html
 import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import polars as pl
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
@@ -31,8 +31,6 @@ from compevo_core.report.figures import (
     Style,
     add_legend,
     agent_style,
-    get_figure,
-    make_axis,
     method_colour,
     method_style,
     plot_lines,
@@ -262,23 +260,32 @@ def plot_dynamics(rows: pl.DataFrame) -> list[Plot]:
 
 def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
     """Plot the reward of every agent, a plot a method, on one scale."""
-    plots = []
-    for method, part in split_methods(rows).items():
+    parts, curves = split_methods(rows), {}
+    for method, part in parts.items():
         agents = part.drop_nulls("reward").partition_by("agent", as_dict=True)
-        lines = [
-            make_curve(part, "reward", agent_style(agent))
-            for (agent,), part in sorted(agents.items())
+        curves[method] = [
+            make_curve(rewards, "reward", agent_style(agent))
+            for (agent,), rewards in sorted(agents.items())
         ]
-        alt = f"reward of each of {len(lines)} agents of {method_name(method)}, {_seeds(part)}."
-        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
-        plots.append(plot_lines(lines, f"Line plot by round: {alt}", **look))
 
     # One scale, or a method of small rewards would look as restless as one of large ones.
-    axes = [plot.figure.axes[0] for plot in plots]
-    lows, highs = zip(*(axis.get_ylim() for axis in axes), strict=True) if axes else ((), ())
-    for axis in axes:
-        axis.set_ylim(min(lows), max(highs))
+    limits = list(chain(*(find_limits(lines) for lines in curves.values() if lines)))
+    plots = []
+    for method, lines in curves.items():
+        who = f"{len(lines)} agents of {method_name(method)}, {_seeds(parts[method])}"
+        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
+        alt = f"Line plot by round: reward of each of {who}."
+        scale: Any = lambda axis: axis.set_ylim(min(limits), max(limits))  # noqa: E731
+        plots.append(plot_lines(lines, alt, finish=scale, **look))
     return plots
+
+
+def find_limits(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return the lowest and the highest value that an axis of these lines would show by itself."""
+    values = list(chain(*(chain(line.y, *(line.band or ())) for line in lines)))
+    low, high = MaxNLocator().nonsingular(min(values), max(values))
+    margin = (high - low) * 0.05
+    return low - margin, high + margin
 
 
 def plot_news(rows: pl.DataFrame) -> list[Plot]:
@@ -348,9 +355,8 @@ def _write_hover(seed: int, agent: int, logic: str) -> str:
     return "<br>".join([f"seed {seed}, agent {agent}", *map(html.escape, lines)])
 
 
-def plot_logics(chart: Mapping[str, Any]) -> Figure:
-    """Plot a figure of :func:`chart_logics` as a still picture."""
-    axis: Any = make_axis(6.4, 4.8, projection="3d")
+def fill_space(chart: Mapping[str, Any], axis: Any) -> None:  # noqa: ANN401 - of three dimensions
+    """Draw a figure of :func:`chart_logics` as a still picture."""
     for trace in chart["data"]:
         axis.scatter(
             *(trace[name] for name in _AXES),
@@ -366,7 +372,6 @@ def plot_logics(chart: Mapping[str, Any]) -> Figure:
         axis.set(**{f"{name}label": chart["layout"]["scene"][f"{name}axis"]["title"]["text"]})
         getattr(axis, f"{name}axis").set_major_locator(MaxNLocator(4))
     add_legend(axis)
-    return get_figure(axis)
 
 
 def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
@@ -422,7 +427,7 @@ def _view_space(logics: pl.DataFrame, title: str) -> Mapping[str, Any]:
     return {
         "figure": chart,
         "label": label,
-        "still": Picture([Plot(plot_logics(chart), label)]),
+        "still": Picture([Plot(partial(fill_space, chart), label, (6.4, 4.8), "3d")]),
         "agents": logics.height,
         "seeds": _list_seeds(logics),
         "encoder": logics["encoder"][0],

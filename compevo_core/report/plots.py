@@ -10,13 +10,14 @@ supervised stage ends and the rewriting of logics begins.
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import matplotlib as mpl
 import polars as pl
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.agents.logics import find_topics
@@ -43,7 +44,6 @@ from compevo_core.report.figures import (
     Style,
     agent_style,
     get_figure,
-    make_axis,
     method_style,
     plot_lines,
     set_clock,
@@ -64,7 +64,7 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.summaries import ResultSummary
-from compevo_core.report.tables import common_unit
+from compevo_core.report.tables import Row, common_unit
 from compevo_core.report.wording import (
     RECALIBRATED,
     format_number,
@@ -101,7 +101,16 @@ _VERDICT_COLOURS = {"better": GREEN, "worse": RED}
 
 def _plot_verdicts(summary: ResultSummary) -> Plot:
     rivals = summary.rivals
-    axis = make_axis(5.2, 1.0 + 0.2 * len(rivals))
+    outcomes = Counter(rival.outcome for rival in rivals)
+    counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
+    alt = (
+        f"Difference of CompEvo's error to each method's in percent for {summary.scope}: {counts}."
+    )
+    return Plot(partial(_fill_verdicts, summary), alt, (5.2, 1.0 + 0.2 * len(rivals)))
+
+
+def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
+    rivals = summary.rivals
     for place, rival in enumerate(rivals):
         colour = _VERDICT_COLOURS.get(rival.outcome, MUTED)
         # Without a comparison by window the mark is hollow: the mean alone says nothing of chance.
@@ -126,13 +135,6 @@ def _plot_verdicts(summary: ResultSummary) -> Plot:
         title = textwrap.fill(summary.scope, 60)
         get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
 
-    outcomes = Counter(rival.outcome for rival in rivals)
-    counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
-    alt = (
-        f"Difference of CompEvo's error to each method's in percent for {summary.scope}: {counts}."
-    )
-    return Plot(get_figure(axis), alt)
-
 
 def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
     """Return bars of the pooled MAE of each ablation variant on the first scope."""
@@ -143,13 +145,13 @@ def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
 
 def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
     alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above holds the numbers."
-    return Picture([Plot(plot_mae(rows), alt)], caption=f"{name}: pooled MAE by {kind}")
-
-
-def plot_mae(rows: pl.DataFrame) -> Figure:
-    """Plot the MAE of each row as a bar, best on top, with its range over seeds."""
     records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
-    axis = make_axis(6.4, 0.75 + 0.28 * max(len(records), 1))
+    plot = Plot(partial(_fill_bars, records), alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
+    return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
+
+
+def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
+    """Draw the MAE of each record, best on top, with its range over seeds."""
     places = list(range(len(records)))
     errors = [row["mae"] for row in records]
 
@@ -174,7 +176,6 @@ def plot_mae(rows: pl.DataFrame) -> Figure:
     axis.grid(visible=False, axis="y")
     unit = common_unit(records)
     axis.set_xlabel(f"MAE, {unit}" if unit else "MAE")
-    return get_figure(axis)
 
 
 def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
@@ -203,8 +204,8 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         y_label="share of actual values below it",
         is_counted=False,
         legend_columns=1,
+        finish=lambda axis: axis.set(xlim=(0, 1), ylim=(0, 1)),
     )
-    plot.figure.axes[0].set(xlim=(0, 1), ylim=(0, 1))
     caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
     return Picture([plot], caption=caption)
 
@@ -234,12 +235,15 @@ def show_panel(panel: ForecastPanel) -> Picture:
         f"Line plot of {panel.entity} in {panel.unit}: {len(panel.history)} values before {start}, "
         f"then the actual values and the forecasts by {methods}."
     )
-    plot = plot_lines(lines, alt, size=(5.2, 2.8), y_label=panel.unit, legend_columns=5)
-    (axis,) = plot.figure.axes
-    # The line marks the origin: everything right of it was unknown to the models.
-    axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
-    axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
-    set_clock(axis, zone)
+
+    def mark_origin(axis: Axes) -> None:
+        # Everything right of the line was unknown to the models.
+        axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
+        axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
+        set_clock(axis, zone)
+
+    look: Style = {"size": (5.2, 2.8), "y_label": panel.unit, "legend_columns": 5}
+    plot = plot_lines(lines, alt, finish=mark_origin, **look)
     scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
     return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
 
@@ -345,9 +349,8 @@ def plot_topics(run: TrainingRun) -> Plot | None:
         marks: Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
         x, y = zip(*points, strict=True) if points else ((), ())
         lines.append(Line(x, y, agent_style(agent) | marks))
-    plot = _plot(run, lines, "Topics that logics name", THIRD, key="logics")
-    plot.figure.axes[0].set_yticks(list(places.values()), list(places))
-    return plot
+    title, ticks = "Topics that logics name", (list(places.values()), list(places))
+    return _plot(run, lines, title, THIRD, finish=lambda axis: axis.set_yticks(*ticks))
 
 
 def has_fixed_regret(run: TrainingRun) -> bool:
@@ -395,6 +398,7 @@ def _plot(
     *,
     key: str = "",
     legend_columns: int = 3,
+    finish: Callable[[Axes], object] | None = None,
 ) -> Plot:
     """Plot lines over the axis of rounds, and describe the plot."""
     who = "one line an agent, " if key in OF_AGENTS else ""
@@ -403,13 +407,15 @@ def _plot(
     if boundary is not None:
         length += f", the first {boundary} of them supervised"
     alt = f"Line plot by round: {title}, {who}{length}."
-    look: Style = {"size": size, "title": title, "x_label": "round"}
-    plot = plot_lines(lines, alt, legend_columns=legend_columns, **look)
 
-    (axis,) = plot.figure.axes
-    if key in SIGNED:
-        axis.axhline(0.0, color=INK, linewidth=0.8)
-    if boundary is not None:
-        # Between the last supervised round and the first one after it.
-        axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
-    return plot
+    def mark(axis: Axes) -> None:
+        if key in SIGNED:
+            axis.axhline(0.0, color=INK, linewidth=0.8)
+        if boundary is not None:
+            # Between the last supervised round and the first one after it.
+            axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        if finish:
+            finish(axis)
+
+    look: Style = {"size": size, "title": title, "x_label": "round", "finish": mark}
+    return plot_lines(lines, alt, legend_columns=legend_columns, **look)

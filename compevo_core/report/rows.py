@@ -1,18 +1,21 @@
 """Result rows: reading them from CSV files and selecting those a table shows.
 
 What belongs here: reading a folder of CSV files, keeping one row for each identity, selecting rows
-by scope. What does not: scoring and the row's schema (``evaluation.result_rows``), wording and
-layout.
+by scope, mean and spread over seeds. What does not: scoring and the row's schema
+(``evaluation.result_rows``), wording and layout.
 """
 
 import csv
+import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import rank_budget
+from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
 from compevo_core.evaluation.scopes import TEST_SUBSETS
@@ -40,6 +43,13 @@ _TAKEN_FROM_FIRST = (
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
 _THINNED = re.compile(r"-every-\d+$")
+
+
+PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")
+"""The paper's metrics."""
+
+MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
+"""Columns of cost; empty for methods whose cost was not measured."""
 
 
 def empty_rows() -> pl.DataFrame:
@@ -181,6 +191,75 @@ def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
     )
     chosen = seeds.sort("seed", descending=True, maintain_order=True)["settings"][0]
     return rows.filter(settings == chosen)
+
+
+class Score(NamedTuple):
+    """One method on one set of windows."""
+
+    mean: Mapping[str, float]  # mean over seeds by column
+    spread: Mapping[str, float]  # standard deviation over seeds by column; absent with one seed
+    seeds: int  # number of seeds
+    n_windows: int  # windows scored
+    unit: str  # unit of MAE and RMSE
+    by_entity: Mapping[str, float]  # MAE by series, mean over seeds
+    budget: str = ""  # what a fit could spend; empty where that changes nothing
+
+
+def share_budget(
+    rows: pl.DataFrame, dataset: str, subset: str, methods: Sequence[str]
+) -> tuple[pl.DataFrame, str]:
+    """Return rows in which methods have one budget, and its name.
+
+    It is the largest that every one of them with a budget has rows of; the rows as they are and an
+    empty name where there is none. Rows of other methods stay.
+    """
+    is_shared = pl.col("method").is_in(list(methods))
+    has_budget = pl.col("budget").fill_null("") != ""
+    sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
+    needed = sharing["method"].n_unique()
+    for budget in BUDGET_ORDER:
+        # One method alone shares its budget with nobody.
+        if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
+            return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
+    return rows, ""
+
+
+def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
+    """Return the scores of every method but single agents, least MAE first."""
+    chosen = drop_agents(select_scope(rows, dataset, subset))
+    scores = {
+        str(method): _make_score(select_settings(part))
+        for (method,), part in chosen.group_by("method", maintain_order=True)
+        # Without a row over all series there is nothing to compare with the paper's.
+        if method != "compevo-prior" and (part["entity"] == POOLED).any()
+    }
+    return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
+
+
+def _make_score(rows: pl.DataFrame) -> Score:
+    """Return the score of rows that differ by seed and series alone."""
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    # Some rows have the seconds of all windows alone.
+    if not pooled["seconds_per_window"].count():
+        share = pl.col("seconds") / pl.col("n_windows")
+        pooled = pooled.with_columns(share.alias("seconds_per_window"))
+
+    # What was not measured has no mean, and a single seed has no spread.
+    columns = pl.col(*PAPER_METRICS, *MEASURES)
+    mean, spread = (
+        {name: value for name, value in frame.row(0, named=True).items() if value is not None}
+        for frame in (pooled.select(columns.mean()), pooled.select(columns.std()))
+    )
+    by_entity = rows.filter(pl.col("entity") != POOLED).group_by("entity", maintain_order=True)
+    return Score(
+        mean,
+        spread,
+        seeds=pooled["seed"].n_unique(),
+        n_windows=int(pooled["n_windows"][0]),
+        unit=str(pooled["unit"][0] or ""),
+        by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
+        budget=str(pooled["budget"][0] or ""),
+    )
 
 
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:

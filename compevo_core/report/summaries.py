@@ -226,9 +226,5 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
         return TOO_FEW_DAYS.format(n=test["n_blocks"])
     if find_side(test) < 0:
         return IMPROVES_ON_PRIOR
-    return NOT_SIGNIFICANT.format(bounds=_format_bounds(test, unit))
-
-
-def _format_bounds(test: Row, unit: str) -> str:
-    low, high = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
-    return f"{low} and {high}"
+    ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
+    return NOT_SIGNIFICANT.format(bounds=" and ".join(ends))

@@ -17,33 +17,23 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 import polars as pl
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from compevo_core.errors import ConfigError
-from compevo_core.evaluation.comparison import BUDGET_ORDER, FEWEST_BLOCKS
+from compevo_core.evaluation.comparison import FEWEST_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
 from compevo_core.paper.lud import GAINS, JUDGES
-from compevo_core.report.figures import (
-    ACCENT,
-    OTHER_BARS,
-    Picture,
-    Plot,
-    Style,
-    add_legend,
-    get_figure,
-    make_axis,
-)
+from compevo_core.report.figures import ACCENT, OTHER_BARS, Picture, Plot, Style, add_legend
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.rows import (
-    drop_agents,
-    drop_sweeps,
+    PAPER_METRICS,
+    Score,
     is_synthetic,
     list_test_scopes,
     select_pooled,
     select_scope,
-    select_settings,
 )
 from compevo_core.report.tables import (
     METRIC_TITLES,
@@ -83,12 +73,6 @@ GAIN_FIGURES = "tab:lud_error_correlation"
 
 DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 """The paper's data sets, in the order of its tables."""
-
-METRICS = ("mae", "mse", "rmse", "mape_pct")
-"""The paper's metrics."""
-
-MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
-"""Columns of cost; empty for methods whose cost was not measured."""
 
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
@@ -179,75 +163,6 @@ def list_contradictions(label: str, dataset: str) -> list[str]:
     return sentences
 
 
-class Score(NamedTuple):
-    """One method on one set of windows."""
-
-    mean: Mapping[str, float]  # mean over seeds by column
-    spread: Mapping[str, float]  # standard deviation over seeds by column; absent with one seed
-    seeds: int  # number of seeds
-    n_windows: int  # windows scored
-    unit: str  # unit of MAE and RMSE
-    by_entity: Mapping[str, float]  # MAE by series, mean over seeds
-    budget: str = ""  # what a fit could spend; empty where that changes nothing
-
-
-def share_budget(
-    rows: pl.DataFrame, dataset: str, subset: str, methods: Sequence[str]
-) -> tuple[pl.DataFrame, str]:
-    """Return rows in which methods have one budget, and its name.
-
-    It is the largest that every one of them with a budget has rows of; the rows as they are and an
-    empty name where there is none. Rows of other methods stay.
-    """
-    is_shared = pl.col("method").is_in(list(methods))
-    has_budget = pl.col("budget").fill_null("") != ""
-    sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
-    needed = sharing["method"].n_unique()
-    for budget in BUDGET_ORDER:
-        # One method alone shares its budget with nobody.
-        if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
-            return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
-    return rows, ""
-
-
-def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
-    """Return the scores of every method but single agents, least MAE first."""
-    chosen = drop_agents(select_scope(rows, dataset, subset))
-    scores = {
-        str(method): _make_score(select_settings(part))
-        for (method,), part in chosen.group_by("method", maintain_order=True)
-        # Without a row over all series there is nothing to compare with the paper's.
-        if method != "compevo-prior" and (part["entity"] == POOLED).any()
-    }
-    return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
-
-
-def _make_score(rows: pl.DataFrame) -> Score:
-    """Return the score of rows that differ by seed and series alone."""
-    pooled = rows.filter(pl.col("entity") == POOLED)
-    # Some rows have the seconds of all windows alone.
-    if not pooled["seconds_per_window"].count():
-        share = pl.col("seconds") / pl.col("n_windows")
-        pooled = pooled.with_columns(share.alias("seconds_per_window"))
-
-    # What was not measured has no mean, and a single seed has no spread.
-    columns = pl.col(*METRICS, *MEASURES)
-    mean, spread = (
-        {name: value for name, value in frame.row(0, named=True).items() if value is not None}
-        for frame in (pooled.select(columns.mean()), pooled.select(columns.std()))
-    )
-    by_entity = rows.filter(pl.col("entity") != POOLED).group_by("entity", maintain_order=True)
-    return Score(
-        mean=mean,
-        spread=spread,
-        seeds=pooled["seed"].n_unique(),
-        n_windows=int(pooled["n_windows"][0]),
-        unit=str(pooled["unit"][0] or ""),
-        by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
-        budget=str(pooled["budget"][0] or ""),
-    )
-
-
 def list_tasks(scores: Mapping[str, Score]) -> dict[str, dict[str, float]]:
     """Return MAE by task and method: a task is a series, or all windows where there is one."""
     errors: dict[str, Mapping[str, float | None]]
@@ -318,7 +233,7 @@ class TableLine(NamedTuple):
 
 def find_line(name: str, score: Score | None, label: str, dataset: str, subject: str) -> TableLine:
     """Return a line with the figures that a table of the paper has of a subject."""
-    figures = {metric: find_published(label, dataset, subject, metric) for metric in METRICS}
+    figures = {metric: find_published(label, dataset, subject, metric) for metric in PAPER_METRICS}
     return TableLine(name, score, {key: figure for key, figure in figures.items() if figure})
 
 
@@ -338,7 +253,7 @@ def error_table(
     unit = units.pop() if len(units) == 1 else ""
     columns = [Column(first, [line.name for line in lines])]
 
-    for metric in METRICS:
+    for metric in PAPER_METRICS:
         means = [score.mean.get(metric) if score else None for score in scores]
         spreads = [score.spread.get(metric) if score else None for score in scores]
         # Formatted together: a spread with other decimals than its mean cannot be read beside it.
@@ -467,11 +382,9 @@ def score_methods(inputs: ReportInputs, label: str, dataset: str) -> list[Method
     """
     sets: list[MethodScores] = []
     for subset in list_test_scopes(inputs.rows, dataset) or [""]:
-        rows, budget = drop_sweeps(inputs.rows), ""
         # Systems of agents are compared at one number of updates, as the paper compares them.
-        if label == AGENTS:
-            rows, budget = share_budget(rows, dataset, subset, list_subjects(AGENTS))
-        scores = collect_scores(rows, dataset, subset)
+        sharing = list_subjects(AGENTS) if label == AGENTS else []
+        scores, budget = inputs.find_scores(dataset, subset, sharing=sharing)
         name = _title(inputs, dataset, subset)
         sets.append(MethodScores(name, dataset, subset, scores, budget, is_first=not sets))
     return sets
@@ -562,7 +475,7 @@ def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) ->
     """Return the errors of methods that were scored on some of the windows alone."""
     notes = []
     for subset in list_test_scopes(inputs.rows, dataset, is_thinned=True):
-        scores = collect_scores(drop_sweeps(inputs.rows), dataset, subset)
+        scores, _ = inputs.find_scores(dataset, subset)
         scored = [method for method in methods if method in scores]
         if not scored:
             continue
@@ -796,11 +709,12 @@ def _build_changes(
 ) -> list[Table]:
     """Return the errors of changes by subset, and how they differ from the reference."""
     rows, reference = _select_experiment(inputs, experiment), EXPERIMENTS[experiment].reference
+    rows_name = EXPERIMENTS[experiment].rows_name
     tables = []
     for dataset in datasets:
         command = f"compevo experiment {experiment} {dataset}"
         for place, subset in enumerate(list_subsets(rows, dataset) or [""]):
-            scores = collect_scores(rows, dataset, subset)
+            scores, _ = inputs.find_scores(dataset, subset, experiment=rows_name)
             # The paper has one test set a data set; its figures are beside ours of the nearest.
             printed = "" if place else label
             lines = {
@@ -877,19 +791,19 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
             if name != ABLATION
         ]
         for dataset, subset in scopes:
-            scores = collect_scores(rows, dataset, subset)
+            scores, _ = inputs.find_scores(dataset, subset, experiment=sweep.rows_name)
             shown = {key: scores[key] for key in sweep.names if key in scores}
             if len(shown) > 1:
                 title = f"{scope_name(dataset, subset)}: {sweep.title.lower()}"
                 alt = f"RMSE by change for {title}; the table holds the numbers."
-                plot = Plot(plot_sweep(name, dataset, shown), alt)
-                pictures.append(Picture([plot], caption=title))
+                fill = functools.partial(fill_sweep, name, dataset, shown)
+                pictures.append(Picture([Plot(fill, alt, (6.4, 2.8))], caption=title))
 
     return pictures
 
 
-def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
-    """Plot the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
+def fill_sweep(name: str, dataset: str, scores: Mapping[str, Score], axis: Axes) -> None:
+    """Draw the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
     errors, printed = {}, {}
     for change, score in scores.items():
         setting, _, value = change.partition("=")
@@ -898,7 +812,6 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
             printed[value] = figure.value
     has_seeds = any(score.seeds > 1 for score in scores.values())
     label = "here, with deviation over seeds" if has_seeds else "here, one seed"
-    axis = make_axis(6.4, 2.8)
     # Equal steps: values such as 0.001 and 1 share no scale, and names have none.
     places = {value: place for place, value in enumerate(errors)}
     means, spreads = zip(*errors.values(), strict=True)
@@ -919,7 +832,6 @@ def plot_sweep(name: str, dataset: str, scores: Mapping[str, Score]) -> Figure:
     middle = (low + high) / 2
     half = max(high - low, LEAST_SPAN * middle) / 2
     axis.set_ylim(middle - half, middle + half)
-    return get_figure(axis)
 
 
 #: Costs of agent systems, and what judges say of logic updates.
@@ -992,8 +904,7 @@ def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, fl
     scopes = []
     for subset in list_test_scopes(inputs.rows, dataset):
         # A sweep's rows have other budgets, and so have CompEvo's own: costs compare at one alone.
-        rows, _ = share_budget(drop_sweeps(inputs.rows), dataset, subset, SYSTEMS)
-        scopes.append(collect_scores(rows, dataset, subset))
+        scopes.append(inputs.find_scores(dataset, subset, sharing=SYSTEMS)[0])
 
     costs = {}
     for name in SYSTEMS:

@@ -12,12 +12,7 @@ from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
-from tests.support.tiny_backbone import (
-    CONFIG,
-    build_backbone,
-    build_gemma,
-    build_population,
-)
+from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 SIZES = {

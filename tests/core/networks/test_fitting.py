@@ -10,12 +10,7 @@ from compevo_core.baselines import ViewForecaster
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import (
-    CheckpointMismatch,
-    ConfigError,
-    DataError,
-    NonFiniteLoss,
-)
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import hash_folder
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY, load_backbone

@@ -4,12 +4,7 @@ import pytest
 
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.paper.changes import (
-    ABLATION,
-    EXPERIMENTS,
-    find_experiment,
-    find_variant,
-)
+from compevo_core.paper.changes import ABLATION, EXPERIMENTS, find_experiment, find_variant
 from compevo_core.report.paper.tables import PRINTED, list_subjects
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows

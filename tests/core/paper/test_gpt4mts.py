@@ -14,12 +14,7 @@ from compevo_core.networks.fitting import FitBudget
 from compevo_core.networks.forecaster import NetworkBaseline
 from compevo_core.networks.gpt4ts import GPT4TS
 from compevo_core.networks.layers import count_trainable
-from compevo_core.paper.gpt4mts import (
-    GPT4MTS,
-    NEWS_DAYS,
-    NewsReader,
-    make_gpt4mts,
-)
+from compevo_core.paper.gpt4mts import GPT4MTS, NEWS_DAYS, NewsReader, make_gpt4mts
 from compevo_core.paper.news_changes import swap_news
 from tests.support.population import news_pool, windows
 

@@ -10,12 +10,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import load_population
 from compevo_core.paper.changes import EXPERIMENTS
-from compevo_core.paper.trials import (
-    Trial,
-    _select_scopes,
-    list_trials_of_runs,
-    score_experiment,
-)
+from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.paper.tables import build_paper_tables
 from compevo_core.training.trainer import train

@@ -69,10 +69,10 @@ def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing() 
 
 def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share() -> None:
     dose, named = show_control(_make_rows(), ROUNDS).plots
-    lines = {line.get_label(): list(line.get_ydata()) for line in dose.figure.axes[0].lines}
+    lines = {line.get_label(): list(line.get_ydata()) for line in dose.draw().lines}
     assert lines["evolved logics"] == [0.6]
     assert "all articles, no choice" not in lines
-    shares = {line.get_label(): list(line.get_ydata()) for line in named.figure.axes[0].lines}
+    shares = {line.get_label(): list(line.get_ydata()) for line in named.draw().lines}
     assert shares == {
         "precision, effect 2": [0.0, 0.5, 1.0],
         "recall, effect 2": [0.0, 0.25, 0.5],

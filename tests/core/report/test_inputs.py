@@ -9,14 +9,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import ForecastPanel, read_panels, write_panels
 from compevo_core.report.inputs import read_inputs, read_run
-from tests.support.report_samples import (
-    HOSTILE,
-    NOW,
-    make_inputs,
-    make_panel,
-    make_rows,
-    write_run,
-)
+from tests.support.report_samples import HOSTILE, NOW, make_inputs, make_panel, make_rows, write_run
 
 
 def test_panels_survive_writing_and_reading(tmp_path):

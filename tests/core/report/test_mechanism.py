@@ -11,11 +11,13 @@ import polars as pl
 import pytest
 
 from compevo_core.paper.run_traces import TRACE_SCHEMA
-from compevo_core.report.figures import Line
+from compevo_core.report.figures import THIRD, Line, plot_lines
 from compevo_core.report.mechanism import (
     GROUPS,
+    find_limits,
     list_groups,
     make_curve,
+    plot_rewards,
     rank_news,
     run_plateau_table,
     shift_table,
@@ -75,6 +77,25 @@ def test_a_group_names_its_budget_and_the_seeds_of_each_method(inputs):
     for name, method in (("MAD-RL", "mad-rl"), ("CompEvo", "compevo")):
         error = last.filter(method=method)["val_error"].mean()
         assert f"{name} {error:.4f}" in group["curves"]["end"]
+
+
+def test_rewards_of_all_methods_are_on_the_scale_of_the_widest(inputs):
+    plots = plot_rewards(inputs.traces)
+    (scale,) = {plot.draw().get_ylim() for plot in plots}
+    values = [y for plot in plots for line in plot.draw().lines for y in line.get_ydata()]
+    assert len(plots) == 2 and scale[0] < min(values) and scale[1] > max(values)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        Line([0, 1], [0.3, 0.3]),
+        Line([0, 1], [-0.4, -0.1], {"color": "red"}, ([-0.6, -0.2], [-0.3, 0.1])),
+    ],
+)
+def test_the_limits_of_an_axis_are_known_before_it_is_drawn(line):
+    drawn = plot_lines([line], "", size=THIRD).draw()
+    assert find_limits([line]) == pytest.approx(drawn.get_ylim(), rel=1e-12)
 
 
 def test_nothing_is_drawn_of_what_has_no_rows(inputs):

@@ -238,8 +238,8 @@ def test_rows_without_quantiles_make_no_table_and_no_picture() -> None:
 
 def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows() -> None:
     rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
-    figure = show_reliability(rows, *SCOPE).plots[0].figure
-    diagonal, *lines = figure.axes[0].lines
+    axis = show_reliability(rows, *SCOPE).plots[0].draw()
+    diagonal, *lines = axis.lines
     assert list(diagonal.get_xdata()) == [0, 1]
     by_label = {str(line.get_label()): line for line in lines}
     assert "Boosted trees" in by_label

@@ -74,12 +74,12 @@ def render_staged() -> str:
 
 def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
     kl, _, _ = plot_values(staged_run(), POLICY)
-    (axis,) = kl.figure.axes
+    axis = kl.draw()
     assert list(axis.get_lines()[0].get_xdata()) == [8, 12, 16]
-    gap = plot_values(staged_run(), THEORY)[0].figure.axes[0]
+    gap = plot_values(staged_run(), THEORY)[0].draw()
     assert list(gap.get_lines()[0].get_xdata()) == [8, 12, 16]
     # What every round has keeps every point.
-    loss = plot_losses(staged_run())[0].figure.axes[0]
+    loss = plot_losses(staged_run())[0].draw()
     assert len(loss.get_lines()[0].get_xdata()) == ROUNDS
 
 
@@ -153,7 +153,7 @@ def searched_run() -> TrainingRun:
 def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
     page = build_run_sections([searched_run()], AUDIT)
     assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
-    topics, gains, errors = (plot.figure.axes[0] for plot in page[0].view["picture"].plots)
+    topics, gains, errors = (plot.draw() for plot in page[0].view["picture"].plots)
     assert [label.get_text() for label in topics.get_yticklabels()] == [
         "power outages",
         "public holidays",

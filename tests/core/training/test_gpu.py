@@ -13,12 +13,7 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.frozen_linear import multiply_sharded, split_loaded_layers
 from compevo_core.runtime.distributed import AgentShards
 from tests.support.population import news_pool, tiny, windows
-from tests.support.tiny_run import (
-    Killed,
-    read_records,
-    train_days,
-    train_tiny,
-)
+from tests.support.tiny_run import Killed, read_records, train_days, train_tiny
 
 pytestmark = [
     pytest.mark.gpu,

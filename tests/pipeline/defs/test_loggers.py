@@ -8,11 +8,7 @@ import pytest
 from rich.console import Console
 
 from compevo_pipeline.defs.jobs import describe_failure
-from compevo_pipeline.defs.loggers import (
-    ProgressHandler,
-    get_usual_seconds,
-    progress_logger,
-)
+from compevo_pipeline.defs.loggers import ProgressHandler, get_usual_seconds, progress_logger
 
 
 class Ticks:

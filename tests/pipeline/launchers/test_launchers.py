@@ -23,10 +23,7 @@ from compevo_pipeline.defs.launchers import (
 )
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.pod import CONTAINER, PodSpec
-from compevo_pipeline.launchers.process import (
-    terminate,
-    worker_command,
-)
+from compevo_pipeline.launchers.process import terminate, worker_command
 from compevo_pipeline.launchers.worker import TrainJob, main, select_scalars
 from tests.support.round_records import round_record
 

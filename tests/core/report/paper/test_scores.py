@@ -1,6 +1,7 @@
 """Win rate, skill and macro averages, and which rows stand beside the paper's."""
 
 import math
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -14,7 +15,6 @@ from compevo_core.report.paper.tables import (
     MAIN,
     PARAMETERS,
     TableLine,
-    collect_scores,
     error_table,
     find_published,
     list_contradictions,
@@ -22,12 +22,11 @@ from compevo_core.report.paper.tables import (
     list_tasks,
     macro_reduction,
     read_published,
-    share_budget,
     skill_score,
     win_rate,
 )
-from compevo_core.report.rows import list_test_scopes
-from tests.support.report_samples import make_frame, make_row, make_rows
+from compevo_core.report.rows import collect_scores, list_test_scopes, share_budget
+from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
 
@@ -119,6 +118,17 @@ def test_methods_share_the_largest_budget_that_all_of_them_had():
     rows = rows.filter(pl.col("method") != "mael")
     shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
     assert (budget, collect_scores(shared, *SCOPE)["compevo"].mean["mae"]) == ("", 1.0)
+
+
+def test_scores_of_a_scope_are_computed_once_and_those_of_other_inputs_are_their_own():
+    inputs = make_inputs()
+    scores, _ = inputs.find_scores(*SCOPE)
+    assert inputs.find_scores(*SCOPE)[0] is scores
+    sharing = ["compevo", "mael"]
+    rows = make_frame(*(make_row(name, 9.0, budget="quick") for name in sharing))
+    other = replace(inputs, rows=rows)
+    assert list(other.find_scores(*SCOPE)[0]) == sharing
+    assert [other.find_scores(*SCOPE, sharing=s)[1] for s in (sharing, [])] == ["quick", ""]
 
 
 def test_tasks_are_series_where_there_are_several():

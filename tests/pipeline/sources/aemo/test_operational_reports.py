@@ -11,11 +11,7 @@ import pytest
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
-from compevo_pipeline.sources.aemo.names import (
-    ACTUAL_REPORT,
-    FORECAST_REPORT,
-    ROOFTOP_REPORT,
-)
+from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from tests.pipeline.sources.aemo.test_reports import day, report
 from tests.support.nemweb import pack

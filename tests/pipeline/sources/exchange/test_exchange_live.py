@@ -6,10 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.errors import (
-    SchemaDrift,
-    SourceAbsent,
-)
+from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
 from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
 from tests.support.live import LiveHome

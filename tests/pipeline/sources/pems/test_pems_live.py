@@ -9,13 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from compevo_core.errors import (
-    ConfigError,
-    SchemaDrift,
-    SourceAbsent,
-    SourceBlocked,
-    SourceError,
-)
+from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.pems.live import parse_list
