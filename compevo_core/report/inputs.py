@@ -245,8 +245,8 @@ class ReportInputs:
     ) -> tuple[Mapping[str, Score], str]:
         """Return the scores of one scope, computed once, and the budget that methods share.
 
-        They are of an experiment, or of all rows without sweeps; methods that are ``sharing`` stand
-        at their largest common budget, whose name is empty where there is none.
+        They come from the rows of an experiment, or from all rows but sweeps. Methods in ``sharing``
+        stand at their largest common budget; without one its name is empty.
         """
         key = (dataset, subset, experiment, *sharing)
         if key not in self._scores:
