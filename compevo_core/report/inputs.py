@@ -243,10 +243,10 @@ class ReportInputs:
     def find_scores(
         self, dataset: str, subset: str, *, experiment: str = "", sharing: Sequence[str] = ()
     ) -> tuple[Mapping[str, Score], str]:
-        """Return the scores of one scope, computed once, and the budget that methods share.
+        """Return the scores of one scope, computed once, and the name of the shared budget.
 
-        They come from the rows of an experiment, or from all rows but sweeps. Methods in ``sharing``
-        stand at their largest common budget; without one its name is empty.
+        Rows come from an experiment, or from all but sweeps. Methods in ``sharing`` share the
+        largest budget that all of them had; the name is empty if there was none.
         """
         key = (dataset, subset, experiment, *sharing)
         if key not in self._scores:
