@@ -384,23 +384,20 @@ def measure_products(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     for dtype in list_types(quick=quick):
         world = World(build_config(1, quick=quick, dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
-        other_type = torch.bfloat16 if dtype == "mixed" else torch.float32
         for rows in _PRODUCT_ROWS:
-            timed = _time_products(weights, rows, other_type, _CALLS_A_REPEAT * repeats)
+            timed = _time_products(weights, rows, _CALLS_A_REPEAT * repeats)
             columns = {"reference": "torch linear", "repeats": repeats}
             results.append(build_row(f"products-{rows}-rows", world, *timed, **columns))
     return results
 
 
-def _time_products(
-    weights: list[Tensor], rows: int, other_type: torch.dtype, calls: int
-) -> tuple[list[float], list[float]]:
+def _time_products(weights: list[Tensor], rows: int, calls: int) -> tuple[list[float], list[float]]:
     """Time products of all weights, ours and torch's in turn; the first call warms up."""
-    plain_weights = [weight.to(other_type) for weight in weights]
-    device = weights[0].device
+    device, dtype = weights[0].device, weights[0].dtype
     widths = {weight.shape[1] for weight in weights}
     inputs = {width: torch.randn(rows, width, device=device) for width in widths}
-    other_inputs = {width: rows_ND.to(other_type) for width, rows_ND in inputs.items()}
+    # torch's way has the weights' own type; ours converts what it is given.
+    other_inputs = {width: rows_ND.to(dtype) for width, rows_ND in inputs.items()}
 
     ours: list[float] = []
     reference: list[float] = []
@@ -409,7 +406,7 @@ def _time_products(
             lambda: [linear_without_grad(inputs[w.shape[1]], w) for w in weights]
         )
         ours.append(seconds)
-        seconds, _ = time_call(lambda: [linear(other_inputs[w.shape[1]], w) for w in plain_weights])
+        seconds, _ = time_call(lambda: [linear(other_inputs[w.shape[1]], w) for w in weights])
         reference.append(seconds)
     return ours[1:], reference[1:]
 

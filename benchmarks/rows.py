@@ -57,6 +57,7 @@ def measure_in_process(
     """
     command = [python, "-m", module, *arguments]
     path = [str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])]
+
     done = subprocess.run(  # noqa: S603 - interpreters and modules that the caller named
         command,
         cwd=REPO,
@@ -65,6 +66,7 @@ def measure_in_process(
         text=True,
         check=False,
     )
+
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(_ROW)]
     if done.returncode or not rows:
         raise RuntimeError(

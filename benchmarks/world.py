@@ -72,7 +72,8 @@ class Choice:
     Attributes:
         preset: preset of every case.
         settings: further settings of every case by dotted name; they replace the case's own.
-        types: values of ``backbone.dtype`` to time; empty is each case's own.
+        types: values of ``backbone.dtype`` to time, of which a case with one type times the first;
+            empty is each case's own.
     """
 
     preset: str = "default"
@@ -91,7 +92,7 @@ def build_config(
     Args:
         agents: their number; the preset's members are repeated.
         quick: whether to take the preset ``tiny`` in place of the chosen one.
-        dtype: ``backbone.dtype``; the preset's unless given.
+        dtype: ``backbone.dtype``; the chosen one, or the preset's, unless given.
         settings: further settings by dotted name.
     """
     config = RunConfig.preset("tiny" if quick else CHOICE.preset)
@@ -100,7 +101,7 @@ def build_config(
     fixed: dict[str, Any] = {
         "population.agents": agents,
         "population.members": [members[i % len(members)] for i in range(agents)] if members else [],
-        "backbone.dtype": dtype or config.backbone.dtype,
+        "backbone.dtype": dtype or next(iter(CHOICE.types), config.backbone.dtype),
     }
     return config.with_overrides(fixed | dict(settings or {}) | CHOICE.settings)
 

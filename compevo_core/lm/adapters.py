@@ -219,8 +219,9 @@ class _FrozenPlusLora(torch.autograd.Function):
         """Compute the gradients of x, of x after dropout, of A and of B; see the class."""
         lora_input, low_rank, weight, a, b = ctx.saved_tensors
         needs_x, _, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
-        grad_out = gradients[0].to(lora_input.dtype)
-        grad_low_rank = torch.bmm(grad_out, b.to(grad_out.dtype)).mul_(ctx.scale)
+        dtype = lora_input.dtype
+        grad_out = gradients[0].to(dtype)
+        grad_low_rank = torch.bmm(grad_out, b.to(dtype)).mul_(ctx.scale)
 
         grad_a = grad_b = None
         if needs_a:
@@ -230,12 +231,12 @@ class _FrozenPlusLora(torch.autograd.Function):
 
         grad_x = grad_dropped = None
         if needs_x:
-            grad_x = linear_without_grad(grad_out, weight.t()).to(grad_out.dtype)
+            grad_x = linear_without_grad(grad_out, weight.t()).to(dtype)
             if ctx.has_dropout:
                 # Autograd sends this part through the dropout mask before it reaches x.
-                grad_dropped = torch.bmm(grad_low_rank, a.to(grad_out.dtype)).to(ctx.dtype)
+                grad_dropped = torch.bmm(grad_low_rank, a.to(dtype)).to(ctx.dtype)
             else:
-                grad_x.baddbmm_(grad_low_rank, a.to(grad_out.dtype))
+                grad_x.baddbmm_(grad_low_rank, a.to(dtype))
             grad_x = grad_x.to(ctx.dtype)
 
         return grad_x, grad_dropped, None, None, grad_a, grad_b, None

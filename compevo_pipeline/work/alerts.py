@@ -23,7 +23,7 @@ from compevo_pipeline.sources.common.ledger import Entry, EntryState
 LONGEST_TEXT = 600
 """Characters of an alert; what is longer is cut."""
 KEPT_DAYS = 2
-"""Days for which an alert is offered to destinations that have not taken it yet."""
+"""How many days an alert is offered to a destination that has not accepted it."""
 NIGHTS = 3
 """How many nights in a row a source fails before somebody is told."""
 

@@ -1,6 +1,7 @@
 """A backward pass uses the adapters of its forward pass, wherever it is called."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 CONDITIONS = pytest.mark.parametrize(
     ("checkpointing", "dropout"), [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
 )
+PRODUCTS = ((torch, "bmm"), (torch.nn.functional, "scaled_dot_product_attention"))
 Gradients = list[torch.Tensor | None]
 
 
@@ -47,9 +49,9 @@ def _assert_equal(found: Gradients, expected: Gradients) -> None:
 def _note_types(
     multiply: Callable[..., torch.Tensor], seen: set[torch.dtype]
 ) -> Callable[..., torch.Tensor]:
-    def note(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        seen.update({one.dtype, other.dtype})
-        return multiply(one, other)
+    def note(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+        seen.update(tensor.dtype for tensor in tensors)
+        return multiply(*tensors, **options)
 
     return note
 
@@ -134,14 +136,13 @@ def test_beside_bfloat16_products_adapters_and_attention_have_that_type_too(
     measured = {}
     for dtype in ("float32", "mixed"):
         population = build_population(dtype=dtype)
-        seen = set()
-        monkeypatch.setattr(torch, "bmm", _note_types(torch.bmm, seen))
-        with population.use_adapters(FORECAST, dropout=dropout):
+        seen: set[torch.dtype] = set()
+        with monkeypatch.context() as patch, population.use_adapters(FORECAST, dropout=dropout):
+            for module, name in PRODUCTS:
+                patch.setattr(module, name, _note_types(getattr(module, name), seen))
             # Masks of the same numbers: dropout draws before anything is rounded.
             loss = _loss(population)
             loss.backward()
-        monkeypatch.undo()
-        monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
         gradients = [one for one in _gradients(population) if one is not None]
         measured[dtype] = (seen, float(loss.detach()), torch.cat([g.flatten() for g in gradients]))
 
