@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any
 
 import polars as pl
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from compevo_core.paper.run_traces import TOPIC_SEPARATOR, Plateau, measure_plateau
@@ -271,16 +270,13 @@ def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
 
     # One scale, or a method of small rewards would look as restless as one of large ones.
     limits = list(chain(*(find_limits(lines) for lines in curves.values() if lines)))
-
-    def share_scale(axis: Axes) -> None:
-        axis.set_ylim(min(limits), max(limits))
-
     plots = []
     for method, lines in curves.items():
         who = f"{len(lines)} agents of {method_name(method)}, {_seeds(parts[method])}"
-        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
         alt = f"Line plot by round: reward of each of {who}."
-        plots.append(plot_lines(lines, alt, finish=share_scale, **look))
+        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
+        look["finish"] = lambda axis: axis.set_ylim(min(limits), max(limits))
+        plots.append(plot_lines(lines, alt, **look))
     return plots
 
 

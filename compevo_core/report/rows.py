@@ -44,7 +44,6 @@ _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
 _THINNED = re.compile(r"-every-\d+$")
 
-
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")
 """The paper's metrics."""
 

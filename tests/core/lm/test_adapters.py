@@ -46,9 +46,7 @@ def _assert_equal(found: Gradients, expected: Gradients) -> None:
     assert any(float(one.abs().max()) > 0 for one, _ in pairs)
 
 
-def _note_types(
-    multiply: Callable[..., torch.Tensor], seen: set[torch.dtype]
-) -> Callable[..., torch.Tensor]:
+def _note_types(multiply: Callable[..., torch.Tensor], seen: set[torch.dtype]) -> Any:
     def note(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
         seen.update(tensor.dtype for tensor in tensors)
         return multiply(*tensors, **options)
