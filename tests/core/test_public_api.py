@@ -13,15 +13,6 @@ def test_every_public_name_exists(name):
     assert getattr(compevo_core, name) is not None
 
 
-def test_public_names_are_documented():
-    undocumented = [
-        name
-        for name in compevo_core.__all__
-        if callable(value := getattr(compevo_core, name)) and not value.__doc__
-    ]
-    assert undocumented == []
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Forecasters'"):
         _ = compevo_core.Forecasters

@@ -88,26 +88,6 @@ def test_a_target_day_token_is_read_out_for_its_own_steps_and_sees_no_later_one(
     assert torch.equal(before[:, 1], after[:, 1])
 
 
-def test_the_forecast_depends_on_history_calendar_weather_logic_and_news() -> None:
-    _, executor, examples = build()
-    base = correct(executor, examples)
-
-    view = examples[0].view
-    x = view.x.copy()
-    x[10] *= 1.2
-    variants = {
-        "history": replace(view, x=x),
-        "calendar": replace(view, calendar=replace(view.calendar, day_of_year=200)),
-        "news": replace(view, candidate_ids=()),
-    }
-    for name, changed in variants.items():
-        after = correct(executor, [replace(examples[0], view=changed), examples[1]])
-        assert not torch.allclose(base[:, 0], after[:, 0], atol=1e-4), name
-
-    other = executor.forecast([*SEED_LOGICS[4:7]], examples).values_ABH
-    assert not torch.allclose(base, other - executor.base_forecasts(examples), atol=1e-4)
-
-
 def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart() -> None:
     _, executor, examples = build(news__form="token", news__top_k=2)
     view = examples[0].view

@@ -68,20 +68,6 @@ def test_the_spread_of_priors_is_that_of_their_differences() -> None:
     assert fit_inputs(tiny(forecast__prior="none")).spread_of_priors == 1.0
 
 
-def test_what_is_written_reads_back_exactly() -> None:
-    inputs = fit_inputs(BLEND, vary_weather(windows("train", 20)))
-    read = NumericInputs.from_json(inputs.to_json())
-    assert read.to_json() == inputs.to_json()
-    example = make_batch(BLEND)[0]
-    assert np.array_equal(read.extract([example]).context_BC, inputs.extract([example]).context_BC)
-
-
 def test_statistics_come_from_train_alone() -> None:
     with pytest.raises((DataError, LeakageError), match="test"):
         fit_inputs(BLEND, windows("test", 4))
-
-
-def test_a_series_that_train_did_not_have_is_refused() -> None:
-    example = make_batch(BLEND)[0]
-    with pytest.raises(DataError, match="QLD1"):
-        fit_inputs(BLEND).extract([replace(example, view=replace(example.view, entity="QLD1"))])

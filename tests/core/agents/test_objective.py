@@ -9,7 +9,6 @@ from compevo_core.agents.objective import (
     joint_loss,
     own_error_weights,
     prediction_loss,
-    pruning_loss,
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from tests.support.population import windows
@@ -19,10 +18,6 @@ def test_diversity_sums_the_cosines_of_all_pairs() -> None:
     states = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
     assert diversity_loss(states).item() == pytest.approx(0.0 - 1.0 + 0.0)
     assert diversity_loss(torch.ones(4, 2)).item() == pytest.approx(6.0)
-
-
-def test_pruning_is_the_absolute_sum_of_gates() -> None:
-    assert pruning_loss(torch.tensor([0.5, -2.0, 0.0])).item() == 2.5
 
 
 def test_the_total_is_the_weighted_sum_of_the_terms() -> None:

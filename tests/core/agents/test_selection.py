@@ -101,12 +101,6 @@ def test_a_smaller_gate_raises_a_weak_agents_weight_under_the_printed_rule_only(
     assert shut_weight < open_weight
 
 
-def test_uniform_weights_ignore_fitness() -> None:
-    assert _selection(
-        [-9.0, 0.0, -1.0], uniform=True
-    ).population_weights().tolist() == pytest.approx([1 / 3] * 3)
-
-
 def test_aggregation_is_the_weighted_sum_and_reaches_gates_with_gradient() -> None:
     selection = _selection([-1.0, -2.0])
     total = aggregate_forecasts(

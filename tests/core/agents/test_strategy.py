@@ -69,14 +69,6 @@ def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch) -> None:
     assert encoded == ["heat", "storm", "travel", "storm"]  # two are kept, the last ones used
 
 
-def test_an_agent_reads_date_title_and_embedding_of_an_article() -> None:
-    pool = news_pool()
-    (article,) = NewsRetriever(pool, HashingEncoder(), 1).resolve(article_ids()[2:3])
-    assert article.title == TITLES[2]
-    assert article.date == f"{pool.get_date(article_ids()[2]):%d %b}"
-    assert np.array_equal(article.embedding, HashingEncoder().encode([TITLES[2]])[0])
-
-
 @pytest.mark.parametrize("form", ["text", "token"])
 def test_every_logic_of_a_group_is_scored_by_the_forecast_it_alone_would_give(form: str) -> None:
     trainer, state, examples = build_round_trainer(news__form=form, backbone__context_length=1024)

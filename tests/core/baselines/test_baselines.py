@@ -24,7 +24,6 @@ from tests.support.window_samples import (
 )
 
 N_DAYS = 60
-FITTED = ("calendar-ridge", "gbm", "blend")
 
 
 @pytest.fixture(autouse=True)
@@ -59,25 +58,6 @@ def test_a_saved_baseline_forecasts_the_same_bits_after_loading(name, train, win
     assert (loaded.name, isinstance(loaded, Baseline)) == (name, True)
     assert loaded.predict(windows.views()).tobytes() == fitted.predict(windows.views()).tobytes()
     assert not list(tmp_path.glob("*.pkl"))
-
-
-@pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
-def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, windows):
-    fitted = fit_baseline(name, train)
-    whole = fitted.predict(windows.views())
-    alone = np.concatenate([fitted.predict([view]) for view in windows.views()])
-    assert np.array_equal(whole, alone)
-    assert fitted.predict([]).shape == (0, 48)
-
-
-@pytest.mark.parametrize("name", FITTED)
-def test_learning_beats_persistence_where_weekdays_matter(name, train, windows):
-    held_out = windows[50:]
-    error = {
-        n: np.abs(fit_baseline(n, train).predict(held_out.views()) - held_out.truth()).mean()
-        for n in (name, "persistence")
-    }
-    assert error[name] < 0.6 * error["persistence"]
 
 
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():

@@ -46,27 +46,6 @@ def test_defaults_and_paper_preset_hold_the_papers_hyperparameters(source: str) 
     assert all(len(field.description or "") > 5 for _, field in iterate_settings())
 
 
-def test_the_paper_preset_answers_in_text_without_a_prior() -> None:
-    config = RunConfig.preset("paper")
-    assert (config.forecast.decoder, config.forecast.prior, config.news.encoder) == (
-        "text",
-        "none",
-        "BAAI/bge-m3",
-    )
-    assert config.backbone.name_or_path == "meta-llama/Llama-3.1-8B-Instruct"
-
-
-@pytest.mark.parametrize(("name", "is_on"), [("default", False), ("paper", True)])
-def test_what_no_rows_show_to_act_is_off_in_default_and_as_printed_in_paper(
-    name: str, is_on: bool
-) -> None:
-    config = RunConfig.preset(name)
-    assert config.grpo.enabled is is_on
-    assert (config.evolution.update == "three-stage") is is_on
-    weights = config.objective.lambda_div, config.objective.lambda_prune
-    assert weights == ((0.1, 0.01) if is_on else (0.0, 0.0))
-
-
 def test_the_small_paper_preset_is_the_papers_method_scaled_down() -> None:
     paper, small = RunConfig.preset("paper").to_dict(), RunConfig.preset("paper-small").to_dict()
     changed = {

@@ -22,7 +22,6 @@ from tests.support.window_samples import (
     make_articles,
     make_benchmark,
     make_covariates,
-    make_daily_values,
     make_electricity_series,
     make_published,
     make_series,
@@ -229,12 +228,6 @@ def test_interpolated_rates_are_masked_in_the_target_and_filled_from_the_past_in
 def test_a_data_set_without_its_series_says_what_it_was_given():
     with pytest.raises(DataError, match=r"bitcoin: no series.*price_usd.*AEMO/HISTDEMAND/NSW1"):
         build_windows(DATASETS["bitcoin"], make_train_series())
-
-
-def test_sample_data_makes_the_manifest_say_synthetic():
-    sample = make_series(make_daily_values(3), source="sample:aemo/file.csv")
-    manifest = build_windows(ELECTRICITY, sample).manifest
-    assert (manifest["synthetic"], manifest["sources"]) == (True, ["sample:aemo"])
 
 
 def make_sensor(name: str, first: datetime, end: datetime) -> pl.DataFrame:

@@ -1,9 +1,8 @@
 """One series cut into windows: what is filled, what is masked, what is dropped."""
 
-import numpy as np
 import pytest
 
-from compevo_core.data.cutting import cut_inputs, cut_targets, grid_series, locate_origin
+from compevo_core.data.cutting import cut_inputs, grid_series, locate_origin
 from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, make_series
 
@@ -23,12 +22,6 @@ def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
     assert inputs.n_filled == GAP
     assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
     assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
-
-
-def test_a_target_that_was_not_measured_is_masked_and_not_filled(series):
-    targets = cut_targets(series, 48, 48)
-    assert np.flatnonzero(np.isnan(targets)).tolist() == [12]
-    assert targets[[0, 47]].tolist() == [48.0, 95.0]
 
 
 def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):

@@ -160,14 +160,6 @@ def test_windows_with_a_truth_hold_the_very_views(until: datetime) -> None:
     assert window.y[0] == SERIES["value"][8 * 48]
 
 
-@pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
-def test_a_view_of_tomorrow_is_the_same_before_anyone_knows_the_truth(until: datetime) -> None:
-    measured = SERIES.filter(pl.col("start_utc") + HALF_HOUR <= until)
-    (today,) = build(series=measured, until=until).views
-    (later,) = build(until=until).views
-    assert content(today) == content(later)
-
-
 def test_inputs_that_nobody_has_measured_are_those_of_the_day_before() -> None:
     (view,) = build(until=ISSUE_TIME).views
     values = SERIES["value"].to_numpy()

@@ -23,13 +23,6 @@ def panels(count: int, *, chosen: tuple[str, ...] = ()):
     return build_panels(chosen_scope, forecasts, [chosen] * n_windows, small.news_pool(), count)
 
 
-@pytest.mark.parametrize(
-    ("count", "days"), [(0, []), (1, [0]), (2, [0, 4]), (3, [0, 2, 4]), (9, [0, 1, 2, 3, 4])]
-)
-def test_panels_are_evenly_spaced_windows_from_first_to_last(count, days):
-    assert [panel.window_id for panel in panels(count)] == [f"test-NSW1-{day}" for day in days]
-
-
 def test_a_panel_holds_every_method_and_the_newest_news_first():
     ids = small.article_ids()
     (panel,) = panels(1, chosen=(ids[0], ids[2]))

@@ -81,14 +81,6 @@ def test_following_days_is_forecasting_and_observing_them_one_by_one(
         forecaster.observe(day)
 
 
-def test_quantiles_begin_when_enough_errors_of_observed_days_are_known(
-    followed: Prediction,
-) -> None:
-    quantiles_NQH = followed.quantiles
-    assert np.isnan(quantiles_NQH[0]).all()
-    assert (np.diff(quantiles_NQH[-1], axis=0) >= 0).all()
-
-
 def test_following_leaves_the_forecaster_as_it_was(sealed: Path, followed: Prediction) -> None:
     forecaster = _load(sealed)
     before = forecaster.predict(DAYS.views())

@@ -124,8 +124,3 @@ def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path: Pa
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
     assert np.array_equal(forecaster.predict(TEST.views()), before)
-
-
-def test_without_any_prior_there_is_none_to_show(tmp_path: Path) -> None:
-    forecaster = seal_population(tmp_path, forecast__prior="none")
-    assert forecaster.predict_by_agent(TEST.views()).prior is None

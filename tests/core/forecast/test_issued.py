@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -357,13 +357,6 @@ def test_the_newest_forecast_is_that_of_the_last_day_that_knew_most(tmp_path: Pa
     # A forecast that is being written is none yet.
     (later / FACTS_FILE).unlink()
     assert find_newest(tmp_path) == midnight
-
-
-def test_times_are_on_the_markets_clock() -> None:
-    assert issue().origin.isoformat() == (
-        VIEWS[0].origin_utc.astimezone(timezone(timedelta(hours=10))).isoformat()
-    )
-    assert issue().zone.tzname(None) == "UTC+10"
 
 
 def test_wide_values_have_a_row_a_step_on_the_markets_clock() -> None:

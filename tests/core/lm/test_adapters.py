@@ -97,23 +97,6 @@ def test_recomputed_layers_give_the_gradients_of_kept_ones_bit_for_bit(dropout: 
 
 
 @CONDITIONS
-def test_two_forward_passes_are_sent_back_in_either_order(
-    checkpointing: bool, dropout: float
-) -> None:
-    def backward(order: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Gradients:
-        population = build_population(checkpointing=checkpointing)
-        losses = []
-        for kind in (FORECAST, LOGIC):
-            with population.use_adapters(kind, dropout=dropout):
-                losses.append(_loss(population))
-        for loss in order(losses):
-            loss.backward()
-        return _gradients(population)
-
-    _assert_equal(backward(list), backward(lambda losses: losses[::-1]))
-
-
-@CONDITIONS
 def test_a_kept_graph_is_sent_back_twice(checkpointing: bool, dropout: float) -> None:
     population = build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):

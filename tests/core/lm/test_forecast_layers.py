@@ -65,24 +65,6 @@ def test_reading_fewer_layers_changes_nothing_that_another_forward_pass_sees() -
     assert torch.equal(population.read_out(packed), before)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_recomputed_first_layers_give_the_gradients_of_kept_ones(dropout: float) -> None:
-    gradients = []
-    for checkpointing in (False, True):
-        population = build_population(checkpointing=checkpointing, forecast_layers=1)
-        torch.manual_seed(7)
-        with population.use_adapters(FORECAST, dropout=dropout):
-            states = population.read_out(_packed(population), layers=1)
-        with population.use_adapters(LOGIC):
-            states.square().sum().backward()
-        gradients.append([p.grad for p in population.adapter_parameters(FORECAST)])
-
-    for kept, recomputed in zip(*gradients, strict=True):
-        assert kept is not None
-        assert torch.equal(kept, recomputed)
-    assert any(float(kept.abs().max()) > 0 for kept in gradients[0])
-
-
 def test_adapters_of_a_layer_start_alike_at_any_depth() -> None:
     whole, first = (
         Population(

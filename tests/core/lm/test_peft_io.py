@@ -10,15 +10,13 @@ from safetensors.torch import load_file
 
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapters import FORECAST, KINDS, LOGIC
+from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
 from tests.support.tiny_backbone import build_backbone, build_population
 
-ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
 CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
@@ -41,35 +39,6 @@ def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
             parameter.data.normal_(0, 0.1, generator=generator)
     model.save_pretrained(folder)
     return model.eval()
-
-
-def _states(model: PeftModel, row: list[int]) -> torch.Tensor:
-    with torch.no_grad():
-        return model.base_model.model.model(input_ids=torch.tensor([row])).last_hidden_state[0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_population_started_from_adapters_of_plain_peft_answers_as_they_do(
-    kind: str, tmp_path: Path
-) -> None:
-    population = Population(_backbone(), CONFIG, torch.Generator().manual_seed(1))
-    models = []
-    for agent in range(2):
-        models.append(_made_by_peft(tmp_path / str(agent), seed=agent))
-        load_adapter(population, agent, kind, tmp_path / str(agent))
-    packed = population.pack(
-        [[PromptGroup(row) for row in ROWS[2 * agent : 2 * agent + 2]] for agent in range(2)]
-    )
-    with population.use_adapters(kind), torch.no_grad():
-        ours = population.hidden_states(packed)
-    for agent, model in enumerate(models):
-        for segment, row in zip(
-            packed.segments[agent], ROWS[2 * agent : 2 * agent + 2], strict=True
-        ):
-            assert torch.allclose(
-                ours[agent, segment.begin : segment.end], _states(model, row), atol=1e-5
-            )
-    assert not torch.allclose(ours[0, len(ROWS[0]) - 1], _states(models[1], ROWS[0])[-1], atol=1e-3)
 
 
 def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(

@@ -45,15 +45,6 @@ def _segments(packed: PackedPrompts, states_ALD: torch.Tensor) -> list[torch.Ten
     return [states_ALD[a, s.begin : s.end] for a, row in enumerate(packed.segments) for s in row]
 
 
-def test_without_adapters_it_is_the_frozen_backbone() -> None:
-    population, plain = build_population(), build_backbone()
-    packed = _packed(population)
-    with population.use_adapters(None):
-        ours = population.hidden_states(packed)
-    for row, found in zip(ROWS, _segments(packed, ours), strict=True):
-        assert torch.allclose(found, _states_alone(plain.decoder, row), atol=1e-6)
-
-
 def test_the_backbone_of_a_population_can_still_be_called_as_usual() -> None:
     population, plain = build_population(), build_backbone()
     ids, mask = (
@@ -250,41 +241,6 @@ def test_sampled_tokens_have_the_probabilities_of_the_whole_sequence_before_them
         assert largest_deviation(ids[agent, first == mode, 1], agent, [*path, mode]) < 5
 
 
-def test_what_an_agent_samples_does_not_depend_on_which_others_are_in_the_batch() -> None:
-    population = build_population()
-
-    def twice(agents: slice, generators: list[torch.Generator]) -> list[list[list[int]]]:
-        out: list[list[list[int]]] = []
-        with population.use_adapters(LOGIC, agents=agents), torch.no_grad():
-            for _ in range(
-                2
-            ):  # the second time tells whether the generators stood where they should
-                cache = population.prefill(
-                    population.pack([[PromptGroup(row)] for row in PREFIXES[agents]])
-                )
-                ids, mask = population.sample(
-                    cache,
-                    samples=2,
-                    max_new_tokens=12,
-                    temperature=5.0,
-                    stop_tokens=list(range(3, 130)),
-                    generators=generators,
-                )
-                out += [
-                    [one[k.bool()].tolist() for one, k in zip(*agent, strict=True)]
-                    for agent in zip(ids, mask, strict=True)
-                ]
-        return out
-
-    together = twice(slice(0, 3), _generators())
-    for agent in range(3):
-        alone = twice(slice(agent, agent + 1), [_generators()[agent]])
-        assert alone == [together[agent], together[3 + agent]]
-    assert (
-        len({len(sample) for group in together for sample in group}) > 1
-    )  # agents end at different steps
-
-
 def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_decoding() -> None:
     plain, population = (
         build_gemma(),
@@ -347,28 +303,6 @@ def test_soft_tokens_that_equal_embeddings_give_the_states_of_the_words(build) -
         words = population.hidden_states(_prompts(population, soft=False))
 
     assert torch.equal(soft, words)
-
-
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_shared_prefixes_give_soft_tokens_the_gradient_of_full_prompts(checkpointing: bool) -> None:
-    population = build_population(checkpointing=checkpointing)
-    shared = _prompts(population, soft=True)
-    soft = population.soft_token_id
-    full = population.pack(
-        [[PromptGroup([3, soft(0), 4, *suffix]) for suffix in ([soft(1), soft(2)], [soft(3), 20])]]
-        * 3
-    )
-
-    found = []
-    for packed in (shared, full):
-        table_ASD = _table(population).requires_grad_()
-        with population.use_adapters(FORECAST):
-            states = population.read_out(packed, population.embed(packed.ids_AL, table_ASD))
-        found.append((states.detach(), torch.autograd.grad(states.square().sum(), table_ASD)[0]))
-
-    assert torch.allclose(found[0][0], found[1][0], atol=1e-5)
-    assert torch.allclose(found[0][1], found[1][1], atol=1e-4)
-    assert float(found[0][1].abs().max()) > 0.01
 
 
 def test_the_last_tokens_of_every_prompt_are_read_in_their_order_across_its_prefix() -> None:

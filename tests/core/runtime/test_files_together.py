@@ -42,13 +42,6 @@ def visible(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def test_new_files_take_the_place_of_old_ones_and_the_old_ones_go(folder: Path) -> None:
-    assert read_pair(folder) == {"old"}
-    write_pair(folder, "new")
-    assert read_pair(folder) == {"new"}
-    assert len(visible(folder)) == 3
-
-
 @pytest.mark.parametrize("at", range(6))
 def test_a_writer_killed_at_any_rename_leaves_the_old_set_or_the_new_one(
     at: int, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -260,14 +260,6 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first() 
     assert np.allclose(population.aggregate(examples), 1.0)
 
 
-def test_raw_and_prior_errors_are_those_before_calibration() -> None:
-    examples = make_examples(20, drift=1.0)
-    report = _calibrate(MadeUpPopulation([_too_little]), examples, blend=True, known_errors="mean")
-    assert report.raw_mae == pytest.approx(0.75 * report.prior_mae, rel=1e-5)
-    assert report.calibrated_mae < report.raw_mae
-    assert report.windows == 40
-
-
 def test_errors_of_train_begin_the_level_where_that_validates_better() -> None:
     history = make_examples(40, drift=-2.0, split="train")
     examples = make_examples(4, drift=-2.0, first_day=40)

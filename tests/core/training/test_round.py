@@ -395,46 +395,6 @@ def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
     assert state.rewards == record.rewards
 
 
-def test_logics_are_rewritten_in_every_nth_round_after_the_supervised_ones() -> None:
-    trainer, state, examples = build_round_trainer(supervised=1, evolution__every=2)
-    records = [run_step(trainer, state, examples) for _ in range(4)]
-    assert [r.evolved for r in records] == [False, True, False, True]
-    assert [r.stage for r in records] == ["supervised", *["evolution"] * 3]
-    assert [bool(r.group_logics) for r in records] == [False, True, False, True]
-    assert records[2].logics == records[3].logics
-    # Nothing is missed in a round that offers no other logic.
-    assert records[2].group_regret == records[1].group_regret
-    assert records[2].fixed_rewards is None
-    assert records[1].fixed_rewards is not None
-    # The regularisers of the evolution stage that need no samples stay in force.
-    assert records[2].loss_prune > 0
-
-
-def test_each_group_of_parameters_has_its_own_rate_and_the_paper_has_two() -> None:
-    plain, _, _ = build_round_trainer(optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
-    assert [group["base_lr"] for group in plain.optimizer.param_groups] == [1e-4, 1e-6]
-
-    trainer, _, _ = build_round_trainer(
-        optim__forecast_lr=1e-4,
-        optim__policy_lr=1e-6,
-        optim__head_lr=1e-2,
-        optim__fusion_lr=1e-3,
-    )
-    rates = {
-        id(parameter): group["base_lr"]
-        for group in trainer.optimizer.param_groups
-        for parameter in group["params"]
-    }
-    model = trainer.model
-    expected = {
-        1e-4: model.adapter_parameters(),
-        1e-2: model.head_parameters(),
-        1e-3: [*model.gate_parameters(), *model.fusion_parameters()],
-        1e-6: model.policy_adapter_parameters(),
-    }
-    assert rates == {id(p): rate for rate, group in expected.items() for p in group}
-
-
 def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -78,17 +78,6 @@ def test_a_run_that_starts_over_seals_its_own_weights(out: Path, clean: Path) ->
     assert len(RunFolder(out).read_rounds()) == 2
 
 
-@pytest.mark.slow
-def test_an_interrupted_restart_goes_on_with_the_new_run(out: Path, clean: Path) -> None:
-    with pytest.raises(Killed):
-        run_here(out, resume=False, on_round=raise_killed)
-    assert not RunFolder(out).is_finished
-    resumed = []
-    run_here(out, on_round=resumed.append)
-    assert [record.round for record in resumed] == [1]
-    assert read_hash(out) == read_hash(clean)
-
-
 def _kill_points(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Kill before anything is removed, or at the n-th removal, a folder's being half done."""
     if not at:

@@ -1,6 +1,5 @@
 """A run end to end on a tiny backbone: learning, sealed model, no path to the test split."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
-from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import CHANGES, find_variant, list_changes
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.trainer import train
@@ -73,28 +71,6 @@ def test_settings_that_do_not_fit_the_data_are_refused(
         train_days(tiny(**changes), tmp_path)
 
 
-def test_a_loaded_population_predicts_as_often_the_same_and_an_altered_file_is_refused(
-    tiny_run: Path, tmp_path: Path
-) -> None:
-    views = windows("test", 3, first_day=40).views()
-    forecaster, same = (CompEvoForecaster.load(tiny_run, news_pool()) for _ in range(2))
-    first = forecaster.predict_by_agent(views)
-    assert np.array_equal(first.aggregate, same.predict_by_agent(views).aggregate)
-    alone = np.concatenate([forecaster.predict([view]) for view in views])
-    assert np.allclose(first.aggregate, alone, rtol=1e-6)
-    assert first.aggregate.shape == (6, 48)
-    assert first.agents.shape == (3, 6, 48)
-    assert np.allclose(
-        np.einsum("na,anh->nh", first.weights, first.agents), first.aggregate, rtol=1e-4
-    )
-
-    altered = tmp_path / "altered"
-    shutil.copytree(tiny_run, altered)
-    (altered / "model" / "logics.json").write_text("[]")
-    with pytest.raises(CheckpointMismatch, match="altered"):
-        CompEvoForecaster.load(altered, news_pool())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list_changes("variant"))
 def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path) -> None:
@@ -110,28 +86,6 @@ def test_every_ablation_variant_trains_with_one_change(name: str, tmp_path: Path
     if name == "no-grpo":
         assert last["kl"] == 0.0
         assert last["loss_pg"] == 0.0
-
-
-@pytest.mark.slow
-def test_the_text_decoder_trains_predicts_and_counts_unreadable_answers(tmp_path: Path) -> None:
-    config = tiny(
-        forecast__decoder="text",
-        run__rounds=1,
-        run__validate_every=0,
-        population__agents=2,
-        grpo__group_size=2,
-        run__batch_size=1,
-        forecast__history_points=2,
-    )
-    summary = train_days(config, tmp_path, days=1, val_days=1)
-    assert read_records(tmp_path)[0]["loss_tokens"] > 0
-    # A random model writes no numbers; each is scored as the prior.
-    assert summary["parse_failure_rate"] == 1.0
-    prediction = CompEvoForecaster.load(tmp_path, news_pool()).predict_by_agent(
-        windows("test", 1, first_day=40).views()
-    )
-    assert prediction.n_unparsed == 4
-    assert np.allclose(prediction.aggregate, prediction.prior, rtol=1e-4)
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_agent(tmp_path: Path) -> None:
