@@ -43,7 +43,7 @@ Forecaster("calendar-ridge", horizon=24, lookback=48).fit(table).predict()"""
     assert find_imported(statement, _HEAVY) == "[]"
 
 
-def find_imported(statement: str, names: tuple[str, ...]) -> str:
+def find_imported(statement, names):
     code = f"{statement}\nimport sys; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -29,7 +29,7 @@ PAPER_LOGICS = (
 
 @pytest.mark.parametrize("was_cut", [False, True])
 @pytest.mark.parametrize("logic", [*SEED_LOGICS, *SLOT_SEED_LOGICS, *PAPER_LOGICS])
-def test_a_complete_logic_stays_as_it_is(logic: str, was_cut: bool) -> None:
+def test_a_complete_logic_stays_as_it_is(logic, was_cut):
     assert clean_logic(logic, "old", was_cut=was_cut) == (logic, False)
 
 
@@ -42,7 +42,7 @@ def test_a_complete_logic_stays_as_it_is(logic: str, was_cut: bool) -> None:
         ("**Follow large plants.**", "Follow large plants."),
     ],
 )
-def test_a_generated_logic_is_its_first_line_without_marks(text: str, expected: str) -> None:
+def test_a_generated_logic_is_its_first_line_without_marks(text, expected):
     assert clean_logic(text, "old") == (expected, False)
 
 
@@ -64,7 +64,7 @@ def test_a_generated_logic_is_its_first_line_without_marks(text: str, expected: 
         *LOGIC_INSTRUCTIONS,
     ],
 )
-def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text: str) -> None:
+def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text):
     assert clean_logic(text, "old logic") == ("old logic", True)
 
 
@@ -88,18 +88,18 @@ def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text
         ("Prices above 0.5 in the market of", "Prices above 0.5 in the market of"),
     ],
 )
-def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text: str, expected: str) -> None:
+def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text, expected):
     assert clean_logic(text, "old", was_cut=True) == (expected, False)
     assert clean_logic(text, "old") == (text, False)
 
 
-def test_a_logic_names_the_regions_of_the_data_set_alone() -> None:
+def test_a_logic_names_the_regions_of_the_data_set_alone():
     assert build_slots(["123456"])[2] == [" in any region,"]
     assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
     assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
 
 
-def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select() -> None:
+def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select():
     placed, nowhere = (build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA"))
     assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
     assert nowhere[2] == [" in any region,"]
@@ -108,7 +108,7 @@ def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select() -> Non
 
 
 @pytest.mark.parametrize("backbone", ["tiny-random", "packaged:smollm2-135m"])
-def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone: str) -> None:
+def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone):
     tokenizer = load_backbone(BackboneConfig(name_or_path=backbone), device="cpu").tokenizer
     stops = [tokenizer.eos_token_id]
     grammar = SlotGrammar(build_slots(sorted(NEM_PLACES)), tokenizer, stops)
@@ -120,7 +120,7 @@ def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone:
         assert len(ids) < grammar.max_tokens
 
 
-def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics() -> None:
+def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
     parents = [
         "Watch news about power outages in Victoria, above all at night, as a sign of lower "
         "values.",

@@ -33,7 +33,7 @@ def use_few_rounds(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def windows() -> WindowSet:
+def windows():
     days = [from_nem(2019, 1, 1, 12).date() + i * DAY for i in range(-3, N_DAYS)]
     frame = make_series(make_daily_values(N_DAYS), first=from_nem(2019, 1, 1))
     return build_windows(
@@ -46,7 +46,7 @@ def windows() -> WindowSet:
 
 
 @pytest.fixture(scope="module")
-def train(windows) -> WindowSet:
+def train(windows):
     return windows[:50]
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from compevo_core.data.cutting import cut_inputs, grid_series, locate_origin
-from compevo_core.errors import DataError
+from compevo_core.data.cutting import cut_inputs, grid_series
 from tests.support.window_samples import HALF_HOUR, make_series
 
 GAP = 3
@@ -30,9 +29,3 @@ def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
     # Where the newest steps were not measured yet, the day before stands in for them.
     assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
     assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
-
-
-def test_an_origin_is_found_on_the_grid_also_after_its_end(series):
-    assert locate_origin(series, series.first_utc + 200 * HALF_HOUR) == 200
-    with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
-        locate_origin(series, series.first_utc + HALF_HOUR / 2)

@@ -125,7 +125,7 @@ def test_a_window_with_few_articles_looks_further_back_and_no_further_than_neede
     index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
     month = timedelta(days=28)
 
-    def find(fewest: int) -> list[str]:
+    def find(fewest):
         return index.find_before(ORIGIN, WEEK, 9, fewest=fewest, longest_lookback=month)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
@@ -167,7 +167,7 @@ def test_short_titles_are_not_taken_for_syndication():
     )
 
 
-def make_pool() -> NewsPool:
+def make_pool():
     return NewsPool(
         make_articles([ORIGIN - HOUR, ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing"
     )
@@ -201,12 +201,6 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
         make_pool().find_rows(["a9"])
     next(tmp_path.glob("embeddings-*.safetensors")).write_bytes(b"x")
     with pytest.raises(DataError, match="differs from its manifest"):
-        NewsPool.read(tmp_path)
-
-
-def test_a_pool_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"encoder": "hashing", "sha256": {}}')
-    with pytest.raises(DataError, match="torn; give a folder"):
         NewsPool.read(tmp_path)
 
 
@@ -324,7 +318,7 @@ def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one()
 ADELAIDE = Place(timezone="Australia/Adelaide", country="AU", subdivision="SA")
 
 
-def holds(expression: pl.Expr, title: str, **columns: str | None) -> bool:
+def holds(expression, title, **columns):
     values = {"country": None, "domain": "example.com"} | columns
     article = make_articles([NOW], [title]).with_columns(
         **{name: pl.lit(value, dtype=pl.String) for name, value in values.items()}

@@ -181,7 +181,7 @@ def test_a_file_with_columns_of_another_kind_is_refused_in_one_sentence(tmp_path
         WindowSet.read(tmp_path)
 
 
-def name_holiday(view: WindowView, name: str) -> WindowView:
+def name_holiday(view, name):
     calendar = Calendar.from_dict(view.calendar.as_dict() | {"target_holiday": name})
     return replace(view, calendar=calendar)
 

@@ -101,7 +101,7 @@ def test_series_of_one_day_are_one_piece_of_evidence():
         assert both[name] == pytest.approx(single[name])
 
 
-def make_rng() -> np.random.Generator:
+def make_rng():
     return np.random.default_rng(0)
 
 

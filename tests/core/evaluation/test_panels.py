@@ -12,11 +12,11 @@ from compevo_core.evaluation.scopes import Scope
 from tests.support import population as small
 
 
-def scope(days: int = 5) -> Scope:
+def scope(days=5):
     return Scope(subset="test", windows=small.windows("test", days, entities=("NSW1",)))
 
 
-def panels(count: int, *, chosen: tuple[str, ...] = ()):
+def panels(count, *, chosen=()):
     chosen_scope = scope()
     n_windows = len(chosen_scope.windows)
     forecasts = {"compevo": np.full((n_windows, 48), 7.0), "persistence": np.zeros((n_windows, 48))}

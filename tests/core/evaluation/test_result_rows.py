@@ -27,7 +27,7 @@ from tests.support.window_samples import from_nem, make_window
 N = 13
 
 
-def make_windows(n: int = N, **changes) -> WindowSet:
+def make_windows(n=N, **changes):
     some = [make_window(i, **({"split": "test"} | changes)) for i in range(n)]
     other = [
         make_window(

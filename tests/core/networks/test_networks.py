@@ -8,7 +8,7 @@ from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.networks.layers import NetworkInputs, count_trainable
 
 
-def make_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
+def make_inputs(n=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return NetworkInputs(
         values_NL=torch.randn(n, 48, generator=generator),

@@ -92,10 +92,10 @@ def test_the_adapter_has_as_many_weights_as_the_published_one():
 
 
 def test_the_logic_and_the_adapter_with_the_least_validation_error_are_kept(monkeypatch):
-    adapters: list[torch.Tensor] = []
+    adapters = []
     errors = iter([2.0, 1.0, 3.0])
 
-    def validate(self: News2Forecast, val: object) -> TriedLogic:
+    def validate(self, val):
         adapters.append(self.parameters[0].detach().clone())
         tried = TriedLogic(logic=self.logic, views=VAL.views(), errors=np.full(6, next(errors)))
         self.tried_logics.append(tried)

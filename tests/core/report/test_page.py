@@ -32,7 +32,7 @@ VOID = {"meta", "img", "br"}
 class ParsedPage(HTMLParser):
     """Collects tags with their attributes and the visible text, and checks that tags close."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
         self.tags, self.texts, self.unclosed = [], [], []
         self.feed(page)
@@ -54,7 +54,7 @@ class ParsedPage(HTMLParser):
 
 
 @cache
-def render_whole() -> str:
+def render_whole():
     return render_undrawn(make_inputs())
 
 

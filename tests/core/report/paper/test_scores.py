@@ -29,13 +29,11 @@ SCOPE = ("electricity", "n2f-test-100")
 
 
 def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
-    def reduction(metric: str) -> float | None:
+    def reduction(metric):
         pairs = []
         for dataset in DATASETS:
             own = find_published(AGENTS, dataset, COMPEVO, metric)
             rival = find_published(AGENTS, dataset, "mad-rl", metric)
-            assert own is not None
-            assert rival is not None
             pairs.append((own.value, rival.value))
         return macro_reduction(pairs)
 
