@@ -1,6 +1,6 @@
 """Forecast panels: which windows become one, and what its file holds.
 
-That panels survive their file whole is shown in ``tests/core/report/test_rows.py``.
+That panels survive their file whole is shown in ``tests/core/report/test_inputs.py``.
 """
 
 import numpy as np

@@ -74,6 +74,21 @@ def judge():
     return make_local_judge()
 
 
+def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
+    system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
+    assert system["content"].startswith("You are a strict evaluator of logic updates")
+    text = user["content"]
+    assert "Previous logic (t-1): Watch the weather." in text
+    assert "Current logic (t): Watch {logic_prev} and policy." in text
+    assert "1) Strategy Shift (0/1): output 1 iff" in text
+    assert "2) Evidence Recombination (0/1): output 1 iff" in text
+    assert json.loads(text[text.rindex("{") :]) == {
+        "strategy_shift": 0,
+        "evidence_recombination": 1,
+    }
+    assert "compevo" not in (system["content"] + text).lower()
+
+
 @pytest.mark.parametrize("verdict", ANSWERS)
 def test_an_answer_survives_its_own_json(verdict):
     assert parse_verdict(verdict.to_json()) == verdict

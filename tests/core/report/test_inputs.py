@@ -7,9 +7,19 @@ import pytest
 
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.panels import ForecastPanel
+from compevo_core.evaluation.panels import ForecastPanel, read_panels, write_panels
 from compevo_core.report.inputs import read_inputs, read_run
-from tests.support.report_samples import NOW, make_inputs, make_panel, make_rows, write_run
+from tests.support.report_samples import HOSTILE, NOW, make_inputs, make_panel, make_rows, write_run
+
+
+def test_panels_survive_writing_and_reading(tmp_path):
+    write_panels(tmp_path / "panels.jsonl", [make_panel(), make_panel("QLD1", news=())])
+    first, second = read_panels(tmp_path / "panels.jsonl")
+    assert first.truth[30] is None
+    assert first.forecasts == make_panel().forecasts
+    assert first.news[0][1] == HOSTILE
+    assert second.news == ()
+    assert first.origin_utc == make_panel().origin_utc
 
 
 def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone():
