@@ -93,6 +93,11 @@ def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text, expected
     assert clean_logic(text, "old") == (text, False)
 
 
+def test_two_topics_of_a_logic_differ_and_no_pair_comes_twice():
+    topics = build_slots([])[1]
+    assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
+
+
 def test_a_logic_names_the_regions_of_the_data_set_alone():
     assert build_slots(["123456"])[2] == [" in any region,"]
     assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]

@@ -27,6 +27,13 @@ def _play(state, days, *, scale=1.0):
         state.observe(experts_Ah, state.weights() @ experts_Ah, truth_h)
 
 
+@pytest.mark.parametrize(
+    "state", [EqualState(ALIKE), InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)]
+)
+def test_a_rule_that_has_seen_nothing_weighs_all_alike(state):
+    assert np.allclose(state.weights(), 1 / 3)
+
+
 @pytest.mark.parametrize("state", [InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)])
 def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state):
     _play(state, 200)

@@ -58,6 +58,8 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
         "https://example.org/a?id=2",
     ]
     assert len({derive_article_id(page) for page in pages}) == len(pages)
+    canonical = [canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
+    assert [canonicalize_url(address) for address in canonical] == canonical
     assert len(derive_article_id(pages[0])) == 32
 
 

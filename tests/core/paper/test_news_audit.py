@@ -208,6 +208,18 @@ def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
     assert not read(origin_utc=view.origin_utc + timedelta(days=1)).any()
 
 
+def test_more_news_than_usual_is_a_signal_of_its_own():
+    world = planted_world(0.0, is_regional=True, share=0.1)
+    signals = NewsSignals(world.news, world.split("train").views())
+    view = next(v for v in world.split("test").views() if v.entity == "SA1")
+    own = [n for n in view.candidate_ids if "South Australia" in world.news.get_title(n)]
+    few, many = (
+        signals.measure([replace(view, candidate_ids=tuple(ids))])[0, -1]
+        for ids in (own[:2], [*own, *own])
+    )
+    assert few == 0.0 < many
+
+
 def test_windows_next_to_another_part_of_train_are_left_out():
     train = probe().train
     origins = np.array([view.origin_utc for view in train.scope.windows.views()])

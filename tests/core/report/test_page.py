@@ -114,6 +114,15 @@ def test_no_template_marks_a_value_as_safe():
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
 
 
+def test_every_entry_of_the_contents_leads_to_a_section():
+    page = ParsedPage(render_whole())
+    links = [link["href"] for link in page.attributes_of("a")]
+    anchors = [link[1:] for link in links if link.startswith("#")]
+    assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
+    assert len(anchors) == len(set(anchors)) > 8
+    assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+
+
 def test_one_round_is_enough_for_every_plot():
     single = TrainingRun(
         name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)

@@ -243,6 +243,17 @@ def test_the_interval_covers_the_true_exponent_of_noisy_square_root_regret_and_e
     assert excluded == 20
 
 
+def test_a_square_root_is_fitted_for_agents_and_mean():
+    root = np.sqrt(np.arange(1, 41))
+    regrets = np.stack([root, 3 * root], axis=1).tolist()
+    summary = summarize_regret_growth(regrets, seed=1)
+
+    assert [fit["exponent"] for fit in summary["agents"]] == pytest.approx([0.5, 0.5])
+    assert summary["mean"]["exponent"] == pytest.approx(0.5)
+    assert summary["mean"]["low"] <= 0.5 <= summary["mean"]["high"]
+    assert summarize_regret_growth(regrets, seed=1) == summary
+
+
 def test_without_enough_positive_regrets_there_is_no_exponent_and_a_reason():
     negative = summarize_regret_growth((-np.arange(1.0, 50.0))[:, None].tolist(), seed=0)
     short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
