@@ -60,6 +60,15 @@ def test_a_saved_baseline_forecasts_the_same_bits_after_loading(name, train, win
     assert not list(tmp_path.glob("*.pkl"))
 
 
+@pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
+def test_a_forecast_does_not_depend_on_the_batch_it_is_made_in(name, train, windows):
+    fitted = fit_baseline(name, train)
+    whole = fitted.predict(windows.views())
+    alone = np.concatenate([fitted.predict([view]) for view in windows.views()])
+    assert np.array_equal(whole, alone)
+    assert fitted.predict([]).shape == (0, 48)
+
+
 def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
     masked = [
         make_window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i))
