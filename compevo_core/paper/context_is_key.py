@@ -29,6 +29,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.lm.chat_endpoint import Transport, read_content
+from compevo_core.runtime.files import hash_text, write_text
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 if TYPE_CHECKING:
@@ -315,6 +316,20 @@ def write_by_endpoint(transport: Transport, model: str) -> Write:
         return [[ask(prompt, tokens) for _ in range(count)] for prompt in prompts]
 
     return write
+
+
+def keep_answers(write: Write, folder: Path) -> Write:
+    """Return what answers as ``write`` does, and keeps what it answered in a folder."""
+
+    def ask(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
+        path = folder / f"{hash_text(json.dumps([list(prompts), count, tokens]))[:16]}.json"
+        if not path.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(write(prompts, count, tokens)))
+        answers: list[list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        return answers
+
+    return ask
 
 
 def run_context(

@@ -211,6 +211,8 @@ def run_context_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
 
+    Answers are kept, so that a run that was stopped goes on where it was.
+
     Raises:
         ConfigError: the deployment has no archive.
         SourceAbsent: the archive does not hold the tasks.
@@ -219,6 +221,9 @@ def run_context_on(
     if archive is None:
         raise ConfigError("the tasks are read from an archive: set COMPEVO_ARCHIVE")
     tasks = context_is_key.read_tasks(archive)
+    if write:
+        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}"
+        write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
     facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}
     rows = context_is_key.run_context(
         tasks, write, model=model, samples=samples, seed=seed, facts=facts, log=log
