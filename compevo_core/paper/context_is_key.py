@@ -292,7 +292,10 @@ class NumberGrammar:
 
 
 def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
-    """Return what answers prompts by a local model, all of a call at once, with numbers alone."""
+    """Return what answers prompts by a local model, all of a call at once, with numbers alone.
+
+    The backbone was loaded for it; another needs another one.
+    """
     # Torch comes with them: the names of this module are read without it.
     import torch
 

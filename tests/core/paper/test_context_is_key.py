@@ -175,8 +175,10 @@ def test_the_backbone_writes_numbers_alone_to_every_prompt():
 
 
 def test_samples_of_the_backbone_have_a_stream_of_their_own():
-    backbone = load_backbone(BackboneConfig(name_or_path=TINY))
-    first, again, other = (write_by_backbone(backbone, seed)(["Heat:"], 2, 2) for seed in (0, 0, 1))
+    first, again, other = (
+        write_by_backbone(load_backbone(BackboneConfig(name_or_path=TINY)), seed)(["Heat:"], 2, 2)
+        for seed in (0, 0, 1)
+    )
     assert first == again != other
     assert first[0][0] != first[0][1]
 
