@@ -2,8 +2,8 @@
 
 What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
 samples, by its own adapters or by a frozen model behind an endpoint, and their log-probabilities.
-What does not: scoring them (``agents.strategy``), the policy loss (``agents.grpo``), the algebra of
-the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
+What does not: scoring them (``agents.strategy``), the policy loss (``agents.objective``), the
+algebra of the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the

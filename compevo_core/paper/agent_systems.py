@@ -1,7 +1,7 @@
 """The systems of agents that the paper compares its method with, as methods and by their size.
 
 What belongs here: training a system, the sealed model as a method, the parameters that a system
-trains (D.4). What does not: the settings that make a system (``config.systems``), its place in the
+trains (D.4). What does not: the settings that make a system (``config.run``), its place in the
 ablation (``paper.changes``). All systems have one budget: the preset ``default``, so many updates
 of so many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
 """
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.baselines.base import MethodFacts
-from compevo_core.config.run import RunConfig
-from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError

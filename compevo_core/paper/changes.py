@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from compevo_core.config.run import RunConfig
-from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet

@@ -18,7 +18,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.report.wording import method_name
+from compevo_core.report.tables import method_name
 
 INK = "#1c2430"
 MUTED = "#5b6675"

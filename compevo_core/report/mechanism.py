@@ -36,14 +36,15 @@ from compevo_core.report.figures import (
     plot_lines,
 )
 from compevo_core.report.inputs import ReportInputs, TrainingRun
-from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     MISSING,
+    Table,
     format_number,
     format_percent,
     join_items,
     method_name,
     scope_name,
+    tabulate,
 )
 
 PER_ROUNDS = 100

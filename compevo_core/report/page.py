@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from compevo_core.report import findings
+from compevo_core.report import summaries
 from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
 from compevo_core.report.charts import Chart
 from compevo_core.report.control_tables import (
@@ -56,10 +56,8 @@ from compevo_core.report.result_tables import (
 )
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.run_sections import Section, build_run_sections
-from compevo_core.report.summaries import summarize_results
-from compevo_core.report.tables import Table
+from compevo_core.report.tables import Table, format_moment
 from compevo_core.report.tomorrow import view_day
-from compevo_core.report.wording import format_moment
 from compevo_core.runtime.files import write_text
 
 # A reader must learn before any number whether the data is real.
@@ -220,10 +218,10 @@ def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noq
 
 def _build_summary(inputs: ReportInputs) -> Section:
     # Always there: the absence of scores is also shown.
-    summaries = summarize_results(inputs)
-    finding = findings.count_verdicts(summaries)
-    verdicts = show_verdicts(summaries)
-    return _fold("summary", "Summary", finding, summaries=summaries, verdicts=verdicts)
+    results = summaries.summarize_results(inputs)
+    finding = summaries.count_verdicts(results)
+    verdicts = show_verdicts(results)
+    return _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
 
 
 def _build_results(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
@@ -240,7 +238,7 @@ def _build_results(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | No
         }
         for scope, table in zip(tests, tables, strict=True)
     ]
-    finding = findings.name_leaders(tables)
+    finding = summaries.name_leaders(tables)
     table = paired_table(paired) if paired else None
     return _fold("results", "Results", finding, scopes=views, paired=table)
 
@@ -253,7 +251,7 @@ def _build_bands(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None
     ]
     if not views:
         return None
-    finding = findings.describe_bands(inputs.rows, tests)
+    finding = summaries.describe_bands(inputs.rows, tests)
     return _fold("how-sure", "Uncertainty", finding, scopes=views)
 
 
@@ -261,14 +259,14 @@ def _build_regions(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | No
     tables = _list_regions(inputs.rows, tests)
     if not tables:
         return None
-    return _fold("regions", "Results by region", findings.count_best(tables), tables=tables)
+    return _fold("regions", "Results by region", summaries.count_best(tables), tables=tables)
 
 
 def _build_panels(inputs: ReportInputs) -> Section | None:
     if not inputs.panels:
         return None
     views = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
-    finding = findings.count_near(inputs.panels)
+    finding = summaries.count_near(inputs.panels)
     return _fold("forecasts", "Forecasts and actual values", finding, panels=views)
 
 
@@ -276,7 +274,7 @@ def _build_mechanism(inputs: ReportInputs) -> Section | None:
     groups = list_groups(inputs)
     if not groups:
         return None
-    return _fold("mechanism", "Mechanism", findings.describe_mechanism(inputs), groups=groups)
+    return _fold("mechanism", "Mechanism", summaries.describe_mechanism(inputs), groups=groups)
 
 
 def _build_ablation(inputs: ReportInputs) -> Section | None:
@@ -287,7 +285,7 @@ def _build_ablation(inputs: ReportInputs) -> Section | None:
     ]
     if not views:
         return None
-    finding = findings.count_changes([test for test in inputs.paired if is_of_variant(test)])
+    finding = summaries.count_changes([test for test in inputs.paired if is_of_variant(test)])
     return _fold("ablation", "Ablation and controls", finding, datasets=views)
 
 
@@ -299,7 +297,7 @@ def _build_paper(inputs: ReportInputs) -> Section | None:
         for name, (title, _) in PAPER_TABLES.items()
     ]
     view = {"groups": groups, "curves": show_curves(inputs), "reading": READING}
-    return _fold("paper", "Comparison with the paper", findings.count_tables(groups), **view)
+    return _fold("paper", "Comparison with the paper", summaries.count_tables(groups), **view)
 
 
 def _build_evidence(inputs: ReportInputs) -> Section | None:
@@ -318,7 +316,7 @@ def _build_evidence(inputs: ReportInputs) -> Section | None:
     if not controls and not searches and not texts:
         return None
 
-    finding = findings.join_verdicts([view["verdict"] for view in (*controls, *texts)])
+    finding = summaries.join_verdicts([view["verdict"] for view in (*controls, *texts)])
     view = {"controls": controls, "searches": searches, "texts": texts}
     return _fold("evidence", "Does competition find evidence?", finding, **view)
 
@@ -330,7 +328,7 @@ def _build_audit(inputs: ReportInputs) -> Section | None:
     ]
     if not views:
         return None
-    finding = findings.join_verdicts([view["verdict"] for view in views])
+    finding = summaries.join_verdicts([view["verdict"] for view in views])
     return _fold("news", "Does news help?", finding, audits=views)
 
 
@@ -340,7 +338,7 @@ def _build_leakage(inputs: ReportInputs, later: Sequence[Scope]) -> Section | No
 
     headlines = [headline_table(inputs.rows, *scope) for scope in later]
     passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
-    finding = f"{passed} of {total} checks passed." if total else findings.name_leaders(headlines)
+    finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(headlines)
     return _fold(
         "leakage",
         "Leakage check",

@@ -64,9 +64,10 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.summaries import ResultSummary
-from compevo_core.report.tables import Row, common_unit
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     RECALIBRATED,
+    Row,
+    common_unit,
     format_number,
     join_items,
     method_name,

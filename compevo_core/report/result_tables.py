@@ -26,18 +26,13 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import (
+    AGENT,
+    MISSING,
+    NAIVE,
     Column,
     Row,
     Table,
     build_table,
-    list_columns,
-    metric_column,
-    tabulate,
-)
-from compevo_core.report.wording import (
-    AGENT,
-    MISSING,
-    NAIVE,
     find_side,
     format_column,
     format_difference,
@@ -46,9 +41,12 @@ from compevo_core.report.wording import (
     format_p,
     format_percent,
     join_items,
+    list_columns,
     method_name,
+    metric_column,
     scope_name,
     shorten_hash,
+    tabulate,
 )
 from compevo_core.runtime.durations import describe_duration
 

@@ -37,13 +37,14 @@ from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.operator import view_operator
-from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     MISSING,
+    Table,
     format_percent,
     join_items,
     method_name,
     shorten_hash,
+    tabulate,
 )
 
 MOST_CHARTS = 12

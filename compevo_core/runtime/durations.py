@@ -1,7 +1,7 @@
 """Durations as text, compact for progress lines and spelled out for reports; and time left.
 
 What belongs here: the time that known parts of a piece of work still take. What does not: rounds of
-a training, whose kinds cost differently (``training.eta``).
+a training, whose kinds cost differently (``training.schedule``).
 """
 
 import math

@@ -14,9 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
-from compevo_core.agents.objective import diversity_loss, pruning_loss, require_finite
+from compevo_core.agents.objective import (
+    PolicyLoss,
+    diversity_loss,
+    group_advantages,
+    policy_loss,
+    pruning_loss,
+    require_finite,
+)
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
 from compevo_core.training.diagnostics import GradientConflict, gradient_conflict

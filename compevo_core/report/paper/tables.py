@@ -37,16 +37,12 @@ from compevo_core.report.rows import (
 )
 from compevo_core.report.tables import (
     METRIC_TITLES,
+    MISSING,
+    NAIVE,
     Column,
     Row,
     Table,
     build_table,
-    tabulate,
-    title_metric,
-)
-from compevo_core.report.wording import (
-    MISSING,
-    NAIVE,
     format_column,
     format_difference,
     format_interval,
@@ -57,6 +53,8 @@ from compevo_core.report.wording import (
     join_items,
     method_name,
     scope_name,
+    tabulate,
+    title_metric,
 )
 
 #: Labels of the paper's tables.
