@@ -226,9 +226,7 @@ def find_topics(logic: str) -> tuple[str, ...]:
 def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
     """Return a sentence with one or two of the topics that its parents name, and slots of theirs.
 
-    Args:
-        parents: logics with slots.
-        choose: draws a number below the one that it is given.
+    ``choose`` draws a number below the one that it is given.
     """
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     topics = sorted({topic for slots in known for topic in slots.topics})

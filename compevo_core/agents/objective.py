@@ -159,10 +159,8 @@ def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tu
     agent learns from its better logics even where all of them are worse than its peers'. Dividing
     by the deviation gives every agent the same size of step, however large its errors are. In place
     of an empty sample the agent's present logic is scored, whose reward says nothing about the
-    tokens that were sampled (decision 05-logics).
-
-    Returns:
-        advantages (A, G), zero where empty, and the number of groups of equal rewards.
+    tokens that were sampled (decision 05-logics). The advantages (A, G) are zero where a sample is
+    empty; with them comes the number of groups of equal rewards.
     """
     counts_AG = (
         torch.ones_like(reward_AG, dtype=torch.bool) if is_empty_AG is None else ~is_empty_AG

@@ -149,9 +149,8 @@ class Ets:
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Choose the form of every entity on its newest train window; ``seed`` is not used.
 
-        Raises:
-            ConfigError: the extra is not installed.
-            DataError: a look-back is too short for every form.
+        ConfigError if the extra is not installed; DataError if a look-back is too short for every
+        form.
         """
         raise_if_held_out(train, cls.name)
         shortest = min((window.view.lookback for window in train), default=_FEWEST_INPUTS)

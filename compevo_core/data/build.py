@@ -82,15 +82,10 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltViews:
-    """Views of one origin.
+    """Views of one origin."""
 
-    Attributes:
-        views: one for each entity, in the order of their series.
-        left_out: the reason for each entity that has none.
-    """
-
-    views: tuple[WindowView, ...]
-    left_out: Mapping[str, str]
+    views: tuple[WindowView, ...]  # one for each entity, in the order of their series
+    left_out: Mapping[str, str]  # the reason for each entity that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +157,8 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 
     It follows the last value of the series that ends first, or lies as many steps later as the data
     set's views may lack; where windows start with a day, it is the last midnight by then, or the
-    last origin of that day where several are a stride apart.
-
-    Raises:
-        DataError: no series of the data set is in the frame, or one has no value.
+    last origin of that day where several are a stride apart. DataError if no series of the data set
+    is in the frame, or one has no value.
     """
     chosen, _ = select_series(spec, series)
     ends = []
@@ -185,8 +178,7 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
     """Return every series that a data set is made of, on its grid, by its id.
 
-    Raises:
-        DataError: no series of the data set is in the frame.
+    DataError if no series of the data set is in the frame.
     """
     chosen, _ = select_series(spec, series)
     gridded = [grid_series(frame, spec.step, spec.max_fill_steps) for _, frame in chosen]
@@ -504,8 +496,7 @@ def _build_benchmark_windows(
 ) -> list[Window]:
     """Return one test window per record; ``x`` and ``y`` are the published numbers.
 
-    Raises:
-        DataError: a record has not 48 numbers, or predicts a day outside the test span.
+    DataError if a record has not 48 numbers, or predicts a day outside the test span.
     """
     records = validate_frame(records, BENCHMARK_SCHEMA, "benchmark frame")
 

@@ -121,8 +121,7 @@ class StepValues:
     ) -> None:
         """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
 
-        Raises:
-            DataError: the frame breaks its contract, or holds two values for one key.
+        DataError if the frame breaks its contract, or holds two values for one key.
         """
         self._step = step
         self._horizon = horizon
@@ -249,8 +248,7 @@ class CovariateIndex:
     def __init__(self, frame: pl.DataFrame | None, max_lag_days: int) -> None:
         """Index the frame; None means no covariates.
 
-        Raises:
-            DataError: the frame breaks its contract or holds two values for one key.
+        DataError if the frame breaks its contract or holds two values for one key.
         """
         self._max_lag_days = max_lag_days
         self._rows: dict[tuple[str, date], list[tuple[str, float, datetime]]] = {}
@@ -429,10 +427,8 @@ class ContextBuilder:
         An error of an earlier season counts for the step at the same place in its season, as a
         forecaster of that day would have known it, where its truth was measured when the view was
         made; NaN where no season has one. The forecast of these steps must have been available
-        ``before``, forecasts of earlier seasons as many seasons earlier.
-
-        Returns:
-            ``published_error_lag<k>`` and ``published_error_mean<n>`` by name, (H,) each.
+        ``before``, forecasts of earlier seasons as many seasons earlier. The names are
+        ``published_error_lag<k>`` and ``published_error_mean<n>``, (H,) each.
         """
         until = inputs.origin_utc - inputs.unknown_steps * series.step
         season = count_season_steps(series.step) * series.step

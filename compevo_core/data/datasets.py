@@ -276,7 +276,6 @@ DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
 def find_place(dataset: str, entity: str) -> Place:
     """Return where the people of an entity of a declared data set live.
 
-    Raises:
-        ConfigError: no data set of that name is declared.
+    ConfigError if no data set of that name is declared.
     """
     return DATASETS[dataset].find_place(entity)

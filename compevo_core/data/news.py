@@ -206,8 +206,7 @@ def availability_expr() -> pl.Expr:
 def validate_articles(frame: pl.DataFrame) -> pl.DataFrame:
     """Check an article frame: columns, types, required values, and availability.
 
-    Raises:
-        DataError: the first rule broken, with the number of rows and the first address.
+    DataError for the first rule broken, with the number of rows and the first address.
     """
     frame = validate_frame(frame, ARTICLE_SCHEMA, "article frame")
 
@@ -311,11 +310,9 @@ class ArticleIndex:
     ) -> list[str]:
         """Return at most ``limit`` ids with origin - lookback <= available_at < origin, by time.
 
-        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed,
-        at most ``longest_lookback``.
-
-        Raises:
-            DataError: ``limit`` or ``lookback`` is not above zero, or the origin has no time zone.
+        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed, at
+        most ``longest_lookback``. DataError if ``limit`` or ``lookback`` is not above zero, or the
+        origin has no time zone.
         """
         if limit < 1 or lookback <= timedelta(0):
             raise DataError(f"limit {limit} and lookback {lookback} must both be above zero")

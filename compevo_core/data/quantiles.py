@@ -52,34 +52,26 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PastErrors:
-    """Errors of one forecaster on windows whose truth has become known, in part at least.
+    """Errors of one forecaster on windows whose truth has become known, in part at least."""
 
-    Attributes:
-        entities: of each window.
-        until_N: until when each view knew, in minutes since 1970.
-        end_N: when each window ended, in minutes since 1970: its errors are known from then on.
-        unknown_N: inputs that the view did not know; errors of views that know less are others.
-        error_NH: truth minus forecast in the windows' unit, NaN where the truth is not known.
-        scale_NH: what errors grow with, from the published band; NaN in windows without one.
-        spread_N: standard deviation of the view's inputs, by which series are compared.
-    """
-
-    entities: tuple[str, ...]
-    until_N: IntArray
+    entities: tuple[str, ...]  # of each window
+    until_N: IntArray  # until when each view knew, in minutes since 1970
+    # When each window ended, in minutes since 1970: its errors are known from then on
     end_N: IntArray
+    # Inputs that the view did not know; errors of views that know less are others
     unknown_N: IntArray
+    # Truth minus forecast in the windows' unit, NaN where the truth is not known
     error_NH: FloatArray
+    # What errors grow with, from the published band; NaN in windows without one
     scale_NH: FloatArray
-    spread_N: FloatArray
+    spread_N: FloatArray  # standard deviation of the view's inputs, by which series are compared
 
     @classmethod
     def from_windows(cls, windows: Sequence[Window], forecast_NH: FloatArray) -> Self:
         """Return the errors of forecasts; windows without any known truth are left out.
 
-        The forecaster was fitted on none of the windows; its forecasts are in their unit.
-
-        Raises:
-            DataError: there is not one forecast for each window, or a window is given twice.
+        The forecaster was fitted on none of the windows; its forecasts are in their unit. DataError
+        if there is not one forecast for each window, or a window is given twice.
         """
         horizon = _find_horizon([window.view for window in windows], forecast_NH)
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
@@ -116,12 +108,9 @@ def estimate_quantiles(
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
     not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast.
 
-    Returns:
-        (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
-        ``FEWEST`` windows of its kind had ended, in all series together, has NaN.
-
-    Raises:
-        DataError: there is not one finite forecast for each view.
+    They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
+    ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
+    not one finite forecast for each view.
     """
     horizon = _find_horizon(views, forecast_NH)
     if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
@@ -168,11 +157,9 @@ def estimate_day_quantiles(
 
     The errors of a past window, step by step, are added to the forecast: neighbouring steps err
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
-    those that :func:`estimate_quantiles` may use, of windows without a gap.
-
-    Returns:
-        ``mean`` and ``peak``, each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
-        windows of the series, or of all series together, had ended.
+    those that :func:`estimate_quantiles` may use, of windows without a gap. ``mean`` and ``peak``
+    are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of the series, or
+    of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N, scale_NH, spread_N = count_until(views), find_scale(views), measure_spread(views)

@@ -45,14 +45,10 @@ def choose_season(series: Sequence[pl.DataFrame], step: timedelta, lookback: int
 
 
 def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
-    """Return the steps after which the changes of series repeat.
+    """Return the steps after which the changes of series repeat; each series counts alike.
 
-    The usual season counts where changes repeat after it; another only where they do not. Without
-    any that repeats it is the usual one.
-
-    Args:
-        series: values on their grid, NaN where unknown; each series counts alike.
-        usual: the season that the grid suggests, in steps.
+    The usual season, in steps, counts where changes repeat after it; another only where they do
+    not. Without any that repeats it is the usual one. Values lie on their grid, NaN where unknown.
     """
     longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
     if longest < 3:

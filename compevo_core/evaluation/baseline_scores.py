@@ -60,9 +60,8 @@ _DIGITS = 9
 def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
     """Estimate the level of validation forecasts, under the rule that does best there.
 
-    Raises:
-        LeakageError: a window is not of the validation split.
-        DataError: there is not one forecast for each window.
+    LeakageError if a window is not of the validation split; DataError if there is not one forecast
+    for each window.
     """
     others = {view.split for view in val.views()} - {"val"}
     if others:

@@ -94,8 +94,7 @@ class Explanation:
 def explain(issued: IssuedForecast, entity: str) -> Explanation:
     """Return what the forecast of a series adds up from.
 
-    Raises:
-        DataError: the record has no such series.
+    DataError if the record has no such series.
     """
     facts = issued.facts
     by_entity = {str(entry["entity"]): entry for entry in facts["series"]}

@@ -75,16 +75,13 @@ ISSUED_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedForecast:
-    """One forecast of all series of a data set from one origin.
+    """One forecast of all series of a data set from one origin."""
 
-    Attributes:
-        rows: a value for each entity, method, quantile and step, in the columns of
-            ``ISSUED_SCHEMA``; the population has quantiles where it knew enough past errors.
-        facts: what it was made of, ready for JSON; everything but ``issued_at`` follows from the
-            model and from what was known.
-    """
-
+    # A value for each entity, method, quantile and step, in the columns of ``ISSUED_SCHEMA``; the
+    # population has quantiles where it knew enough past errors
     rows: pl.DataFrame
+    # What it was made of, ready for JSON; everything but ``issued_at`` follows from the model and
+    # from what was known
     facts: Mapping[str, Any]
 
     @property
@@ -162,21 +159,12 @@ def issue_forecast(
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
-    Args:
-        forecaster: the population; errors that became known may have been observed.
-        views: of one data set and one origin.
-        news: the articles that the agents chose from.
-        market_offset: of the clock that days begin by, from UTC.
-        issued_at: now.
-        commit: commit of the code.
-        newest: instants of the newest things that the views know, ready for JSON
-            (``data.coverage``); kept among the facts.
-        last_week: of each series the same steps (H,) of last week as they were known, to compare
-            with; NaN where unknown.
-        totals: names of series by the name of their total, whose forecasts shall add up.
-
-    Raises:
-        DataError: there is no view, a part of a total has none, or they have several origins.
+    The population may have observed errors that became known. Days begin by the clock of
+    ``market_offset`` from UTC. Among the facts are kept ``newest``, instants of the newest things
+    that the views know, ready for JSON (``data.coverage``), and ``last_week``, of each series the
+    same steps (H,) of last week as they were known, NaN where unknown. ``totals`` names series by
+    the name of their total, whose forecasts shall add up. DataError if there is no view, a part of
+    a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -360,15 +348,10 @@ def is_issued(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The issued forecasts of a data set in the order of issue.
+    """The issued forecasts of a data set in the order of issue."""
 
-    Attributes:
-        lines: of the file.
-        records: hash of the record by folder, relative to the data set's.
-    """
-
-    lines: Sequence[str] = ()
-    records: Mapping[str, str]
+    lines: Sequence[str] = ()  # of the file
+    records: Mapping[str, str]  # hash of the record by folder, relative to the data set's
 
     @property
     def head(self) -> str:
@@ -379,8 +362,7 @@ class Chain:
 def read_chain(root: Path) -> Chain:
     """Read the chain of a data set's issued forecasts; one without lines where none was issued.
 
-    Raises:
-        CheckpointMismatch: a line was changed, added or removed.
+    CheckpointMismatch if a line was changed, added or removed.
     """
     path = root / CHAIN_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -407,8 +389,7 @@ def read_chain(root: Path) -> Chain:
 def list_records(root: Path, chain: Chain) -> list[Path]:
     """Return the folders of a data set's issued forecasts, by day, knowledge and issue.
 
-    Raises:
-        CheckpointMismatch: one that the chain names is not there.
+    CheckpointMismatch if one that the chain names is not there.
     """
     for folder in (root / name for name in chain.records):
         if not is_issued(folder) and not (folder / _SEALING_FILE).exists():
@@ -419,8 +400,7 @@ def list_records(root: Path, chain: Chain) -> list[Path]:
 def verify_issued(root: Path) -> Chain:
     """Check every issued forecast of a data set against the chain, and the chain itself.
 
-    Raises:
-        CheckpointMismatch: a record, a time or a line was changed, added or removed.
+    CheckpointMismatch if a record, a time or a line was changed, added or removed.
     """
     chain = read_chain(root)
     for folder in list_records(root, chain):
@@ -429,16 +409,10 @@ def verify_issued(root: Path) -> Chain:
 
 
 def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = False) -> Path:
-    """Write a forecast, unless the very same one was issued before.
+    """Write a forecast, unless the very same one was issued before, and return its folder.
 
-    Args:
-        root: folder of the data set's issued forecasts.
-        forecast: the forecast.
-        supersede: whether it takes the place of another one that was issued before; that one is
-            kept, and named by its hash.
-
-    Returns:
-        Its folder.
+    With ``supersede`` it takes the place of another one that was issued before; that one is kept,
+    and named by its hash.
 
     Raises:
         DataError: another forecast was issued for this origin from what was known then, or the
@@ -504,11 +478,8 @@ def _finish_seal(root: Path, chain: Chain) -> None:
 def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
     """Read what :func:`write_issued` wrote, and hold it against the chain.
 
-    The chain is read anew unless given.
-
-    Raises:
-        DataError: there is no complete forecast.
-        CheckpointMismatch: values, facts or chain were altered since.
+    The chain is read anew unless given. DataError if there is no complete forecast;
+    CheckpointMismatch if values, facts or chain were altered since.
     """
     root = folder.parents[1]
     chain = chain or read_chain(root)

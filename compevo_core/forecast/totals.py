@@ -41,15 +41,8 @@ def reconcile(
     Beside it the past errors as they would have been, had its weights been used then.
 
     The change is part of each member model's level, so that parts still add up to forecasts.
-
-    Args:
-        prediction: of the views.
-        views: one a series.
-        totals: names of series by the name of their total, or ``ALL_SERIES``.
-        past: errors of forecasts that were not moved.
-
-    Raises:
-        DataError: a series of a total has no view.
+    ``totals`` names series by the name of their total, or is ``ALL_SERIES``; ``past`` are errors of
+    forecasts that were not moved. DataError if a series of a total has no view.
     """
     names = [view.entity for view in views]
     alone = [name for name in names if name not in totals]

@@ -58,8 +58,7 @@ class AdapterRouter:
     def active(self) -> AdapterRoute:
         """The route that a layer uses now.
 
-        Raises:
-            RuntimeError: a layer is recomputed in a backward pass and its route is not known.
+        RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
         # Whatever is active now belongs to another forward pass.
         if not self._is_recomputing and _runs_in_backward():

@@ -196,11 +196,8 @@ class NetworkBaseline:
 
         ``name`` is one of :data:`NETWORKS`, or the name of a ``kind`` that is not in the table,
         such as one that reads news. The seed covers weights, order of windows and dropout.
-
-        Raises:
-            ConfigError, DataError: the name is unknown, or a split has no window.
-            LeakageError: a window belongs to the test or inference split.
-            NonFiniteLoss: the fit diverged.
+        LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
+        diverged.
         """
         kind = kind or find_network(name)
         raise_if_held_out(train, name)
@@ -249,8 +246,7 @@ class NetworkBaseline:
     def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
         """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
 
-        Raises:
-            CheckpointMismatch: the folder is incomplete, or has the weights of another network.
+        CheckpointMismatch if the folder is incomplete, or has the weights of another network.
         """
         facts = read_baseline_file(folder)
         kind = kind or find_network(facts["baseline"])
@@ -311,10 +307,8 @@ def choose_learning_rate(
 ) -> float:
     """Return the learning rate with the least validation loss after the same short fit.
 
-    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`.
-
-    Raises:
-        NonFiniteLoss: a fit diverged with every rate.
+    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`. NonFiniteLoss if a
+    fit diverged with every rate.
     """
     losses: dict[float, float] = {}
     for rate in rates:

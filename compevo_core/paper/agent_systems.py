@@ -258,9 +258,8 @@ def build_parameter_report(
 ) -> dict[str, Any]:
     """Build the JSON of ``compevo params``: counts by system and part, tensors of one adapter.
 
-    Raises:
-        ConfigError: an unknown backbone or system, or a built system has other parameters than its
-            parts add up to.
+    ConfigError for an unknown backbone or system, or if a built one has other parameters than its
+    parts add up to.
     """
     architecture = load_architecture(backbone)
     frozen = sum(weight.numel() for weight in build_meta_model(architecture).parameters())

@@ -69,11 +69,9 @@ def train_folds(
 
     ``out`` gets a run folder ``fold_<k>`` for each fold, and ``folds.csv``; unfinished runs
     continue with ``resume``. Returns rows of ``FOLD_SCHEMA``: population and prior by fold, then
-    their mean and deviation.
-
-    Raises:
-        DataError: the train split has no folds, or an entity is in no window before its fold.
-        CheckpointMismatch: a fold's folder holds a run of other settings or data.
+    their mean and deviation. DataError if the train split has no folds, or an entity is in no
+    window before its fold; CheckpointMismatch if a fold's folder holds a run of other settings or
+    data.
     """
     rows: list[dict[str, Any]] = []
     for number, (fold_train, validation) in enumerate(build_folds(windows)):

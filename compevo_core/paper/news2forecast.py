@@ -235,12 +235,8 @@ class News2Forecast:
 
         ``backbone`` gets the adapter, so load one for each fit. The ``updates`` are made in equal
         parts before each of the ``reflections + 1`` validations, on at most ``validation_windows``
-        of ``val``.
-
-        Raises:
-            LeakageError: a window belongs to the test or inference split, or names later news.
-            DataError: one of the splits has no window.
-            NonFiniteLoss: the fit diverged.
+        of ``val``. LeakageError if a window belongs to the test or inference split, or names later
+        news; DataError if one of the splits has no window; NonFiniteLoss if the fit diverged.
         """
         raise_if_held_out(train, NAME)
         raise_if_held_out(val, NAME)

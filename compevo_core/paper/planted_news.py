@@ -106,27 +106,20 @@ _LEAD = timedelta(hours=6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedNews:
-    """What is planted.
+    """What is planted."""
 
-    Attributes:
-        effect: shift of the target by one acting topic, in standard deviations of what a calendar
-            ridge misses on train; 0 plants news that mean nothing.
-        signs: the topics that act, and whether they raise (1) or lower (-1) the target.
-        topics: the topics that are in the news.
-        share: share of the days of a region on which each topic is in the news.
-        distractors: articles of no topic for each window.
-        is_regional: whether a window's candidates are the articles of all regions, of which only
-            articles that name its own region act (otherwise: the articles of its own region).
-        seed: seed of all draws.
-    """
-
+    # Shift of the target by one acting topic, in standard deviations of what a calendar ridge
+    # misses on train; 0 plants news that mean nothing
     effect: float
+    # The topics that act, and whether they raise (1) or lower (-1) the target
     signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
-    topics: tuple[str, ...] = TOPICS
-    share: float = 0.5
-    distractors: int = 4
+    topics: tuple[str, ...] = TOPICS  # the topics that are in the news
+    share: float = 0.5  # share of the days of a region on which each topic is in the news
+    distractors: int = 4  # articles of no topic for each window
+    # Whether a window's candidates are the articles of all regions, of which only articles that
+    # name its own region act (otherwise: the articles of its own region)
     is_regional: bool = False
-    seed: int = 0
+    seed: int = 0  # seed of all draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

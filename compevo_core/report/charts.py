@@ -69,16 +69,11 @@ def draw_chart(
     border: datetime | None = None,
     is_clock: bool = False,
 ) -> Chart:
-    """Return lines as a drawing.
+    """Return lines as a drawing; each lies on those before it, and at least one has a value.
 
-    Args:
-        lines: each lies on those before it; at least one has a value.
-        label: what the drawing shows, for readers who do not see it.
-        step: distance of two points.
-        decimals: of the numbers at a step.
-        clock: how a step is named.
-        border: where a vertical line separates what was known.
-        is_clock: whether the times are times of any day, and ticks name no date.
+    ``step`` is the distance of two points, ``decimals`` are of the numbers at a step, which
+    ``clock`` names. A vertical line at the ``border`` separates what was known. With ``is_clock``
+    the times are times of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
     y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))

@@ -58,9 +58,7 @@ class Block(NamedTuple):
 def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     """Return the tables of all scopes with their summaries, then ablations and controls.
 
-    Args:
-        inputs: what the report is made of.
-        is_compact: say counts that all rows of a table share in a sentence, not in columns.
+    With ``is_compact`` counts that all rows of a table share are a sentence, not columns.
     """
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
@@ -141,8 +139,7 @@ def replace_between(text: str, content: str, start: str, end: str, *, document: 
 def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
     """Write every generated block of a document again.
 
-    Raises:
-        DataError: the document has no block, or a block without its end.
+    DataError if the document has no block, or a block without its end.
     """
     # A document without any marker is a wrong path or a lost marker, and never just unchanged.
     blocks = [block for block in BLOCKS if block.start in text]
@@ -159,8 +156,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
 def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
     """Return (document, new text) of each document that does not agree with the result rows.
 
-    Raises:
-        DataError: a document has no block, or a result file is torn.
+    DataError if a document has no block, or a result file is torn.
     """
     inputs = read_inputs(results, [], mode="archive", generated_at=UNDATED)
 

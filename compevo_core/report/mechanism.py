@@ -208,12 +208,8 @@ _AXES = ("x", "y", "z")
 def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
     """Return the mean over seeds by round, with the lowest and highest where there are several.
 
-    Rounds with a value are put into at most ``GROUPS`` groups of equal size, in their order.
-
-    Args:
-        rows: of one method, or of one agent of it.
-        column: what is plotted.
-        style: how the line looks.
+    Rows are of one method, or of one agent of it. Rounds with a value are put into at most
+    ``GROUPS`` groups of equal size, in their order.
     """
     known = rows.drop_nulls(column)
     rounds = known["round"].n_unique()
@@ -232,11 +228,9 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Lin
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
-    """Return the unique news a round of the agent of each rank, most first; mean over seeds.
+    """Return the unique news a round of a method's agent of each rank, most first.
 
-    Args:
-        rows: of one method.
-        last_rounds: rounds at the end of each run that count.
+    It is a mean over seeds, and over so many last rounds of each run.
     """
     known = rows.drop_nulls("unique_news")
     newest = known.filter(pl.col("round") > pl.col("round").max().over("seed") - last_rounds)

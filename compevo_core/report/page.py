@@ -87,11 +87,7 @@ FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"
 
 
 def write_report(inputs: ReportInputs, folder: Path) -> Path:
-    """Write both pages, each in one step, so that a reader never sees half of one.
-
-    Returns:
-        The page of forecasts.
-    """
+    """Write both pages, each in one step, so that nobody sees half of one; return the first."""
     write_text(folder / RESEARCH_PAGE, render_research(inputs))
     return write_text(folder / FORECAST_PAGE, render_forecasts(inputs))
 

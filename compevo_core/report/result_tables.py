@@ -275,11 +275,7 @@ def _build_table(
 def region_table(
     rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
 ) -> Table | None:
-    """Return methods by regions for one metric.
-
-    Returns:
-        The table; None where there is one entity, or too many to read side by side.
-    """
+    """Return methods by regions for one metric; None of one entity, or too many for a table."""
     by_region = drop_short_fits(drop_agents(drop_sweeps(rows))).filter(pl.col("entity") != POOLED)
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())

@@ -70,8 +70,7 @@ def is_result_file(header: list[str]) -> bool:
 def read_result_file(path: Path) -> pl.DataFrame:
     """Return the result rows of one CSV file.
 
-    Raises:
-        DataError: a column is missing, or a value has the wrong type.
+    DataError if a column is missing, or a value has the wrong type.
     """
     header = read_header(path)
     absent = [name for name in RESULT_SCHEMA if name not in header]
@@ -264,9 +263,8 @@ def _make_score(rows: pl.DataFrame) -> Score:
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """Average each metric over the seeds of one method and configuration.
 
-    Returns:
-        The rows without ``seed``, with ``seeds`` (how many), the range of the MAE over them
-        (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
+    In place of ``seed``, rows have ``seeds`` (how many), the range of the MAE over them
+    (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
     """
     # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
     # without a configuration are grouped by their own hash.

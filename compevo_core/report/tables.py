@@ -340,19 +340,11 @@ def common_unit(rows: Iterable[Row]) -> str:
 def markdown_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, align: str = ""
 ) -> str:
-    """Return rows as a GitHub Markdown table.
+    """Return rows as a GitHub Markdown table, without a line break at the end.
 
-    Args:
-        columns: column titles.
-        rows: cells of each row; what is not text is written by ``str``. Pipes are escaped and line
-            breaks become spaces, so no cell can break the table.
-        align: one letter a column, ``l`` for left and ``r`` for right; empty aligns all left.
-
-    Returns:
-        The lines of the table, without a line break at the end.
-
-    Raises:
-        ValueError: a row or ``align`` does not have one entry a column.
+    What is not text is written by ``str``. Pipes are escaped and line breaks become spaces, so no
+    cell can break the table. ``align`` has one letter a column, ``l`` for left and ``r`` for right;
+    empty aligns all left. ValueError if a row or ``align`` does not have one entry a column.
     """
     align = align or "l" * len(columns)
     lines = [columns, [_RULES[letter] for letter in align], *rows]

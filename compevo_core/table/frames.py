@@ -100,10 +100,8 @@ def read_table(
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
-    comes from an earlier table, or is a step; both are found where it is None.
-
-    Raises:
-        DataError: no table, a column is missing or has another type, or a stamp comes twice.
+    comes from an earlier table, or is a step; both are found where it is None. DataError if no
+    table, a column is missing or has another type, or a stamp comes twice.
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at

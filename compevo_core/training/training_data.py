@@ -105,10 +105,8 @@ def check_inputs(
 ) -> None:
     """Check what a run is given, before any work starts.
 
-    Raises:
-        LeakageError: a window belongs to another split.
-        DataError: a split that is needed is empty.
-        ConfigError: another encoder of the news, too many agents, or a member's unknown series.
+    LeakageError if a window belongs to another split; DataError if a split that is needed is empty;
+    ConfigError for another encoder of the news, too many agents, or a member's unknown series.
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(

@@ -206,13 +206,10 @@ def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float 
 
 
 def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None:
-    """Return the mean over data sets of the relative reduction of an error (paper 5.2).
+    """Return the mean over data sets of the relative reduction of an error, a share (paper 5.2).
 
-    Args:
-        pairs: by data set, the errors of the method and of the rival; None where one is missing.
-
-    Returns:
-        a share; None where a data set is missing, since a mean over others is another figure.
+    ``pairs`` are the errors of the method and of the rival by data set. Where one is missing there
+    is no mean either: one over others is another figure.
     """
     known = [pair for pair in pairs if pair is not None]
     # The paper averages four data sets; of three it would be another figure under the same name.
@@ -1000,11 +997,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
 
 
 def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
-    """Return the tables of one name.
-
-    Raises:
-        ConfigError: there is no such name.
-    """
+    """Return the tables of one name; ConfigError if there is no such name."""
     if name not in PAPER_TABLES:
         raise ConfigError(f"no table {name!r}; known: {', '.join(PAPER_TABLES)}")
     return PAPER_TABLES[name][1](inputs)
