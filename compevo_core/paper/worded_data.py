@@ -179,8 +179,8 @@ def read_worded_data(
 ) -> WordedData:
     """Read worded data by name; ``windows`` come from the built data set that they need.
 
-    ConfigError for an unknown name, or if windows are missing; SourceAbsent if the archive lacks the
-    files.
+    ConfigError for an unknown name, or if windows are missing; SourceAbsent if the archive lacks
+    the files.
     """
     if name not in TEXTS or (TEXTS[name] and windows is None):
         raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")

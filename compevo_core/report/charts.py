@@ -71,9 +71,9 @@ def draw_chart(
 ) -> Chart:
     """Return lines as a drawing; each lies on those before it, and at least one has a value.
 
-    ``step`` is the distance of two points, ``decimals`` are of the numbers at a step, which
-    ``clock`` names. A vertical line at the ``border`` separates what was known. With ``is_clock``
-    the times are times of any day, and ticks name no date.
+    ``step`` is the distance of two points; ``clock`` names it, and its numbers have so many
+    ``decimals``. A vertical line at the ``border`` separates what was known. With ``is_clock`` the
+    times are times of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
     y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))

@@ -208,8 +208,8 @@ _AXES = ("x", "y", "z")
 def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
     """Return the mean over seeds by round, with the lowest and highest where there are several.
 
-    Rows are of one method, or of one agent of it. Rounds with a value are put into at most
-    ``GROUPS`` groups of equal size, in their order.
+    The rows of a method, or of one of its agents, are put by round into at most ``GROUPS`` groups
+    of equal size, in their order.
     """
     known = rows.drop_nulls(column)
     rounds = known["round"].n_unique()

@@ -98,7 +98,7 @@ class ForecastStep:
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
-        ``logics`` (A,) are of all agents, the B ``examples`` have their truth, ``news_rng`` samples
+        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, ``news_rng`` samples
         which agents see no news of a window, and ``notes`` are what the local agents read of each
         other. NonFiniteLoss, on every process, if a forecast or a loss is NaN or infinite.
         """
