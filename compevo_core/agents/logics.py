@@ -274,12 +274,8 @@ def read_query(logic: str) -> LogicQuery:
     )
 
 
-def _build_seed(number: int) -> str:
-    return (
-        f"{_VERBS[_SEED_VERBS[number]]} news about {TOPICS[number]} in {_ANY_REGION}, "
-        f"{_TIMES[0]}, as a sign of {_SIGNS[_SEED_SIGNS[number]]}."
-    )
-
-
-SLOT_SEED_LOGICS = tuple(map(_build_seed, range(len(TOPICS))))
+SLOT_SEED_LOGICS = tuple(
+    f"{_VERBS[verb]} news about {topic} in {_ANY_REGION}, {_TIMES[0]}, as a sign of {_SIGNS[sign]}."
+    for topic, verb, sign in zip(TOPICS, _SEED_VERBS, _SEED_SIGNS, strict=True)
+)
 """Seed logics with slots; no region of their own, so that they fit every data set."""

@@ -299,10 +299,15 @@ def build_windows(
     if benchmark is not None:
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
+    views = [window.view for window in windows]
     manifest = {
         **_describe_spec(spec),
         **_describe_series([frame for _, frame in chosen], planned),
-        **_count_context(windows),
+        "coverage": count_coverage(views),
+        "news_choice": measure_news_choice(views),
+        "n_without_covariates": sum(not view.covariates for view in views),
+        "n_with_published": sum(view.published is not None for view in views),
+        "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
         "articles": context.count_articles(),
@@ -477,17 +482,6 @@ def _describe_series(
         },
         "sources": sorted({source.split("/")[0] for source in sources}),
         "synthetic": any(is_synthetic(frame) for frame in frames),
-    }
-
-
-def _count_context(windows: Sequence[Window]) -> dict[str, Any]:
-    views = [window.view for window in windows]
-    return {
-        "coverage": count_coverage(views),
-        "news_choice": measure_news_choice(views),
-        "n_without_covariates": sum(not window.view.covariates for window in windows),
-        "n_with_published": sum(window.view.published is not None for window in windows),
-        "n_without_candidates": sum(not window.view.candidate_ids for window in windows),
     }
 
 

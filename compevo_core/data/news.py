@@ -138,14 +138,11 @@ _TEXT = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""
 
 def _holds_word(words: Sequence[str]) -> pl.Expr:
     # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
+    acronyms = {word for word in words if word.isupper() and len(word) <= _LONGEST_ACRONYM}
     patterns = [
-        re.escape(word) if _is_acronym(word) else f"(?i:{re.escape(word)})" for word in words
+        re.escape(word) if word in acronyms else f"(?i:{re.escape(word)})" for word in words
     ]
     return _TEXT.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
-
-
-def _is_acronym(word: str) -> bool:
-    return word.isupper() and len(word) <= _LONGEST_ACRONYM
 
 
 OWN_PUBLISHER = "own-"

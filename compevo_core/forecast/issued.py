@@ -178,7 +178,9 @@ def issue_forecast(
 
     first = views[0]
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
-    read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
+    # Without a language model nobody reads.
+    readable = [] if forecaster.config.is_numeric else views
+    dates = [news.get_date(name) for view in readable for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
@@ -192,11 +194,14 @@ def issue_forecast(
         "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
         "articles": _describe_articles(news, prediction.chosen_news),
-        "newest_candidate": _date_newest_candidate(news, read),
+        "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
             {
                 **_describe_inputs(view),
-                **_describe_parts(prediction, row),
+                "weights": prediction.weights[row].tolist(),
+                "step_weights": prediction.step_weights[row].tolist(),
+                "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+                "levels": prediction.levels[:, row].tolist(),
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -229,12 +234,6 @@ def _name_methods(prediction: Prediction, views: Sequence[WindowView]) -> dict[s
     return by_method
 
 
-def _date_newest_candidate(news: NewsPool, views: Sequence[WindowView]) -> str | None:
-    """Return when the newest article came out that an agent could have read."""
-    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
-    return max(dates).isoformat() if dates else None
-
-
 def _describe_steps(view: WindowView) -> dict[str, int]:
     """Return number and length of a view's steps where the record does not tell them otherwise."""
     steps = {}
@@ -249,32 +248,18 @@ def _describe_steps(view: WindowView) -> dict[str, int]:
 def _describe_inputs(view: WindowView) -> dict[str, Any]:
     """Return what a view knew of its series, ready for JSON."""
     known = view.x[: view.lookback - view.unknown_steps].tolist()
+    temperature_H = stack_by_step([view], TEMPERATURE)[0]
+    known_T = temperature_H[np.isfinite(temperature_H)]
     return {
         "window_id": view.window_id,
         "entity": view.entity,
         # None where nobody had measured them.
         "inputs": known + [None] * view.unknown_steps,
-        **_describe_weather(view),
+        # The lowest and highest that was known of the steps, if anything was.
+        **({"temperature": [float(known_T.min()), float(known_T.max())]} if known_T.size else {}),
         "filled_inputs": view.n_filled,
         "unknown_inputs": view.unknown_steps,
     }
-
-
-def _describe_parts(prediction: Prediction, row: int) -> dict[str, Any]:
-    """Return what the agents made a window's forecast of, ready for JSON."""
-    return {
-        "weights": prediction.weights[row].tolist(),
-        "step_weights": prediction.step_weights[row].tolist(),
-        "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
-        "levels": prediction.levels[:, row].tolist(),
-    }
-
-
-def _describe_weather(view: WindowView) -> dict[str, list[float]]:
-    """Return the lowest and highest temperature that a view knew of its steps, if any."""
-    known_H = stack_by_step([view], TEMPERATURE)[0]
-    known = known_H[np.isfinite(known_H)]
-    return {"temperature": [float(known.min()), float(known.max())]} if known.size else {}
 
 
 def _list_known(values: Iterable[float]) -> list[float | None]:

@@ -6,10 +6,9 @@ ablation (``paper.changes``). All systems have one budget: the preset ``default`
 of so many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
 """
 
-import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +83,9 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
 
     news = inputs.require_news(system)
     config = configure_agents(system, inputs)
-    with _open_training(system, inputs) as training:
+    # The sealed model is read into memory before a folder of its own goes.
+    with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
+        training = inputs.training or TrainingPlan(folder=Path(folder))
         summary = train(
             config,
             inputs.train,
@@ -96,16 +97,6 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
         )
         forecaster = CompEvoForecaster.load(training.folder, news, fit=training.fit)
         return SealedAgents(forecaster, summary)
-
-
-@contextlib.contextmanager
-def _open_training(system: str, inputs: FitInputs) -> Iterator[TrainingPlan]:
-    if inputs.training is not None:
-        yield inputs.training
-        return
-    # The sealed model is read into memory before the folder goes.
-    with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
-        yield TrainingPlan(folder=Path(folder))
 
 
 class SealedAgents:
@@ -270,26 +261,22 @@ def build_parameter_report(
         "derivation": DERIVATION,
         "verified_on_meta_device": True,
         "frozen_backbone_parameters": frozen,
-        "adapter": _describe_adapter(architecture, rank),
+        "adapter": {
+            "parameters": architecture.adapter_parameters(rank),
+            "blocks": architecture.num_hidden_layers,
+            "tensors_of_one_block": [
+                {
+                    "module": module,
+                    "lora_A": [rank, inputs],
+                    "lora_B": [outputs, rank],
+                    "parameters": rank * (inputs + outputs),
+                }
+                for module, (inputs, outputs) in architecture.linear_shapes().items()
+            ],
+        },
         "methods": {
             system: _describe_system(architecture, system, agents, rank) for system in systems
         },
-    }
-
-
-def _describe_adapter(architecture: Architecture, rank: int) -> dict[str, Any]:
-    return {
-        "parameters": architecture.adapter_parameters(rank),
-        "blocks": architecture.num_hidden_layers,
-        "tensors_of_one_block": [
-            {
-                "module": module,
-                "lora_A": [rank, inputs],
-                "lora_B": [outputs, rank],
-                "parameters": rank * (inputs + outputs),
-            }
-            for module, (inputs, outputs) in architecture.linear_shapes().items()
-        ],
     }
 
 

@@ -112,11 +112,6 @@ PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
 
 
-def _keep_first_member(config: RunConfig) -> Settings:
-    # A population has one entry for each agent or none.
-    return {"population.members": config.population.members[:1]}
-
-
 def _give_all_windows(config: RunConfig) -> Settings:
     # The first member, on all windows: a share of them only sets agents apart.
     members = config.population.members[:1]
@@ -153,7 +148,11 @@ _SYSTEMS: Mapping[str, Settings] = {
     if name != FULL_METHOD
 }
 
-_ADAPT = {"one-agent": _keep_first_member, "sa": _give_all_windows}
+_ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
+    # A population has one entry for each agent or none.
+    "one-agent": lambda config: {"population.members": config.population.members[:1]},
+    "sa": _give_all_windows,
+}
 
 
 def _list_ablation() -> Iterable[NamedChange]:

@@ -62,12 +62,6 @@ def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {method: parts[method] for method in (*_ORDER, *others) if method in parts}
 
 
-def list_still(traces: pl.DataFrame) -> str:
-    """Return the names of the methods whose agents keep the logics that they start with."""
-    moving = split_methods(traces.drop_nulls("logic_shift"))
-    return join_items([method_name(m) for m in split_methods(traces) if m not in moving])
-
-
 def plateau_table(logics: pl.DataFrame) -> Table | None:
     """Return how the rewards moved by method; None where no run was long enough."""
     parts = split_methods(logics.drop_nulls("reward_slope"))
@@ -101,21 +95,17 @@ def run_plateau_table(run: TrainingRun) -> Table | None:
     if len(known) < len(tests):
         return None
 
-    return Table(
-        header=[
-            *("Agent", "Change of the reward", f"Slope by {PER_ROUNDS} rounds"),
-            *("95 % interval", "Meaning"),
-        ],
-        rows=[
-            [
-                f"agent {agent}",
-                _signed(test.change),
-                _signed(test.slope * PER_ROUNDS),
-                f"{_signed(test.low * PER_ROUNDS)} to {_signed(test.high * PER_ROUNDS)}",
-                _describe_plateau(test),
-            ]
-            for agent, test in enumerate(known)
-        ],
+    return tabulate(
+        enumerate(known),
+        {
+            "Agent": lambda row: f"agent {row[0]}",
+            "Change of the reward": lambda row: _signed(row[1].change),
+            f"Slope by {PER_ROUNDS} rounds": lambda row: _signed(row[1].slope * PER_ROUNDS),
+            "95 % interval": lambda row: " to ".join(
+                _signed(end * PER_ROUNDS) for end in (row[1].low, row[1].high)
+            ),
+            "Meaning": lambda row: _describe_plateau(row[1]),
+        },
         caption=_PLATEAU,
         text_columns=(0, 4),
     )
@@ -135,9 +125,6 @@ def topics_table(logics: pl.DataFrame) -> Table:
         texts = part["topics"].to_list()
         return Counter(topic for text in texts for topic in text.split(TOPIC_SEPARATOR) if topic)
 
-    def name_topics(part: pl.DataFrame) -> str:
-        return ", ".join(f"{name} ({n})" for name, n in count_topics(part).most_common())
-
     return tabulate(
         split_methods(logics).values(),
         {
@@ -146,7 +133,8 @@ def topics_table(logics: pl.DataFrame) -> Table:
             "Different logics": lambda part: f"{part['logic'].n_unique()} of {part.height}",
             "Topics": lambda part: str(len(count_topics(part))),
             "Topics of the last logics, with their agents": lambda part: (
-                name_topics(part) or MISSING
+                ", ".join(f"{name} ({n})" for name, n in count_topics(part).most_common())
+                or MISSING
             ),
             "Distance between agents of a run": lambda part: format_number(
                 part["distance_to_others"].mean()
@@ -243,14 +231,6 @@ def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
     )
     means = ranked.group_by("rank").agg(pl.col("unique_news").mean()).sort("rank")
     return means["unique_news"].to_list()
-
-
-def plot_dynamics(rows: pl.DataFrame) -> list[Plot]:
-    """Plot the loss on train windows and the error on validation windows, a line a method."""
-    return [
-        _plot_methods(rows, "loss", "Loss on the round's train windows (scaled)"),
-        _plot_methods(rows, "val_error", "Validation MAE (scaled)"),
-    ]
 
 
 def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
@@ -378,6 +358,9 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
     for dataset, budget in keys.sort("dataset", "budget").rows():
         traces, logics = (rows.filter(dataset=dataset, budget=budget) for rows in parts)
         title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
+        # Methods whose agents keep the logics that they start with have no shift.
+        moving = split_methods(traces.drop_nulls("logic_shift"))
+        still = [method_name(method) for method in split_methods(traces) if method not in moving]
         group = {
             "title": title,
             "curves": None if traces.is_empty() else _view_curves(traces),
@@ -385,7 +368,7 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
             "plateau": plateau_table(logics),
             "topics": None if logics.is_empty() else topics_table(logics),
             "space": None if logics.is_empty() else _view_space(logics, title),
-            "still": list_still(traces),
+            "still": join_items(still),
         }
         groups.append(group)
 
@@ -397,11 +380,15 @@ def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
         f"{method_name(method)} {format_number(make_curve(part, 'val_error', {}).y[-1])}"
         for method, part in split_methods(traces.drop_nulls("val_error")).items()
     ]
+    dynamics = [
+        _plot_methods(traces, "loss", "Loss on the round's train windows (scaled)"),
+        _plot_methods(traces, "val_error", "Validation MAE (scaled)"),
+    ]
     shifts = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
     has_shifts = traces["logic_shift"].null_count() < traces.height
 
     return {
-        "dynamics": Picture(plot_dynamics(traces), columns=2),
+        "dynamics": Picture(dynamics, columns=2),
         "rewards": Picture(plot_rewards(traces), columns=3),
         "news": Picture(plot_news(traces), columns=2),
         "shifts": Picture([shifts], columns=2) if has_shifts else None,

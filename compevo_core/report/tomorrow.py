@@ -66,7 +66,11 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "dataset": issued.facts["dataset"],
         "day": name_span(issued),
         "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
-        "known": _list_knowledge(issued),
+        "known": [
+            ("known until", _show_moment(issued, issued.facts["information_until"])),
+            ("issued", _show_moment(issued, issued.facts["issued_at"])),
+            ("times in", str(issued.zone.tzname(None))),
+        ],
         "table": day_table(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
@@ -92,14 +96,6 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
     if moment is None:
         return "none"
     return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
-
-
-def _list_knowledge(issued: IssuedForecast) -> list[tuple[str, str]]:
-    return [
-        ("known until", _show_moment(issued, issued.facts["information_until"])),
-        ("issued", _show_moment(issued, issued.facts["issued_at"])),
-        ("times in", str(issued.zone.tzname(None))),
-    ]
 
 
 def _list_record(day: ForecastDay) -> list[tuple[str, str]]:

@@ -113,17 +113,13 @@ def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame
         rows.with_columns(pl.lit(None).alias(name) for name in missing)
         .with_columns(
             url=address,
-            article_id=address.map_elements(_identify, pl.String),
+            article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
             available_at="published_at",
             fetched_at="published_at",
             source=pl.lit("table"),
         )
         .select([pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items()])
     )
-
-
-def _identify(address: str) -> str:
-    return hash_text(address)[:_ID_DIGITS]
 
 
 def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFrame:
