@@ -153,7 +153,7 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     for origin in origins:
         for entity, region in regions.items():
             topics = [topic for topic in planted.topics if rng.random() < planted.share]
-            templates = [list_headlines(topic)[rng.integers(4)] for topic in topics]
+            templates = [list_headlines(topic)[int(rng.integers(4))] for topic in topics]
             chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
             templates += [DISTRACTORS[i] for i in chosen]
 
