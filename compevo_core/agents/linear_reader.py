@@ -43,14 +43,12 @@ from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.splits import BoolArray, leave_out_blocks
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 
-FOLDS = 5
-"""Parts of train, one after the other in time; each is read by a fit on the others."""
+FOLDS = 5  # parts of train, one after the other in time; each is read by a fit on the others
 
 PARTS = ("", "morning", "afternoon", "evening", "night")
 """Parts of the day, by the word for each in an article; "" is for an article that names none."""
 
-MOST_NUMBERS = 32
-"""Most columns of numbers that a fit reads: the ones that occur in most windows."""
+MOST_NUMBERS = 32  # most columns of numbers that a fit reads: the ones that occur in most windows
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")

@@ -43,8 +43,7 @@ from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
 
-MOST_READ = 3
-"""titles that an agent sees when it rewrites its logic"""
+MOST_READ = 3  # titles that an agent sees when it rewrites its logic
 
 
 @dataclasses.dataclass(frozen=True)

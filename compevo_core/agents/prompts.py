@@ -97,8 +97,7 @@ _SPECIAL = re.compile(
 _SPACE = re.compile(r"\s+")
 _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
 
-LOGIC_CHARACTERS = 400
-"""of a logic in a prompt; it is one sentence"""
+LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
 
 _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60

@@ -35,14 +35,12 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_json
 
-THETA = 2.0
-"""The theta line whose forecast is averaged with the trend; 2 is the authors' own."""
+THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
 
 _SHAPE_FILE = "shape.json"
 _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 
-DayStep = tuple[str, int]
-"""An entity, and minutes after midnight on its clock."""
+DayStep = tuple[str, int]  # an entity, and minutes after midnight on its clock
 
 
 class Theta:
@@ -126,8 +124,7 @@ def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]
         yield view.entity, 60 * local.hour + local.minute
 
 
-MOST_SEASON_STEPS = 24
-"""Longest season that the method holds as states of its own."""
+MOST_SEASON_STEPS = 24  # longest season that the method holds as states of its own
 
 _FEWEST_INPUTS = 12  # from which the library fits any form without a season
 _SPARE_INPUTS = 8  # beside one season, from which it fits any form with one

@@ -56,8 +56,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 
-UPCOMING_SPLIT = "inference"
-"""Split of views whose truth is not known: no fit may ever see them."""
+UPCOMING_SPLIT = "inference"  # split of views whose truth is not known: no fit may ever see them
 
 SUBSET = "n2f-test-100"
 SHIFTED_SUBSET = "n2f-shifted-25min"

@@ -47,24 +47,19 @@ from compevo_core.data.view import (
 from compevo_core.errors import DataError
 
 MEDIAN = "0.5"
-ERROR_LAGS = (1, 2)
-"""Seasons back whose errors enter a view as they are."""
-ERROR_MEANS = (7, 28)
-"""Seasons over which known errors are averaged."""
+ERROR_LAGS = (1, 2)  # seasons back whose errors enter a view as they are
+ERROR_MEANS = (7, 28)  # seasons over which known errors are averaged
 PUBLISHED = "published"
-OWN = "own_"
-"""What the names of covariates by step begin with that a user's own table gives."""
+OWN = "own_"  # what the names of covariates by step begin with that a user's own table gives
 
 LAST_YEAR = f"{OWN}@last_year"
 """Own values of these steps a year before; no column of a table has such a name."""
-HOLIDAY = f"{OWN}@holiday"
-"""Public holidays in each step."""
+HOLIDAY = f"{OWN}@holiday"  # public holidays in each step
 
 PAST = "past"
 PAST_LAGS = (1, 2, 7)
 """Seasons back whose own values enter a view: yesterday, the day before, the same day last week."""
-PAST_SEASONS = 14
-"""Seasons over which own values and covariates are averaged: a fortnight of days."""
+PAST_SEASONS = 14  # seasons over which own values and covariates are averaged: a fortnight of days
 PAST_MEAN = f"_mean{PAST_SEASONS}"
 
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)

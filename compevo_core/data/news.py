@@ -145,8 +145,7 @@ def _holds_word(words: Sequence[str]) -> pl.Expr:
     return _TEXT.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
 
 
-OWN_PUBLISHER = "own-"
-"""Begins the publisher of what belongs to a data set of a user's own."""
+OWN_PUBLISHER = "own-"  # begins the publisher of what belongs to a data set of a user's own
 
 _REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
@@ -326,14 +325,11 @@ class ArticleIndex:
         return self._ids[max(first, end - limit) : end][::-1]
 
 
-LEAST_OVERLAP = 0.8
-"""Share of common words from which two titles are one story."""
+LEAST_OVERLAP = 0.8  # share of common words from which two titles are one story
 
-NEAR = timedelta(days=3)
-"""A title that comes back later is news of its own, such as a yearly event."""
+NEAR = timedelta(days=3)  # a title that comes back later is news of its own, such as a yearly event
 
-MOST_COMPARED = 200
-"""Kept titles that a title is compared with for one word, the newest ones."""
+MOST_COMPARED = 200  # kept titles that a title is compared with for one word, the newest ones
 
 _KNOWN = "_is_known"
 _FEWEST_WORDS = 5  # one word of difference in four is a different headline

@@ -29,12 +29,9 @@ LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
 
 # Chosen on September to December 2025 of electricity-operational alone (decision
 # 15-issued-forecasts).
-MEMORY = 60
-"""Past windows of a series whose errors make its quantiles."""
-NEIGHBOURS = 2
-"""Steps to either side whose errors count for a step as well."""
-GAIN = 0.05
-"""How fast a pair of levels follows the misses of its band, per window."""
+MEMORY = 60  # past windows of a series whose errors make its quantiles
+NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
+GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window
 FEWEST = 14
 """Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed

@@ -16,8 +16,7 @@ from compevo_core.data.view import find_season
 
 _LOOKED_AT_SERIES = 20
 _LOOKED_AT_SHARE = 0.6  # of the rows: what comes later chooses nothing, and train is as long
-_LEAST_CORRELATION = 0.2
-"""Least correlation of changes a season apart."""
+_LEAST_CORRELATION = 0.2  # least correlation of changes a season apart
 _NEAR_BEST = 0.9
 """Of several seasons the shortest counts whose correlation is at least this share of the best."""
 _FEWEST_SEASONS = 4

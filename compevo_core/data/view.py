@@ -26,8 +26,7 @@ DEFAULT_STEPS = 48
 
 SPLITS = ("train", "val", "test", "inference")
 
-Bounds = tuple[float | None, float | None]
-"""Lowest and highest value, None where there is none."""
+Bounds = tuple[float | None, float | None]  # lowest and highest value, None where there is none
 
 NO_BOUNDS: Bounds = (None, None)
 

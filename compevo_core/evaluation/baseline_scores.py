@@ -48,8 +48,7 @@ from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_pea
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
-RECALIBRATED = "-recalibrated"
-"""Ends the name of a baseline with its known errors added."""
+RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known errors added
 
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 """Baselines whose fit samples random numbers; the others give the same rows for every seed."""

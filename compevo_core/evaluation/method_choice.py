@@ -38,8 +38,7 @@ AUTO = "auto"
 MIXTURE = "mixture"
 POPULATION = "compevo"
 
-REFIT_DAYS = 91
-"""Days after which an issued method learns anew from all that has become known."""
+REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
 _ORDER = (
     *("persistence", "weekly", "seasonal-mean", "published", "theta", "ets", "calendar-ridge"),
@@ -51,14 +50,12 @@ _ORDER = (
 _SLOW = {"theta": 100, "ets": 250}
 """Most windows that a method is scored on, where a forecast takes twenty or ten milliseconds."""
 
-_MOST_ZERO_SHOT = 250
-"""The same of a pretrained model."""
+_MOST_ZERO_SHOT = 250  # the same of a pretrained model
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 _MOST_TREE_STEPS = 40_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
-_FEWEST_TREE_DAYS = 182
-"""Of fewer days trees would not know a season: they are not candidates then."""
+_FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are not candidates then
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,7 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
     }
 
 
-REGRET_FOLDER = "regret"
-"""Folder of rows of another form than results, below the results."""
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
 
 
 def write_population_scores(

@@ -38,8 +38,7 @@ from compevo_core.lm.packaged_models import fill_folder_atomically
 from compevo_core.runtime.files import read_json, write_json
 from compevo_core.training.prior import PriorSet
 
-KEPT_NIGHTS = 3
-"""Newest states that stay: values of the last days are revised most often."""
+KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often
 
 _FORMAT = 1
 _FACTS_FILE = "state.json"
@@ -58,8 +57,7 @@ class DayForecasts(NamedTuple):
     mixture_H: FloatArray
 
 
-Pending = dict[str, DayForecasts]
-"""What was forecast and has not ended, by window."""
+Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by window
 
 
 @dataclasses.dataclass

@@ -55,8 +55,7 @@ METHOD = "compevo"
 AGENT = f"{METHOD}-agent-"
 BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
-SUPERSEDES = "supersedes"
-"""Fact of a later issue: the hash of the forecast whose place it takes."""
+SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast whose place it takes
 
 TEMPERATURE = "temperature_c"
 """Covariate by step: the temperature that was forecast, degrees Celsius."""

@@ -26,8 +26,7 @@ from compevo_core.errors import DataError
 from compevo_core.forecast.prediction import Prediction
 
 _BAND = (0.1, 0.9)
-_LEAST_SHARE = 1e-6
-"""Of the widest band: a series without errors must not hold all others."""
+_LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 
 
 def reconcile(

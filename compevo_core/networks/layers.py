@@ -78,8 +78,7 @@ def _encode_steps(view: WindowView) -> FloatArray:
     )
 
 
-TREND_STEPS = 25
-"""Steps of the moving average of DLinear and FEDformer, as published."""
+TREND_STEPS = 25  # steps of the moving average of DLinear and FEDformer, as published
 
 
 class Network(nn.Module, ABC):

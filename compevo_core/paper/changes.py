@@ -102,8 +102,7 @@ class Experiment:
         return [known[name] for name in names or known]
 
 
-FULL_METHOD = "compevo"
-"""The change that changes nothing, which the ablation is compared with."""
+FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation is compared with
 
 SWAPPED_NEWS = "swapped-news"
 

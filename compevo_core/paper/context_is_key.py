@@ -92,14 +92,11 @@ CONTEXT_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
 }
 
-PATHS = 25
-"""Sampled paths of the numbers alone, as many as the published rows have."""
+PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
 
-MOST_SHOWN = 72
-"""Past values that a prompt shows, the newest ones."""
+MOST_SHOWN = 72  # past values that a prompt shows, the newest ones
 
-FEWEST_FOR_CHANGES = 12
-"""Fewer past values have no changes worth sampling."""
+FEWEST_FOR_CHANGES = 12  # fewer past values have no changes worth sampling
 
 _WORST, _VIOLATION_WEIGHT = 5.0, 10.0
 _DIGITS = 3

@@ -29,8 +29,7 @@ from compevo_core.training.trainer import train
 
 FOLDS_FILE = "folds.csv"
 POPULATION = "compevo"
-PRIOR = "prior"
-"""Method name of the best of the agents' bases, as in the validation of a round."""
+PRIOR = "prior"  # method name of the best of the agents' bases, as in the validation of a round
 MEAN, DEVIATION = "mean", "sd"
 """Names of the two rows over all folds; the deviation is a sample's, with n - 1."""
 

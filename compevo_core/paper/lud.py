@@ -60,11 +60,9 @@ REGIMES = ("low", "medium", "high")
 REGIME_EDGES = (0.265, 0.60)
 GAIN_SCHEMA = {"round": pl.Int64, "agent": pl.Int64, "gain": pl.Float64}
 
-DEFAULT_PAIRS = 8
-"""Updates of an agent that a judge sees, unless another number is asked for."""
+DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another number is asked for
 
-Logics = Sequence[Sequence[str]]
-"""Logics by round and agent."""
+Logics = Sequence[Sequence[str]]  # logics by round and agent
 
 JUDGES, GAINS = "judges", "gains"
 ALL_UPDATES = "all"
@@ -85,8 +83,7 @@ LUD_RESULT_SCHEMA: dict[str, pl.DataType] = {
     "artifact_hash": pl.String(),
 }
 
-Vectors = Mapping[str, FloatArray]
-"""Embeddings (D,) by text."""
+Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
 

@@ -59,11 +59,9 @@ Return only a valid JSON object. The values must be either 0 or 1.
   "strategy_shift": 0,
   "evidence_recombination": 1
 }}"""
-LOGIC_CHARACTERS = 4000
-"""Longest logic that a judge is shown; a longer one is cut."""
+LOGIC_CHARACTERS = 4000  # longest logic that a judge is shown; a longer one is cut
 
-LogicPair = tuple[str, str]
-"""An agent's logic in the round before, and its logic now."""
+LogicPair = tuple[str, str]  # an agent's logic in the round before, and its logic now
 
 PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
 """Identifies the prompt in result files."""

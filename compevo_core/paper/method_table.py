@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from compevo_core.networks.fitting import FitBudget
     from compevo_core.networks.forecaster import NetworkKind
 
-EXPERIMENT = "test"
-"""What rows say under ``experiment``, as in all tests on ordinary splits."""
+EXPERIMENT = "test"  # what rows say under ``experiment``, as in all tests on ordinary splits
 
 ALL = "all"
 

@@ -68,8 +68,7 @@ REFLECTIONS = 2
 VALIDATION_WINDOWS = 12
 
 WORST_DAYS = 3
-MISSED_ARTICLES = 2
-"""Headlines of each of the worst days that the logic left out."""
+MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left out
 
 _TITLE_CHARACTERS = 120
 

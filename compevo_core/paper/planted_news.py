@@ -36,8 +36,7 @@ _TEXTS = tomllib.loads(
 HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 """Headlines by topic, in the words of a newspaper; the article about a place names it."""
 
-DISTRACTORS: Sequence[str] = _TEXTS["distractors"]
-"""Headlines of no topic that a logic can name."""
+DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
 MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
 """Topics that a logic can name in a world of a hundred; their news says nothing else."""

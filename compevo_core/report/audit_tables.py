@@ -40,8 +40,7 @@ from compevo_core.report.tables import (
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
 KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
-MOST_TOPICS = 3
-"""Topics that an agent read about are named, no more."""
+MOST_TOPICS = 3  # topics that an agent read about are named, no more
 _BARS = {
     OWN: ("own news", ACCENT),
     NONE: ("no news", OTHER_BARS),

@@ -19,8 +19,7 @@ from matplotlib.ticker import MaxNLocator
 WIDTH, HEIGHT = 440, 264
 """Size of a drawing in its own units: on a phone it is shrunk to 0.8, in two columns widened."""
 
-MOST_STEPS = 400
-"""Steps that can be pointed at; of more steps every second, third ... one."""
+MOST_STEPS = 400  # steps that can be pointed at; of more steps every second, third ... one
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
 _TICKS = 5

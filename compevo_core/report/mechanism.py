@@ -47,8 +47,7 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
-PER_ROUNDS = 100
-"""Slopes are shown by so many rounds: the slope of one round is tiny."""
+PER_ROUNDS = 100  # slopes are shown by so many rounds: the slope of one round is tiny
 
 #: The paper's systems in the order of legends and tables; others follow by name.
 _ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
@@ -176,8 +175,7 @@ def _signed(value: Any) -> str:  # noqa: ANN401 - polars knows no type of a mean
     return f"{value:+.4f}"
 
 
-GROUPS = 20
-"""Most points of a curve: single rounds, of a few windows each, are mostly noise."""
+GROUPS = 20  # most points of a curve: single rounds, of a few windows each, are mostly noise
 
 RANKED_ROUNDS = 100
 """Rounds at the end of a run over which the paper ranks agents by their unique news."""

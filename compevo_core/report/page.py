@@ -77,8 +77,7 @@ LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 
-SCRIPTS_MARK = "<!-- scripts -->"
-"""Where the page's template wants its scripts."""
+SCRIPTS_MARK = "<!-- scripts -->"  # where the page's template wants its scripts
 
 Scope = tuple[str, str]
 

@@ -44,8 +44,7 @@ _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
 _THINNED = re.compile(r"-every-\d+$")
 
-PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")
-"""The paper's metrics."""
+PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
 MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
 """Columns of cost; empty for methods whose cost was not measured."""

@@ -50,8 +50,7 @@ from compevo_core.report.tables import (
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
 
-RECENT_DAYS = 28
-"""Days to the last one that was scored whose errors are shown."""
+RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 
 _BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"

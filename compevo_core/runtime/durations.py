@@ -8,8 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-OnStep = Callable[[str], None]
-"""Gets a line before each step that takes time."""
+OnStep = Callable[[str], None]  # gets a line before each step that takes time
 
 
 def format_duration(seconds: float) -> str:

@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 
 from compevo_core.errors import DataError, SourceTransient
 
-WAIT_SECONDS = 60.0
-"""How long to wait for one other reader or writer before giving up."""
+WAIT_SECONDS = 60.0  # how long to wait for one other reader or writer before giving up
 
 _MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
 _POLL_SECONDS = 0.02
@@ -96,13 +95,10 @@ def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
             return
 
 
-MANIFEST_FILE = "manifest.json"
-"""Names the files of a folder by their hashes; written last."""
-PART_SUFFIX = ".part"
-"""Ending of a file that is being written, whose name begins with a dot."""
+MANIFEST_FILE = "manifest.json"  # names the files of a folder by their hashes; written last
+PART_SUFFIX = ".part"  # ending of a file that is being written, whose name begins with a dot
 
-Read = TypeVar("Read")
-"""What a reader of a folder makes of its files."""
+Read = TypeVar("Read")  # what a reader of a folder makes of its files
 
 _LOCK_FILE = ".lock"
 _NAME_DIGITS = 16  # of a file's sha256, in its name

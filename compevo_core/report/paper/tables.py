@@ -75,8 +75,7 @@ DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
 
-RATIO_BOUNDS = (0.01, 100.0)
-"""Error ratios are clipped to these, as fev's leaderboard does."""
+RATIO_BOUNDS = (0.01, 100.0)  # error ratios are clipped to these, as fev's leaderboard does
 
 NO_ROW = "no row"
 NOT_PRINTED = "-"
@@ -333,15 +332,12 @@ def describe_tests(
 
 #: Methods: the paper's two comparisons (5.2), with the rivals that it lacks.
 
-REDUCED = ("rmse", "mape_pct")
-"""Metrics whose macro-averaged reduction the paper states."""
+REDUCED = ("rmse", "mape_pct")  # metrics whose macro-averaged reduction the paper states
 
-UNFITTED = "quick"
-"""Budget of a few updates: what has no more is in no mean."""
+UNFITTED = "quick"  # budget of a few updates: what has no more is in no mean
 
 SIMPLE = (NAIVE, "calendar-ridge")
-LEVELS_AGREE = 2.0
-"""Factor up to which two levels count as one unit: MAPE makes them rough."""
+LEVELS_AGREE = 2.0  # factor up to which two levels count as one unit: MAPE makes them rough
 
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
