@@ -87,43 +87,20 @@ def format_short_results(inputs: ReportInputs) -> str:
     return short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
 
 
+_FROM_ROWS = "filled in from results/*.csv when the site is built"
+_CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
+    ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
+    ("results-short", "made by `make readme`", format_short_results),
+    ("paper-tables", _FROM_ROWS, format_all_paper_tables),
+    ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
+    ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
+    ("text", _FROM_ROWS, lambda inputs: format_text(inputs.text)),
+    ("context", _FROM_ROWS, lambda inputs: format_context(inputs.context)),
+)
 # The markers are HTML comments, which Markdown does not show.
-BLOCKS = (
-    Block(
-        "<!-- results: filled in from results/*.csv when the site is built -->",
-        "<!-- end of results -->",
-        lambda inputs: format_results(inputs, is_compact=True),
-    ),
-    Block(
-        "<!-- results-short: made by `make readme` -->",
-        "<!-- end of results-short -->",
-        format_short_results,
-    ),
-    Block(
-        "<!-- paper-tables: filled in from results/*.csv when the site is built -->",
-        "<!-- end of paper-tables -->",
-        format_all_paper_tables,
-    ),
-    Block(
-        "<!-- news-audit: filled in from results/*.csv when the site is built -->",
-        "<!-- end of news-audit -->",
-        lambda inputs: format_audit(inputs.audit),
-    ),
-    Block(
-        "<!-- control: filled in from results/*.csv when the site is built -->",
-        "<!-- end of control -->",
-        lambda inputs: format_control(inputs.control, inputs.control_rounds),
-    ),
-    Block(
-        "<!-- text: filled in from results/*.csv when the site is built -->",
-        "<!-- end of text -->",
-        lambda inputs: format_text(inputs.text),
-    ),
-    Block(
-        "<!-- context: filled in from results/*.csv when the site is built -->",
-        "<!-- end of context -->",
-        lambda inputs: format_context(inputs.context),
-    ),
+BLOCKS = tuple(
+    Block(f"<!-- {name}: {origin} -->", f"<!-- end of {name} -->", format_content)
+    for name, origin, format_content in _CONTENTS
 )
 
 
