@@ -396,13 +396,10 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     """Write a forecast, unless the very same one was issued before, and return its folder.
 
     With ``supersede`` it takes the place of another one that was issued before; that one is kept,
-    and named by its hash.
-
-    Raises:
-        DataError: another forecast was issued for this origin from what was known then, or the
-            time of issue is before the instant until which the forecast knows.
-        CheckpointMismatch: the chain or the forecast before it was altered.
-        StoreBusy: another process issues for longer than a minute.
+    and named by its hash. DataError if another forecast was issued for this origin from what was
+    known then, or the time of issue is before the instant until which the forecast knows;
+    CheckpointMismatch if the chain or the forecast before it was altered; StoreBusy if another
+    process issues for longer than a minute.
     """
     facts = dict(forecast.facts)
     until = datetime.fromisoformat(facts["information_until"])
