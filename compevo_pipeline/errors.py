@@ -59,19 +59,12 @@ class RetryDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
-    """What an error does to a run, and what a person should do about it.
+    """What an error does to a run, and what a person should do about it."""
 
-    Attributes:
-        decision: whether to try again.
-        remedy: what a person should do once retries are used up.
-        retries: how many times to try again.
-        first_wait_s: seconds before the first retry; each further wait is twice as long.
-    """
-
-    decision: RetryDecision
-    remedy: str
-    retries: int = 0
-    first_wait_s: float = 0.0
+    decision: RetryDecision  # whether to try again
+    remedy: str  # what a person should do once retries are used up
+    retries: int = 0  # how many times to try again
+    first_wait_s: float = 0.0  # seconds before the first retry; each further wait is twice as long
 
     def compute_wait(self, attempt: int) -> float:
         """Return the seconds to wait before retry number ``attempt`` (0 for the first)."""

@@ -34,15 +34,10 @@ OBSERVED_KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLauncher:
-    """Trains in a process on this machine.
+    """Trains in a process on this machine."""
 
-    Attributes:
-        processes: above 0, torchrun starts that many processes, which share the agents.
-        poll_seconds: seconds between two looks at the rounds and at the process.
-    """
-
-    processes: int = 0
-    poll_seconds: float = POLL_SECONDS
+    processes: int = 0  # above 0, torchrun starts that many processes, which share the agents
+    poll_seconds: float = POLL_SECONDS  # seconds between two looks at the rounds and at the process
 
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]

@@ -73,19 +73,14 @@ def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.Sche
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayTicks:
-    """When a day is forecast, and from what.
+    """When a day is forecast, and from what."""
 
-    Attributes:
-        times: of the ticks, on the market's clock. The first one refreshes; the later ones are
-            further tries where the forecast has not been issued by then.
-        known_to: up to when the forecast may use information.
-        days: 0 forecasts the day of the tick, 1 the one after it.
-        collected: all that ticks before the last one make, where a sensor does the rest.
-    """
-
+    # Of the ticks, on the market's clock. The first one refreshes; the later ones are further tries
+    # where the forecast has not been issued by then.
     times: tuple[time, ...]
-    known_to: KnownTo
-    days: int
+    known_to: KnownTo  # up to when the forecast may use information
+    days: int  # 0 forecasts the day of the tick, 1 the one after it
+    # All that ticks before the last one make, where a sensor does the rest.
     collected: Sequence[dg.AssetKey] = ()
 
     @property

@@ -42,30 +42,21 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """Everything a training needs, as paths and plain values.
+    """Everything a training needs, as paths and plain values."""
 
-    Attributes:
-        config: resolved settings by section.
-        windows: folder of windows.
-        news: folder of articles and embeddings.
-        out: run folder.
-        resume: False starts over instead of resuming from the newest checkpoint.
-        fits: folder of fitted baselines to share with others; empty: fits are shared among the
-            jobs of a process alone.
-        stages: folder of supervised stages that several jobs share; empty: each trains its own.
-        shard_backbone: whether several processes split the backbone in place of the agents.
-        facts: what else the manifest says of the run.
-    """
-
-    config: Mapping[str, Mapping[str, Any]]
-    windows: str
-    news: str
-    out: str
-    resume: bool = True
+    config: Mapping[str, Mapping[str, Any]]  # resolved settings by section
+    windows: str  # folder of windows
+    news: str  # folder of articles and embeddings
+    out: str  # run folder
+    resume: bool = True  # False starts over instead of resuming from the newest checkpoint
+    # Folder of fitted baselines to share with others; empty: fits are shared among the jobs of a
+    # process alone.
     fits: str = ""
+    # Folder of supervised stages that several jobs share; empty: each trains its own.
     stages: str = ""
+    # Whether several processes split the backbone in place of the agents.
     shard_backbone: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the manifest says of the run
 
     @property
     def folder(self) -> RunFolder:

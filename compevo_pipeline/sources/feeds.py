@@ -49,41 +49,29 @@ FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """One source of a data set.
+    """One source of a data set."""
 
-    Attributes:
-        name: its name in run configurations and logs.
-        parsers: the parser of each kind of frame that its files hold.
-        read_files: yields its files in a mode, given the archive folder and a clock; none unless
-            given.
-        modes: the modes in which it has files.
-        fetch_live: yields what is new at the publisher; None where no endpoint is connected.
-        replaces: whether its frames replace everything that is stored: a user's own file is the
-            whole of what it holds, so a row that was removed from it is gone.
-        is_whole: whether a backfill asks for its whole span at once, not month by month.
-        is_optional: whether windows can do without it: where it fails, the others are stored all
-            the same.
-        folds_titles: whether live news of it is left out where a near-identical headline is stored.
-        labels: starts of the labels of its raw files, by mode and product.
-        unpack: returns what a kept file holds; the file itself unless given.
-        with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
-            them.
-        accepts_gaps: whether these are the parsers.
-    """
-
-    name: str
-    parsers: Mapping[FrameKind, Parser]
+    name: str  # its name in run configurations and logs
+    parsers: Mapping[FrameKind, Parser]  # the parser of each kind of frame that its files hold
+    # Yields its files in a mode, given the archive folder and a clock; none unless given.
     read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]] = lambda *_: iter(())
-    modes: frozenset[Mode] = FILE_MODES
+    modes: frozenset[Mode] = FILE_MODES  # the modes in which it has files
+    # Yields what is new at the publisher; None where no endpoint is connected.
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
+    # Whether its frames replace everything that is stored: a user's own file is the whole of what
+    # it holds, so a row that was removed from it is gone.
     replaces: bool = False
-    is_whole: bool = False
+    is_whole: bool = False  # whether a backfill asks for its whole span at once, not month by month
+    # Whether windows can do without it: where it fails, the others are stored all the same.
     is_optional: bool = False
+    # Whether live news of it is left out where a near-identical headline is stored.
     folds_titles: bool = False
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # starts of the labels of its raw files, by mode and product
+    # Returns what a kept file holds; the file itself unless given.
     unpack: Callable[[RawFile], Sequence[RawFile]] = lambda raw: [raw]
+    # Parsers that accept a file whose publisher left rows out, where a run asks for them.
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
-    accepts_gaps: bool = False
+    accepts_gaps: bool = False  # whether these are the parsers
 
     def accept_gaps(self) -> "Feed":
         """Return the feed with the parsers that accept gaps."""

@@ -25,18 +25,12 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_spec, rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like.
-
-    Attributes:
-        unit: its unit.
-        low: lowest value in it; None where there is no bound.
-        high: highest value.
-        regions: narrower bounds by region, where one range for all would hide an error.
-    """
+    """What a variable's rows must look like."""
 
     unit: str
-    low: float | None
-    high: float | None
+    low: float | None  # lowest value in it; None where there is no bound
+    high: float | None  # highest value
+    # Narrower bounds by region, where one range for all would hide an error.
     regions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -48,51 +42,33 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of one data set.
+    """Rules of one data set."""
 
-    Attributes:
-        step: the grid.
-        variables: unit and bounds by variable; one that is not named must only be non-negative.
-        forecasts: the same by name of what others forecast: the target, as published, and
-            covariates by step.
-        max_gap_share: largest share of a series' grid without a value, holes not counted.
-        hole: a longer stretch without values was not collected, and is not a gap.
-        weekdays_only: prefixes of series that publish on business days; weekends and holidays are
-            not gaps there.
-        clock: UTC offset of the clock whose midnight is a step of the grid.
-        zones: clocks by which the people live whose days the series shows; empty: no clock that
-            changes.
-    """
-
-    step: timedelta
+    step: timedelta  # the grid
+    # Unit and bounds by variable; one that is not named must only be non-negative.
     variables: Mapping[str, Variable]
-    max_gap_share: float
-    hole: timedelta
+    max_gap_share: float  # largest share of a series' grid without a value, holes not counted
+    hole: timedelta  # a longer stretch without values was not collected, and is not a gap
+    # Prefixes of series that publish on business days; weekends and holidays are not gaps there.
     weekdays_only: tuple[str, ...] = ()
-    clock: timedelta = timedelta(0)
+    clock: timedelta = timedelta(0)  # UTC offset of the clock whose midnight is a step of the grid
+    # Clocks by which the people live whose days the series shows; empty: no clock that changes.
     zones: tuple[str, ...] = ()
+    # The same by name of what others forecast: the target, as published, and covariates by step.
     forecasts: Mapping[str, Variable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDataset:
-    """All that the pipeline knows of a data set.
+    """All that the pipeline knows of a data set."""
 
-    Attributes:
-        spec: how its windows are cut.
-        description: one sentence for the UI.
-        rules: what its rows must look like.
-        max_age: age of the newest value above which live mode warns.
-        feeds: its own sources; empty for a built-in one, whose sources are in ``feeds``.
-        declaration: the file of a user's own data set, else None.
-    """
-
-    spec: DatasetSpec
-    description: str
-    rules: Rules
-    max_age: timedelta
+    spec: DatasetSpec  # how its windows are cut
+    description: str  # one sentence for the UI
+    rules: Rules  # what its rows must look like
+    max_age: timedelta  # age of the newest value above which live mode warns
+    # Its own sources; empty for a built-in one, whose sources are in `feeds`.
     feeds: tuple[Feed, ...] = ()
-    declaration: Path | None = None
+    declaration: Path | None = None  # the file of a user's own data set, else None
 
     @property
     def name(self) -> str:
@@ -102,14 +78,10 @@ class RegisteredDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The data sets of a deployment by name, built-in ones first.
+    """The data sets of a deployment by name, built-in ones first."""
 
-    Attributes:
-        datasets: every data set that can be used.
-        broken: the error of every declaration that cannot, by the name of its file.
-    """
-
-    datasets: Mapping[str, RegisteredDataset]
+    datasets: Mapping[str, RegisteredDataset]  # every data set that can be used
+    # The error of every declaration that cannot, by the name of its file.
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:

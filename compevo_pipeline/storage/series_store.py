@@ -78,31 +78,22 @@ class WriteReport(Counts):
     """Counts of an upsert.
 
     Rows given = added + changed + unchanged + superseded + nulls_kept_out + waiting.
-
-    Attributes:
-        rows: rows given.
-        added: rows of a new key.
-        changed: rows that replaced a stored one.
-        unchanged: rows equal to the stored one.
-        superseded: rows that lost to a row of the same key that was fetched later, given or stored.
-        nulls_kept_out: rows without a value where one is stored; the value stays.
-        removed: stored rows that a later version of their own file no longer has.
-        absent: stored rows that a later version of their own file lacks, and that stay, for the
-            file brings nothing else or takes away too many, and may be cut.
-        waiting: rows given of files that change most of what they repeat; what is stored stays.
-        files_written: files that were replaced.
     """
 
     rows: int = 0
-    added: int = 0
-    changed: int = 0
-    unchanged: int = 0
+    added: int = 0  # rows of a new key
+    changed: int = 0  # rows that replaced a stored one
+    unchanged: int = 0  # rows equal to the stored one
+    # Rows that lost to a row of the same key that was fetched later, given or stored.
     superseded: int = 0
-    nulls_kept_out: int = 0
-    removed: int = 0
+    nulls_kept_out: int = 0  # rows without a value where one is stored; the value stays
+    removed: int = 0  # stored rows that a later version of their own file no longer has
+    # Stored rows that a later version of their own file lacks, and that stay, for the file brings
+    # nothing else or takes away too many, and may be cut.
     absent: int = 0
+    # Rows given of files that change most of what they repeat; what is stored stays.
     waiting: int = 0
-    files_written: int = 0
+    files_written: int = 0  # files that were replaced
 
 
 class SeriesStore:

@@ -36,15 +36,10 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A fault and a sentence about it: what, where, what to do.
+    """A fault and a sentence about it: what, where, what to do."""
 
-    Attributes:
-        fault: what makes it the same fault as before.
-        text: the sentence.
-    """
-
-    fault: str
-    text: str
+    fault: str  # what makes it the same fault as before
+    text: str  # the sentence
 
 
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:

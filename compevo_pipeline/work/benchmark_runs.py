@@ -49,21 +49,13 @@ _ORDER = ("method", "budget", "seed", "subset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkData:
-    """What all methods of a data set are run on.
+    """What all methods of a data set are run on."""
 
-    Attributes:
-        windows: all windows.
-        scopes: the test windows, by subset.
-        layout: folders of the deployment.
-        rows: the file of result rows.
-        fit: fits the numeric priors of agents, once for all systems.
-    """
-
-    windows: WindowSet
-    scopes: list[Scope]
-    layout: Layout
-    rows: Path
-    fit: SharedFits
+    windows: WindowSet  # all windows
+    scopes: list[Scope]  # the test windows, by subset
+    layout: Layout  # folders of the deployment
+    rows: Path  # the file of result rows
+    fit: SharedFits  # fits the numeric priors of agents, once for all systems
 
     @classmethod
     def read(

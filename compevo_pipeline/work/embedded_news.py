@@ -36,17 +36,11 @@ TITLES_PER_BATCH = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingCounts:
-    """Counts of stored articles.
+    """Counts of stored articles."""
 
-    Attributes:
-        articles: all of them.
-        nameable: those that a window of some data set can name.
-        embedded: titles of those that were embedded now.
-    """
-
-    articles: int
-    nameable: int
-    embedded: int
+    articles: int  # all of them
+    nameable: int  # those that a window of some data set can name
+    embedded: int  # titles of those that were embedded now
 
 
 def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger) -> EmbeddingCounts:

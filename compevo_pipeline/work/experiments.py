@@ -41,34 +41,21 @@ _LABEL_DIGITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRun:
-    """What to run of an experiment on a data set.
-
-    Attributes:
-        experiment: the experiment.
-        changes: its changes to run, each once.
-        dataset: name of the data set, whose windows are built.
-        base: settings of the full method.
-        seeds: seeds that each change is trained under.
-        runs: finished runs of the full method, for an experiment that trains nothing; empty: the
-            current run of the data set.
-        every: score every n-th origin.
-        scopes: how many of the data set's test scopes to score, in order; None: all.
-        budget: budget that the rows name; empty for the preset's own.
-        resume: False trains again what is there.
-        shard_backbone: whether several processes split the backbone.
-    """
+    """What to run of an experiment on a data set."""
 
     experiment: Experiment
-    changes: Sequence[NamedChange]
-    dataset: str
-    base: RunConfig
-    seeds: Sequence[int]
+    changes: Sequence[NamedChange]  # its changes to run, each once
+    dataset: str  # name of the data set, whose windows are built
+    base: RunConfig  # settings of the full method
+    seeds: Sequence[int]  # seeds that each change is trained under
+    # Finished runs of the full method, for an experiment that trains nothing; empty: the current
+    # run of the data set.
     runs: Sequence[Path] = ()
-    every: int = 1
-    scopes: int | None = 1
-    budget: str = ""
-    resume: bool = True
-    shard_backbone: bool = False
+    every: int = 1  # score every n-th origin
+    scopes: int | None = 1  # how many of the data set's test scopes to score, in order; None: all
+    budget: str = ""  # budget that the rows name; empty for the preset's own
+    resume: bool = True  # False trains again what is there
+    shard_backbone: bool = False  # whether several processes split the backbone
 
 
 def run_experiment(

@@ -219,19 +219,12 @@ class StoredFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayInputs:
-    """Views of a day, and what is wrong with them.
-
-    Attributes:
-        built: the views.
-        newest: the newest things they know; None where no series has a view.
-        missing: reasons why no forecast can be made.
-        warnings: what a reader of the forecast should know.
-    """
+    """Views of a day, and what is wrong with them."""
 
     built: BuiltViews
-    newest: NewestKnown | None
-    missing: tuple[str, ...]
-    warnings: tuple[str, ...]
+    newest: NewestKnown | None  # the newest things they know; None where no series has a view
+    missing: tuple[str, ...]  # reasons why no forecast can be made
+    warnings: tuple[str, ...]  # what a reader of the forecast should know
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInputs:
@@ -284,19 +277,13 @@ def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayForecast:
-    """The forecast of a day, as it was issued.
-
-    Attributes:
-        forecast: the record.
-        folder: where it lies.
-        is_new: whether it was issued just now.
-        notes: what a reader should know: old news, or that the stored data or the current model are
-            no longer those that it was made of.
-    """
+    """The forecast of a day, as it was issued."""
 
     forecast: IssuedForecast
-    folder: Path
-    is_new: bool
+    folder: Path  # where it lies
+    is_new: bool  # whether it was issued just now
+    # What a reader should know: old news, or that the stored data or the current model are no
+    # longer those that it was made of.
     notes: tuple[str, ...] = ()
 
 

@@ -60,19 +60,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """One file of a folder.
+    """One file of a folder."""
 
-    Attributes:
-        name: its file name as the listing spells it.
-        url: its address, with the link letter by letter.
-        first: start in UTC of what it covers, by the first stamp of its name.
-        last: its end in UTC; equal to ``first`` for a file of one interval.
-    """
-
-    name: str
-    url: str
-    first: datetime
-    last: datetime
+    name: str  # its file name as the listing spells it
+    url: str  # its address, with the link letter by letter
+    first: datetime  # start in UTC of what it covers, by the first stamp of its name
+    last: datetime  # its end in UTC; equal to `first` for a file of one interval
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Whether it may hold something of the span."""

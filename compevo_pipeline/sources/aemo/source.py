@@ -33,19 +33,12 @@ OPERATIONAL = "aemo_operational_demand"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One product.
+    """One product."""
 
-    Attributes:
-        parse: parses a file of it into ``SERIES_SCHEMA``.
-        files: patterns of its file names, packed in any way.
-        folder: where it lies in an archive, if not in a folder of its name.
-        may_have_gaps: whether a file with gaps is an error unless a run accepts them.
-    """
-
-    parse: Callable[..., pl.DataFrame]
-    files: tuple[str, ...]
-    folder: str = ""
-    may_have_gaps: bool = False
+    parse: Callable[..., pl.DataFrame]  # parses a file of it into `SERIES_SCHEMA`
+    files: tuple[str, ...]  # patterns of its file names, packed in any way
+    folder: str = ""  # where it lies in an archive, if not in a folder of its name
+    may_have_gaps: bool = False  # whether a file with gaps is an error unless a run accepts them
 
 
 PRODUCTS = {

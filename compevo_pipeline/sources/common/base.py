@@ -76,25 +76,15 @@ class FrameKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFile:
-    """One published file, unpacked from the archive it came in, with its provenance.
+    """One published file, unpacked from the archive it came in, with its provenance."""
 
-    Attributes:
-        source: folder-safe name of the publisher's product (``aemo_histdemand``).
-        name: the published file name.
-        content: the bytes.
-        url: address it was fetched from, or ``file:`` and its path in the archive.
-        fetched_at: when it was read, timezone-aware.
-        mode: which mode read it.
-        packed_in: name of the fetched file that held it; empty where it was fetched itself.
-    """
-
-    source: str
-    name: str
+    source: str  # folder-safe name of the publisher's product (`aemo_histdemand`)
+    name: str  # the published file name
     content: bytes
-    url: str
-    fetched_at: datetime
-    mode: Mode
-    packed_in: str = ""
+    url: str  # address it was fetched from, or `file:` and its path in the archive
+    fetched_at: datetime  # when it was read, timezone-aware
+    mode: Mode  # which mode read it
+    packed_in: str = ""  # name of the fetched file that held it; empty where it was fetched itself
 
     @property
     def sha256(self) -> str:

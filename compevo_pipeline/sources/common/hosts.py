@@ -30,17 +30,12 @@ _HTTPS_PORTS = (None, 443)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One host and the pace it is asked at.
+    """One host and the pace it is asked at."""
 
-    Attributes:
-        publisher: who runs it.
-        pause_s: least seconds between the starts of two requests, over all processes of a home.
-        throttled_s: how long nobody asks after it said that requests are too many, where it does
-            not say for how long; 0 leaves that to the waits of any other failure.
-    """
-
-    publisher: str
-    pause_s: float
+    publisher: str  # who runs it
+    pause_s: float  # least seconds between the starts of two requests, over all processes of a home
+    # How long nobody asks after it said that requests are too many, where it does not say for how
+    # long; 0 leaves that to the waits of any other failure.
     throttled_s: float = 0.0
 
 
@@ -140,17 +135,13 @@ class Pacer:
     """Gives out turns at hosts: a process takes the next free turn and sleeps until then.
 
     Two processes never share a turn, and neither holds the lock while it sleeps.
-
-    Attributes:
-        folder: the files that processes share, one a host: when it was written, and the time of
-            its next free turn.
-        now_s: seconds since the epoch, which all processes agree on.
-        sleep: waits for a turn.
     """
 
+    # The files that processes share, one a host: when it was written, and the time of its next free
+    # turn.
     folder: Path
-    now_s: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.time  # seconds since the epoch, which all processes agree on
+    sleep: Callable[[float], None] = time.sleep  # waits for a turn
 
     def wait_for_turn(self, host: str, pause_s: float) -> None:
         """Sleep until the host's next free turn, and take it.

@@ -75,21 +75,13 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One HTTP answer.
+    """One HTTP answer."""
 
-    Attributes:
-        status: HTTP status.
-        content_type: the header of that name.
-        head: the first bytes of the body.
-        html_expected: whether the data itself is a web page.
-        part_expected: whether a part of the file was asked for.
-    """
-
-    status: int
-    content_type: str
-    head: bytes
-    html_expected: bool
-    part_expected: bool = False
+    status: int  # HTTP status
+    content_type: str  # the header of that name
+    head: bytes  # the first bytes of the body
+    html_expected: bool  # whether the data itself is a web page
+    part_expected: bool = False  # whether a part of the file was asked for
 
     @property
     def is_whole(self) -> bool:
@@ -190,26 +182,17 @@ class _Request:
 
 @dataclass(kw_only=True)
 class Client:
-    """A session that keeps a host's pace, asks conditionally and tries again a little.
+    """A session that keeps a host's pace, asks conditionally and tries again a little."""
 
-    Attributes:
-        user_agent: sent with every request; names the program and a contact.
-        clock: returns the current time.
-        ledger: remembers what came, and with which validators.
-        raw: keeps the bytes.
-        pacer: gives out turns at hosts.
-        sleep: waits before another try.
-        draw: returns a random number from 0 to 1, which spreads the waits of many clients.
-        session: the session of all requests; it keeps a log-in's cookies.
-    """
-
-    user_agent: str
-    clock: Clock
-    ledger: Ledger
-    raw: RawStore
-    pacer: Pacer
-    sleep: Callable[[float], None] = time.sleep
+    user_agent: str  # sent with every request; names the program and a contact
+    clock: Clock  # returns the current time
+    ledger: Ledger  # remembers what came, and with which validators
+    raw: RawStore  # keeps the bytes
+    pacer: Pacer  # gives out turns at hosts
+    sleep: Callable[[float], None] = time.sleep  # waits before another try
+    # Returns a random number from 0 to 1, which spreads the waits of many clients.
     draw: Callable[[], float] = random.random
+    # The session of all requests; it keeps a log-in's cookies.
     session: requests.Session = field(default_factory=Session)
 
     def fetch(

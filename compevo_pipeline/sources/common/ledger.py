@@ -62,35 +62,20 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file that was asked for; the fields are the table's columns, in their order.
+    """One file that was asked for; the fields are the table's columns, in their order."""
 
-    Attributes:
-        source: the publisher's product.
-        name: its file name.
-        state: how far it has come.
-        url: its address.
-        asked_at: when it was last asked for.
-        fetched_at: when its bytes came.
-        sha256: their hash.
-        etag: the server's tag of them.
-        last_modified: the server's time of them.
-        tries: how many times it was absent or failed in a row.
-        due_at: when an absent file is asked for again.
-        note: what went wrong, where something did.
-    """
-
-    source: str
-    name: str
-    state: EntryState
-    url: str
-    asked_at: datetime
-    fetched_at: datetime | None = None
-    sha256: str | None = None
-    etag: str | None = None
-    last_modified: str | None = None
-    tries: int = 0
-    due_at: datetime | None = None
-    note: str = ""
+    source: str  # the publisher's product
+    name: str  # its file name
+    state: EntryState  # how far it has come
+    url: str  # its address
+    asked_at: datetime  # when it was last asked for
+    fetched_at: datetime | None = None  # when its bytes came
+    sha256: str | None = None  # their hash
+    etag: str | None = None  # the server's tag of them
+    last_modified: str | None = None  # the server's time of them
+    tries: int = 0  # how many times it was absent or failed in a row
+    due_at: datetime | None = None  # when an absent file is asked for again
+    note: str = ""  # what went wrong, where something did
 
     @property
     def stored_at(self) -> datetime | None:

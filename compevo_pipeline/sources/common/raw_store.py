@@ -53,17 +53,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """A raw file, or an earlier version of one, that is not read yet.
+    """A raw file, or an earlier version of one, that is not read yet."""
 
-    Attributes:
-        path: the file, or where it was before it was packed.
-        name: the name that it was published under.
-        sidecar: address, hash, time and mode.
-    """
-
-    path: Path
-    name: str
-    sidecar: Mapping[str, Any]
+    path: Path  # the file, or where it was before it was packed
+    name: str  # the name that it was published under
+    sidecar: Mapping[str, Any]  # address, hash, time and mode
 
     @property
     def fetched_at(self) -> datetime:

@@ -48,25 +48,15 @@ _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs(Counts):
-    """Counts of what was repaired or left empty while a table was read.
+    """Counts of what was repaired or left empty while a table was read."""
 
-    Attributes:
-        rows: rows of the table, once for each column of values.
-        empty_cells: cells without a value.
-        cells_with_unit: cells whose unit was cut off.
-        out_of_order: rows that came after a later one.
-        equal_duplicates: rows that repeat another, stamp and value.
-        joined_duplicates: rows that lost to another value of their stamp, as declared.
-        repeated_hours: rows in an hour that comes twice.
-    """
-
-    rows: int = 0
-    empty_cells: int = 0
-    cells_with_unit: int = 0
-    out_of_order: int = 0
-    equal_duplicates: int = 0
-    joined_duplicates: int = 0
-    repeated_hours: int = 0
+    rows: int = 0  # rows of the table, once for each column of values
+    empty_cells: int = 0  # cells without a value
+    cells_with_unit: int = 0  # cells whose unit was cut off
+    out_of_order: int = 0  # rows that came after a later one
+    equal_duplicates: int = 0  # rows that repeat another, stamp and value
+    joined_duplicates: int = 0  # rows that lost to another value of their stamp, as declared
+    repeated_hours: int = 0  # rows in an hour that comes twice
 
     def describe(self) -> str:
         """Return the counts that are not zero, in words."""

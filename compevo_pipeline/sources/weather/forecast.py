@@ -72,21 +72,13 @@ _NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVariable:
-    """One hourly variable of a run.
+    """One hourly variable of a run."""
 
-    Attributes:
-        published: its name at Open-Meteo.
-        name: name of the covariate.
-        unit: unit that the answer must state.
-        is_hour_mean: whether a value is the mean of the hour before its stamp.
-        factor: what turns a value of the answer into the covariate's unit.
-    """
-
-    published: str
-    name: str
-    unit: str
-    is_hour_mean: bool = False
-    factor: float = 1.0
+    published: str  # its name at Open-Meteo
+    name: str  # name of the covariate
+    unit: str  # unit that the answer must state
+    is_hour_mean: bool = False  # whether a value is the mean of the hour before its stamp
+    factor: float = 1.0  # what turns a value of the answer into the covariate's unit
 
 
 VARIABLES = (
