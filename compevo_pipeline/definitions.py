@@ -73,14 +73,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Wire the whole graph for one deployment.
 
-    Args:
-        settings: folders, mode and judge.
-        feeds: sources by data set, in place of the project's own.
-        launchers: makes training launchers, in place of processes on this machine.
-        clock: tells the time, in place of the system's clock.
-        pod: the training pod of the launcher ``kubernetes``, in place of the one that the settings
-            name.
-        pod_client: starts that pod, in place of ``PipesK8sClient``.
+    What is given takes the place of the project's own; a pod, of the one that the settings name.
     """
     if pod is None and settings.pod is not None:
         pod = PodSpec.read(settings.pod)

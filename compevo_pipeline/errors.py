@@ -111,11 +111,8 @@ def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | No
     A step that ends leaves the decision to ``defs.definition.to_dagster``, which frees the worker
     meanwhile.
 
-    Args:
-        error: what went wrong.
-        attempt: how often this step has asked again (0 at first).
-        draw: random number from 0 to 1: the wait grows by up to half, so that many clients that
-            failed together do not come back together.
+    ``attempt`` counts how often this step has asked again. ``draw``, from 0 to 1, lets the wait
+    grow by up to half, so that many clients that failed together do not come back together.
     """
     if get_policy(error).decision is not RetryDecision.TRANSIENT or attempt >= SHORT_RETRIES:
         return None

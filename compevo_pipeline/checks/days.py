@@ -47,10 +47,8 @@ class Jump:
 def find_jumps(frame: pl.DataFrame, step: timedelta, zones: Sequence[str] = ()) -> list[Jump]:
     """Return the jumps of the daily profile in every series.
 
-    Args:
-        frame: follows ``SERIES_SCHEMA``.
-        step: its grid; days of fewer than 24 steps have no profile.
-        zones: clocks by which people live: near a change of them a jump is none.
+    ``frame`` follows ``SERIES_SCHEMA``. Days of fewer than 24 steps have no profile; near a change
+    of the clocks of ``zones`` a jump is none.
     """
     if step > _HOUR or _HOUR % step:
         return []

@@ -45,16 +45,7 @@ class CheckOutcome:
 def run_suites(
     frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES
 ) -> list[CheckOutcome]:
-    """Validate a series frame.
-
-    Args:
-        frame: rows of the series contract.
-        rules: rules of the data set.
-        suites: names from :data:`SUITES`.
-
-    Returns:
-        One outcome for each suite, in their order.
-    """
+    """Validate a series frame; return one outcome for each suite, in their order."""
     with _deferred(_UNUSED):
         import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig

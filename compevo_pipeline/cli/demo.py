@@ -100,11 +100,6 @@ def refresh(
 def run(name: str, dataset: str, day: str = "") -> "Settings":
     """Run a job in this process and say how it went; return the settings.
 
-    Args:
-        name: demo, full or refresh.
-        dataset: its data set.
-        day: that a refresh forecasts; empty for other jobs.
-
     Raises:
         ConfigError: there is no such data set, or it has no such day.
         typer.Exit: a step failed.

@@ -31,9 +31,7 @@ LONGEST_NAME = 12
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
     """Return the forecast as a table, a line for each series, below what the columns mean.
 
-    Args:
-        issued: the record.
-        data: what it was made of, as ``describe_data`` says it.
+    ``data`` says what it was made of, as ``describe_data`` does.
     """
     from compevo_core.forecast.explain import (
         choose_decimals,
@@ -403,10 +401,7 @@ def find_record(
 ) -> tuple["IssuedForecast", Path] | None:
     """Return the forecast of a day that fits and knew most, and its folder; None without any.
 
-    Args:
-        root: the data set's folder of issued forecasts.
-        day: on the market's clock, which the record names.
-        known_to: midnight, or an instant before it; either unless given.
+    ``day`` is on the market's clock; without ``known_to`` either kind fits.
     """
     from compevo_core.forecast.issued import FACTS_FILE, read_issued
 

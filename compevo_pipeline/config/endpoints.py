@@ -146,10 +146,7 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
     """Return the judge behind an OpenAI-compatible endpoint.
 
-    Args:
-        url: address up to and without ``/chat/completions``.
-        model: name of the model as the endpoint knows it.
-        key: API key; empty sends none.
+    ``url`` ends before ``/chat/completions``; an empty key sends none.
 
     Raises:
         ConfigError: the address is none, or would send the key unencrypted.

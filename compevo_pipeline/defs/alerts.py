@@ -32,12 +32,7 @@ _FIRST_LOOK = timedelta(days=1)
 
 
 def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorDefinition]:
-    """Return the sensors; they run from the start where schedules do.
-
-    Args:
-        deployment: whose faults they are.
-        clock: tells the time.
-    """
+    """Return the sensors; they run from the start where schedules do."""
     settings = deployment.settings
     status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
 

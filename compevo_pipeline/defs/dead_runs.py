@@ -92,15 +92,7 @@ def sweep_meanwhile(instance: dg.DagsterInstance) -> Iterator[None]:
 def sweep_dead_runs(
     instance: dg.DagsterInstance, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
-    """End the runs whose process is gone, and give back the slots of ended ones.
-
-    Args:
-        instance: where runs and slots are recorded.
-        clock: seconds since 1970, as run records have them.
-
-    Returns:
-        The ids of the runs that were found dead.
-    """
+    """End the runs whose process is gone, return their ids, and free the slots of ended ones."""
     dead = []
     for path in sorted(_locks(instance).glob(f"*{_SUFFIX}")):
         with _take(path) as is_free:

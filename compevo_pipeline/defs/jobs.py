@@ -54,12 +54,7 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 
 def job_name(name: str, dataset: str) -> str:
-    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set.
-
-    Args:
-        name: which job.
-        dataset: for which data set.
-    """
+    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
     without = OPERATIONAL if name == "refresh" else DEFAULT_DATASET
     return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
@@ -118,9 +113,7 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
     job reads them, so that a fault in a user's file stops no other data set.
 
-    Args:
-        registry: the data sets of the deployment.
-        layout: its folders, which tell whether there is a population for the 2026 inference.
+    ``layout`` tells whether there is a population for the 2026 inference.
     """
     demos = [
         dg.define_asset_job(
@@ -247,16 +240,7 @@ def hide_notices() -> None:
 
 
 def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process.
-
-    Args:
-        defs: the code location.
-        name: the job.
-        dataset: its data set.
-        day: the partition; empty where the job has none.
-
-    Returns:
-        A line for each step that failed.
+    """Run a job in this process; return a line for each step that failed.
 
     Raises:
         ConfigError: the job has no such day.

@@ -134,11 +134,7 @@ class KubernetesLauncher:
 
 
 class Launchers:
-    """Makes the launcher a run asks for.
-
-    Args:
-        pod: the pod that the launcher ``kubernetes`` starts; None refuses that launcher.
-    """
+    """Makes the launcher a run asks for; without a pod none of Kubernetes."""
 
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
@@ -147,11 +143,6 @@ class Launchers:
         self, kind: LauncherName, processes: int | None, pod_client: PodClient
     ) -> ProcessLauncher | KubernetesLauncher:
         """Return the launcher of a kind.
-
-        Args:
-            kind: where training runs.
-            processes: how many processes torchrun starts; one unless given.
-            pod_client: starts the pod of the launcher ``kubernetes``.
 
         Raises:
             ConfigError: Kubernetes without a pod specification.

@@ -60,11 +60,8 @@ def get_usual_seconds(step: str) -> float:
 class ProgressHandler(logging.Handler):
     """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
 
-    Args:
-        steps: names of all steps of the run.
-        console: where it is shown.
-        is_live: True redraws a bar, False writes lines only.
-        clock: seconds that never go back.
+    ``is_live`` redraws a bar; without it lines are written. ``clock`` gives seconds that never go
+    back.
     """
 
     def __init__(

@@ -41,10 +41,6 @@ _UNDER_WAY = [
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
     """Return all schedules of refreshes; they run from the start where the settings say so.
 
-    Args:
-        jobs: all jobs.
-        deployment: its data sets, its settings, and where its forecasts are issued.
-
     Raises:
         ConfigError: the settings name an unknown data set.
     """
@@ -99,12 +95,6 @@ def build_refresh_schedule(
 
     Dagster retries a step, and the step that would have to read the publisher again has ended well
     by then: a forecast that is late needs another run.
-
-    Args:
-        job: refreshes, and forecasts the day of its partition.
-        name: of the schedule.
-        ticks: when, and for which day.
-        deployment: where operational demand is forecast.
     """
     spec = deployment.registry[OPERATIONAL].spec
 
@@ -147,10 +137,7 @@ def build_evening_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor that forecasts tomorrow once all that the forecast needs is stored.
 
-    Args:
-        job: the refresh, of which it requests what the ticks of the evening leave out.
-        deployment: where operational demand is stored and forecast.
-        clock: tells the time.
+    ``job`` is the refresh, of which it requests what the ticks of the evening leave out.
     """
     registry, layout = deployment.registry, deployment.layout
     spec = registry[OPERATIONAL].spec
@@ -226,13 +213,7 @@ def build_daily_schedule(
     spec: DatasetSpec,
     settings: Settings,
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that refreshes one data set, and forecasts the day of its tick.
-
-    Args:
-        job: refreshes the data set.
-        spec: how its windows are cut; it says on which clock its days begin.
-        settings: whether it runs without being turned on.
-    """
+    """Return a schedule that refreshes one data set, and forecasts the day of its tick."""
     name = f"{job.name}_daily"
     forecast = " the forecast of the day that has begun, scores," if spec.starts_with_days else ""
 

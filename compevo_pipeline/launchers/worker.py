@@ -95,16 +95,7 @@ def prepare_job(
 ) -> TrainJob:
     """Return the job of one training; write the resolved configuration into its run folder.
 
-    Args:
-        layout: where fits and runs are.
-        windows: folder of the windows to train on.
-        news: folder of the articles that they name.
-        config: settings of the run.
-        name: name of the run.
-        resume: False starts over.
-        shard_backbone: whether several processes split the backbone.
-        stages: folder of supervised stages that several jobs share; None: the job has its own.
-        facts: what else the manifest says of the run.
+    Arguments are as the attributes of :class:`TrainJob`.
     """
     run = RunFolder(layout.run(name))
     settings = config.to_dict()

@@ -91,9 +91,8 @@ def default_feeds(
 ) -> dict[str, tuple[Feed, ...]]:
     """Return every source of this project, by data set.
 
-    Args:
-        news_queries: file that says which live news is kept, in place of the packaged one.
-        pems_stations: stations whose traffic is kept; all unless given.
+    ``news_queries`` says which live news is kept, in place of the packaged file; of traffic
+    ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.promises)}
@@ -179,9 +178,7 @@ def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     """Return the feeds of a declared data set: its tables, and live news of its query.
 
-    Args:
-        declaration: names the tables.
-        folder: where relative paths start.
+    Relative paths start at ``folder``.
     """
     publisher = name_publisher(declaration.name)
 

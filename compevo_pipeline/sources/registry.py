@@ -264,9 +264,7 @@ def load_registry(folder: Path) -> Registry:
 def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     """Return the entry of a user's own data set.
 
-    Args:
-        declaration: what the file says.
-        path: the file; the tables that it names lie relative to its folder.
+    The tables that the declaration names lie relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
     bounds = declaration.evaluation

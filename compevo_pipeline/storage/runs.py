@@ -157,11 +157,7 @@ def clean(
     baseline goes 30 days after it was last used, like states of daily use of an earlier version of
     the code: both can be made again. Raw files of earlier months are packed, not removed.
 
-    Args:
-        layout: folders of synthetic or of real data.
-        now: the present time.
-        keep: how many finished runs of one name stay.
-        dry: only say what would be removed.
+    With ``dry`` nothing is removed.
     """
     removed = []
     removals = (

@@ -116,10 +116,7 @@ class SeriesStore:
         that is given again, stored rows that it no longer has go, from its first row on and only
         with a change that it brings.
 
-        Args:
-            dataset: name of the data set.
-            frame: rows of ``SERIES_SCHEMA``.
-            replace: whether the frame is the whole data set, and stored rows that it lacks go.
+        With ``replace`` the frame is the whole data set, and stored rows that it lacks go.
 
         Raises:
             DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the name of the data set
@@ -305,12 +302,8 @@ def _upsert(
 ) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
     """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
 
-    Args:
-        stored: rows of the series.
-        given: new ones.
-        known: record of earlier changes.
-        held: files that bring nothing.
-        keep_values: whether the rules that protect what is known hold.
+    ``known`` is the record of earlier changes. Files that are ``held`` bring nothing; with
+    ``keep_values`` the rules hold that protect what is known.
 
     Returns:
         The merged rows, counts, and the record.

@@ -45,11 +45,7 @@ class Alert:
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
     """Send the alerts that were not sent on this day, and what an earlier call could not send.
 
-    Args:
-        settings: where alerts go, and the folder that remembers them.
-        alerts: what is wrong now.
-        day: on the market's clock.
-        log: gets every new alert, too.
+    ``day`` is on the market's clock.
 
     Returns:
         The number of new alerts.

@@ -37,11 +37,7 @@ _LEDGER = "ledger.sqlite"
 def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
     """Copy a deployment's home and Dagster's storage into a new folder.
 
-    Args:
-        home: ``COMPEVO_HOME``.
-        dagster_home: ``DAGSTER_HOME``; its settings are not copied.
-        folder: the copy; it must not exist.
-        now: noted in the copy.
+    The settings in ``dagster_home`` are not copied.
 
     Returns:
         The number of files.

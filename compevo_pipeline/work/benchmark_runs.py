@@ -69,12 +69,7 @@ class BenchmarkData:
     ) -> Self:
         """Read the windows of a data set.
 
-        Args:
-            deployment: the deployment.
-            dataset: its name in the registry.
-            every: score every n-th origin.
-            scopes: how many of the data set's test scopes to score, in order; None: all.
-            results: folder of the rows; None: the deployment's folder.
+        Every n-th origin of the first ``scopes`` test scopes is scored; None: of all.
 
         Raises:
             ConfigError: there is no such data set.
@@ -191,13 +186,7 @@ def trace_run(
 ) -> tuple[Path, Path]:
     """Write the traces of a run folder into the results; return the two files.
 
-    Args:
-        results: folder of the rows.
-        run: folder of a finished run.
-        config: its settings; logics are embedded by their encoder.
-        dataset: data set that it was trained on.
-        method: its name in the rows.
-        budget: budget of the benchmark; empty for a run of its own.
+    Logics are embedded by the encoder of ``config``; ``budget`` is empty for a run of its own.
 
     Raises:
         DataError: there is no round, or a file of the results holds something else.

@@ -68,12 +68,7 @@ def run_experiment(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Run an experiment: train what has to be trained, score, pair and write.
 
-    Args:
-        deployment: the deployment.
-        plan: what to run.
-        train: runs trainings to their end; called once, or never where nothing is trained.
-        log: gets progress lines.
-        results: folder of the rows; None: the deployment's folder.
+    ``train`` runs trainings to their end; it is called once, or never where nothing is trained.
 
     Returns:
         The file of rows, the rows, the paired tests.
@@ -122,13 +117,7 @@ def run_control_on(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Plant news on the windows of a data set, train every arm, and write the rows.
 
-    Args:
-        deployment: the deployment.
-        dataset: whose windows are built.
-        plan: worlds and arms.
-        series: names of the series that are used; empty: all.
-        log: gets progress lines.
-        results: folder of the rows; None: the deployment's folder.
+    Without names of ``series`` all of the data set are used.
 
     Returns:
         The file of rows, the rows, the rows by rewriting.

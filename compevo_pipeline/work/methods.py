@@ -65,14 +65,8 @@ def plan_method(
 ) -> MethodPlan:
     """Return what to train for a method without a language model, or for the best one.
 
-    Args:
-        deployment: stores and folders.
-        dataset: name of the data set.
-        windows: all of its windows; train and validation are used.
-        method: a method's name, or ``auto``.
-        changes: settings that differ, by dotted name.
-        fits: fits by name; what the choice needs is found there by the training.
-        on_step: gets a line before each step that takes time.
+    ``method`` is a name or ``auto``; ``changes`` are settings by dotted name; what the choice fits,
+    the training finds in ``fits``.
 
     Raises:
         ConfigError: no such method, or a setting that it does not have.

@@ -38,10 +38,7 @@ def read_nem(first: str, last: str = "", *, deployment: Deployment | None = None
     Months that are not stored are read first: from the files of the mode, or in live mode from
     AEMO, which keeps forecasts for about 13 months.
 
-    Args:
-        first: month, YYYY-MM, of the market's clock.
-        last: the last month; the same unless given.
-        deployment: the stores; what the environment says unless given.
+    Months are YYYY-MM on the market's clock; without ``last`` it is the first one.
 
     Returns:
         ``region``, ``start`` (market's clock, UTC+10, of each half-hour), ``start_utc``,

@@ -207,8 +207,7 @@ class StoredFrames:
     def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
         """Cut the windows after train, whose errors a population may have to take note of.
 
-        Args:
-            stored: the windows asset, where it is as new as the series: then none is cut again.
+        Where the windows asset is as new as the series, it is ``stored``, and none is cut again.
         """
         first = _find_first_later(self.spec)
         if stored is not None:
@@ -304,19 +303,10 @@ def forecast_day(
 
     A day that was issued is verified and returned without any inference, whatever is stored now.
 
-    Args:
-        deployment: stores and folders.
-        dataset: name of a declared data set, built-in or the user's own.
-        day: first target day on the market's clock, with a time where days have several origins;
-            None for the newest one that can be forecast.
-        known_to: midnight before the day, or the time at which the publisher's own forecast of it
-            is issued; None for the earlier one that the data set's views know.
-        clock: gives the time of issue.
-        log: gets a line about what is observed and issued, and the notes.
-        on_step: gets a line before each step that takes time.
-        run: folder of the training run; the data set's current one unless given.
-        news_rule: how old the news may be; ``NewsRule()`` unless given.
-        supersede: whether a day that was issued before is issued again, beside the older record.
+    ``day``, on the market's clock, has a time where days have several origins; None is the newest
+    one that can be forecast. Without ``known_to`` it is the earlier instant that the data set's
+    views know. With ``supersede`` a day that was issued before is issued again, beside the older
+    record.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.

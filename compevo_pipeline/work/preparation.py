@@ -76,11 +76,6 @@ FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
 def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     """Refuse rows that break the rules of their data set.
 
-    Args:
-        frame: follows ``SERIES_SCHEMA``.
-        rules: grid, units and bounds.
-        now: the present.
-
     Raises:
         SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
             names the file and the first such row.
@@ -132,10 +127,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     A level is the median of a file's median forecast of the target. Of another quantity that has a
     zero it is the mean: at night that is zero. Temperatures have bounds alone.
 
-    Args:
-        frame: follows ``PUBLISHED_SCHEMA`` or ``STEP_COVARIATE_SCHEMA``.
-        rules: bounds by name.
-        recent: columns ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
+    ``recent`` has ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
 
     Raises:
         SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a

@@ -73,14 +73,7 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
 
 
 def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInputs]:
-    """Write the page of a deployment's mode.
-
-    Args:
-        deployment: stores and folders.
-        now: moment that the page names as its own, with zone.
-
-    Returns:
-        The page and what it shows.
+    """Write the page of a deployment's mode; return it and what it shows.
 
     Raises:
         DataError: a file is torn or of another version.
@@ -111,11 +104,6 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
     A site that was published before is continued: its chains must be the beginnings of today's.
-
-    Args:
-        deployment: stores and folders.
-        folder: of the site, such as the work tree of a git branch.
-        now: moment that the page names as its own, with zone.
 
     Returns:
         The chain of each data set.

@@ -46,9 +46,7 @@ _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d
 def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
     """Return counts of ``COVERAGE_SCHEMA`` for every source that is stored or was asked.
 
-    Args:
-        deployment: the stores of a mode.
-        today: last day on which slots of live sources are expected.
+    ``today`` is the last day on which slots of live sources are expected.
     """
     counted = [_count_files(_read_entries(deployment))]
     registry = deployment.registry

@@ -30,7 +30,7 @@ from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
 from compevo_pipeline.sources.common.hosts import resolve_link
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import Client, Request
 from compevo_pipeline.sources.common.live import LiveContext, Tolerance
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
 
@@ -98,7 +98,9 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
                 continue
 
             with tolerance.attempt(live, PRICE, name, url, is_final=is_final):
-                raw = live.client.fetch(url, source=PRICE, name=name, is_final=is_final)
+                raw = live.client.fetch(
+                    Request(url=url, source=PRICE, name=name, is_final=is_final)
+                )
                 if raw is not None:
                     yield raw
 
@@ -193,7 +195,9 @@ def _fetch_files(
             continue
 
         with tolerance.attempt(live, OPERATIONAL, file.name, file.url, is_final=True):
-            raw = live.client.fetch(file.url, source=OPERATIONAL, name=file.name, is_final=True)
+            raw = live.client.fetch(
+                Request(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
+            )
             if raw is not None:
                 yield from _unpack(live, raw)
 
@@ -240,11 +244,8 @@ def read_listing(
     A listing links in the server's own spelling of the path. Links are followed letter by letter,
     since paths are case-sensitive since 2026 and a ``#`` in a name is encoded once or twice.
 
-    Args:
-        client: asks the publisher.
-        folders: addresses of the folder in the spellings that were seen; the first that exists
-            is read.
-        prefixes: starts of the file names, in capitals or not.
+    ``folders`` are the spellings of its address that were seen; the first that exists is read.
+    Capitals of ``prefixes`` do not count.
 
     Raises:
         SourceAbsent: no such folder, or it is empty.
@@ -255,7 +256,7 @@ def read_listing(
     for url in folders:
         file = re.sub(r"[^A-Za-z0-9]+", "_", url.removeprefix("https://")).strip("_")
         try:
-            page = client.read_page(url, source=LISTINGS, name=f"{file}.html")
+            page = client.read_page(Request(url=url, source=LISTINGS, name=f"{file}.html"))
             break
         except SourceAbsent as error:
             absent = absent or error

@@ -223,10 +223,7 @@ def _select(rows: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType])
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
     """Read one trading day: 48 rows a region and field.
 
-    Args:
-        raw: the day's file.
-        part: ``demand``, which every region must have, or ``rooftopPv``, which may be missing.
-        kind: its structure.
+    Every region must have the part ``demand``; ``rooftopPv`` may be missing.
 
     Returns:
         Columns ``region``, ``field``, ``value`` in MW, ``start_utc`` and ``available_at`` (UTC).

@@ -65,10 +65,8 @@ _COLLECTIONS: dict[tuple[str, ...], tuple[pl.Expr, tuple[str, ...]]] = {
 def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse ``PRICE_AND_DEMAND_YYYYMM_REGION.csv`` into half-hourly demand and price.
 
-    Args:
-        raw: the month, of 30-minute rows until 2021-09 and of 5-minute rows after.
-        tolerate_gaps: accept missing timestamps; half-hours without six parts are nulled and
-            flagged.
+    A month has 30-minute rows until 2021-09 and 5-minute rows after. With ``tolerate_gaps`` stamps
+    may be missing; half-hours without six parts are nulled and flagged.
 
     Returns:
         ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
@@ -250,11 +248,9 @@ def read_report(
 ) -> pl.DataFrame:
     """Read the one table of a report as text, with the line number of each row.
 
-    Args:
-        raw: the report.
-        table: the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``.
-        columns: names that must be in the ``I`` record.
-        check_count: whether the footer must count the lines that there are.
+    ``table`` is the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``,
+    which must name ``columns``. With ``check_count`` the footer must count the lines that there
+    are.
 
     Raises:
         SourceTransient: an empty file.

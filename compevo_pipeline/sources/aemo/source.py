@@ -119,10 +119,6 @@ def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> It
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse one file of any AEMO product into ``SERIES_SCHEMA``.
 
-    Args:
-        raw: the file.
-        tolerate_gaps: accept rows that the publisher left out.
-
     Raises:
         ConfigError: the file's source is not one of AEMO's.
         SourceTransient, SchemaDrift: from the product's parser.

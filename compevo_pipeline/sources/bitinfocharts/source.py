@@ -24,6 +24,7 @@ import polars as pl
 from compevo_core.errors import SchemaDrift, SourceBlocked
 from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_text, read_text
+from compevo_pipeline.sources.common.http import Request
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.common.tables import (
     BLANK,
@@ -256,10 +257,11 @@ def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
     if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
         return None
 
-    raw = live.client.fetch(f"{PAGES}/{name}", source=SOURCE, name=name, html_expected=True)
+    url = f"{PAGES}/{name}"
+    raw = live.client.fetch(Request(url=url, source=SOURCE, name=name, html_expected=True))
     if raw is None or has_chart(raw.content):
         return raw
 
-    message = f"{PAGES}/{name}: a page without chart data (bot protection or a log-in)"
+    message = f"{url}: a page without chart data (bot protection or a log-in)"
     live.ledger.reject(SOURCE, name, message)
     raise SourceBlocked(message)

@@ -201,13 +201,7 @@ def read_product(
 ) -> Iterator[RawFile]:
     """Yield the files of one product in a mode.
 
-    Args:
-        mode: ``sample`` or ``archive``.
-        archive: root of the publishers' files.
-        clock: the present time.
-        source: the product.
-        folder: where it lies in ``archive``.
-        files: patterns of its file names; one that fits no file costs nothing where others do.
+    A pattern of ``files`` that fits none in ``archive/folder`` costs nothing where others do.
 
     Raises:
         SourceAbsent: live mode, or no file of the product.

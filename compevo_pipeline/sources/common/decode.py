@@ -192,10 +192,7 @@ def check_document(document: object, name: str, kind: type[_Kind], *within: str)
 def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, int]:
     """Decode JSON that somebody else wrote.
 
-    Args:
-        text: the document.
-        name: the file's name, for messages.
-        strict: whether control characters inside texts are errors.
+    Unless ``strict``, texts may hold control characters.
 
     Returns:
         The document, and how many halves of surrogate pairs (of titles that were cut inside a

@@ -167,8 +167,7 @@ class Ledger:
     def confirm(self, *, keep_last: bool = False) -> None:
         """Note that the rows of the files that this object fetched are in the store.
 
-        Args:
-            keep_last: whether the last one, with what is packed in it, waits for the next call.
+        With ``keep_last`` the last one, with what is packed in it, waits for the next call.
         """
         waiting = self._fetched[-1:] if keep_last else []
         done = [key for keys in self._fetched[: len(self._fetched) - len(waiting)] for key in keys]

@@ -57,10 +57,7 @@ def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Pr
 def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:
     """Return rows of files, all of which lie within what the names of their files promise.
 
-    Args:
-        rows: a frame whose ``source`` is the label of its file.
-        raws: the files.
-        promises: says what a name promises.
+    The ``source`` of ``rows`` is the label of their file.
 
     Raises:
         SchemaDrift: names the first file with rows beyond, one of them, and the remedy.

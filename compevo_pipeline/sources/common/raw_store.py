@@ -133,12 +133,8 @@ class RawStore:
     ) -> None:
         """Give a received file its name.
 
-        Args:
-            part: the file, at the path that :meth:`receive` yielded.
-            raw: the same bytes with their provenance.
-            is_versioned: whether older content of that name stays, under another name.
-            is_durable: whether to flush it to disk: without the flush, a power cut after the rename
-                can leave an empty file under the name.
+        Unless ``is_versioned``, older content of that name goes. Unless ``is_durable``, it is not
+        flushed to disk, and a power cut after the rename can leave an empty file under the name.
 
         Raises:
             StoreBusy: another run writes this source for too long.
@@ -183,9 +179,7 @@ class RawStore:
     def pack(self, now: datetime, *, dry: bool = False) -> list[tuple[Path, int, int]]:
         """Pack what came live before the last month.
 
-        Args:
-            now: the present time.
-            dry: only say what would be packed.
+        With ``dry`` nothing is done.
 
         Returns:
             For each zip its path, the number of files that it took in, and their bytes.

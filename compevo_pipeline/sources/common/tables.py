@@ -52,11 +52,7 @@ def read_table(
 ) -> pl.DataFrame:
     r"""Read a table whose first line must be ``header``.
 
-    Args:
-        text: the whole file with ``\n`` line ends.
-        file_name: the file's name, for messages.
-        header: the expected columns, in order.
-        quoting: whether cells may be quoted.
+    ``text`` is the whole file with ``\n`` line ends.
 
     Returns:
         One text column for each of ``header``, and :data:`LINE`.
@@ -204,12 +200,8 @@ def raise_if_rows(
 ) -> None:
     """Reject a table with a bad row.
 
-    Args:
-        table: the rows, with :data:`LINE`.
-        file_name: the file's name.
-        is_bad: true or null on a bad row.
-        problem: what is wrong; ``{column}`` is replaced by the cell of the first bad row.
-        remedy: what the reader of the message should do.
+    A row is bad where ``is_bad`` is true or null. In ``problem``, ``{column}`` is replaced by the
+    cell of the first one; ``remedy`` says what the reader of the message should do.
 
     Raises:
         SchemaDrift: names file, line, the problem and the remedy.
@@ -243,13 +235,8 @@ def raise_if_gaps(
 ) -> None:
     """Reject a table whose timestamps are not exactly ``step`` apart.
 
-    Args:
-        table: the rows.
-        file_name: the file's name, for messages.
-        stamp: column of timestamps.
-        step: their distance.
-        by: column that tells series apart, each of which is sorted first, for files that join
-            regions in any order; None: the rows of the file must be in order.
+    Without ``by`` the rows must be in order. With it, a column that tells series apart, each series
+    is sorted first: files join regions in any order.
 
     Raises:
         SchemaDrift: names the line after the gap.

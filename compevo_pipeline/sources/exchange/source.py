@@ -24,6 +24,7 @@ import polars as pl
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
+from compevo_pipeline.sources.common.http import Request
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.promises import Promise
 from compevo_pipeline.sources.common.tables import (
@@ -155,7 +156,7 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 
     last = _find_last_fetch(live)
     if last is None:
-        raw = live.client.fetch(ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE)
+        raw = live.client.fetch(Request(url=ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE))
         if raw is not None:
             yield raw
     elif last < find_newest_publication(live.now):
@@ -169,7 +170,7 @@ def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
         SourceBlocked: the host refuses this address: save the file by hand.
         SourceError: any other failure.
     """
-    raw = live.client.fetch(RBA_URL, source=RBA, name=RBA_FILE)
+    raw = live.client.fetch(Request(url=RBA_URL, source=RBA, name=RBA_FILE))
     if raw is not None:
         yield raw
 
@@ -204,18 +205,15 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
+    span = {"startPeriod": f"{first}", "endPeriod": f"{last}"}
+    request = Request(
+        url=SDMX_URL,
+        source=ECB_SDMX,
+        name=f"eur_{first}_{last}.csv",
+        params=span | {"format": "csvdata", "detail": "dataonly"},
+    )
     try:
-        raw = live.client.fetch(
-            SDMX_URL,
-            source=ECB_SDMX,
-            name=f"eur_{first}_{last}.csv",
-            params={
-                "startPeriod": f"{first}",
-                "endPeriod": f"{last}",
-                "format": "csvdata",
-                "detail": "dataonly",
-            },
-        )
+        raw = live.client.fetch(request)
     except SourceAbsent as error:
         # The API answers 404 to a span without a rate, such as Easter.
         raise SourceAbsent(

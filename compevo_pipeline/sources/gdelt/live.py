@@ -33,6 +33,7 @@ from compevo_core.errors import (
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, read_text
+from compevo_pipeline.sources.common.http import Request
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import (
@@ -339,10 +340,12 @@ def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
         return
 
     page = live.client.read_page(
-        f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
-        source=LIST_SOURCE,
-        name="masterfilelist-end.txt",
-        tail_bytes=LIST_TAIL_BYTES,
+        Request(
+            url=f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
+            source=LIST_SOURCE,
+            name="masterfilelist-end.txt",
+            tail_bytes=LIST_TAIL_BYTES,
+        )
     )
     # The first line is cut, and is left out like any malformed one.
     files = parse_list(page, "masterfilelist.txt")
@@ -369,11 +372,12 @@ def _fetch_checked(
 ) -> RawFile | None:
     """Fetch a file that never changes, once more where it is damaged, then set it aside."""
     live = refresh.live
+    request = Request(
+        url=url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
+    )
     for _ in range(2):
         refresh.requests_left -= 1
-        raw = live.client.fetch(
-            url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
-        )
+        raw = live.client.fetch(request)
         if raw is None:
             return None
 
@@ -405,8 +409,8 @@ def _fetch_span(
 ) -> Iterator[RawFile]:
     """Ask for [start, end); a cut answer is replaced by the answers of its halves."""
     name = _name_span(query, start, end)
-    raw = live.client.fetch(
-        DOC_URL,
+    request = Request(
+        url=DOC_URL,
         source=source,
         name=name,
         params={
@@ -423,6 +427,7 @@ def _fetch_span(
         is_final=True,
         check_start=raise_if_throttled,
     )
+    raw = live.client.fetch(request)
     if raw is None:
         return
 

@@ -155,10 +155,6 @@ def parse_concerned(
     The 15-minute files hold the news of the whole world: only articles that concern a topic are
     kept, and of near-identical headlines the first.
 
-    Args:
-        raws: files of any mode.
-        news_queries: file of topics in place of the packaged one.
-
     Raises:
         ConfigError: the file of topics cannot be used.
         EmptyNewsAnswer: every answer was empty.

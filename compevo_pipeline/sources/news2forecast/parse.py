@@ -271,12 +271,7 @@ def _make_record(
 ) -> NewsRecord:
     """Return an item as an article.
 
-    Args:
-        text: the news.
-        region: the region it names.
-        comment: the language model's comment.
-        published_at: its timestamp, if it has one.
-        seen_at: when it counts as known, where the timestamp does not decide that.
+    ``seen_at`` is when it counts as known, where the timestamp does not decide that.
     """
     # The comment is the model's, so it must not look like the publisher's words.
     body = (f"Region: {region}." if region else "", f"Comment: {comment}" if comment else "")

@@ -360,9 +360,7 @@ def read_declaration(path: Path) -> Declaration:
 def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
     """Return the declaration that keys make.
 
-    Args:
-        raw: keys by section, as a TOML file holds them.
-        where: what is checked, for the message.
+    ``where`` says what is checked, for the message.
 
     Raises:
         ConfigError: a key is missing, unknown or wrong.

@@ -288,11 +288,7 @@ def parse_covariates(
     A value of a day is known when the day is over on the clock without daylight saving, or when it
     begins where the declaration says that the table holds plans or forecasts.
 
-    Args:
-        raw: the file.
-        declaration: of the data set, for its clock.
-        keys: how the table is read.
-        entities: the series that a table without a column of series is for.
+    ``entities`` are the series that a table without a column of series is for.
 
     Raises:
         DataError: a cell that is not a stamp or number, or two rows of one day and series that are

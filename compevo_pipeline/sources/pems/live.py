@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.hosts import PemsAccess
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import Client, Request
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE
@@ -68,7 +68,7 @@ class Clearinghouse:
             SchemaDrift: the list is not in the known form.
         """
         name = _name_list(self.access, kind, year)
-        params = {
+        query = {
             "srq": "clearinghouse",
             "district_id": f"{self.access.district}",
             "geotag": "null",
@@ -76,9 +76,10 @@ class Clearinghouse:
             "type": kind,
             "returnformat": "text",
         }
+        request = Request(url=SITE, source=LIST_SOURCE, name=name, params=query)
 
         def ask() -> list[ClearinghouseFile]:
-            page = self.client.read_page(SITE, source=LIST_SOURCE, name=name, params=params)
+            page = self.client.read_page(request)
             return parse_list(page, name)
 
         return self._ask_in_session(ask)
@@ -89,16 +90,17 @@ class Clearinghouse:
         Raises:
             SourceBlocked: the log-in failed, or the session was lost twice.
         """
+        request = Request(
+            url=file.url,
+            source=SOURCE,
+            name=file.name,
+            is_final=True,
+            max_bytes=MAX_FILE_BYTES,
+        )
 
         def ask() -> RawFile | None:
             try:
-                return self.client.fetch(
-                    file.url,
-                    source=SOURCE,
-                    name=file.name,
-                    is_final=True,
-                    max_bytes=MAX_FILE_BYTES,
-                )
+                return self.client.fetch(request)
             except (SchemaDrift, SourceBlocked) as error:
                 raise _SessionLost(f"{file.name}: {error}") from error
 

@@ -117,10 +117,8 @@ def promises(raw: RawFile) -> list[Promise]:
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
-    Args:
-        raw: the file, gzipped or not.
-        only: stations (``"400001"``) or sensor numbers (``"0"``) to parse; all by default. The full
-            benchmark table makes 15 million rows.
+    ``only`` names stations (``"400001"``) or sensors (``"0"``): the full benchmark table makes 15
+    million rows.
 
     Raises:
         SourceTransient: a damaged or empty file.
@@ -143,9 +141,7 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
 def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
     """Parse a file as :func:`parse`; of a published station file, the chosen stations alone.
 
-    Args:
-        raw: the file.
-        stations: their numbers, or empty for all. The benchmark table has no stations.
+    No stations mean all; the benchmark table has none.
 
     Raises:
         SourceTransient: a damaged or empty file.
@@ -189,11 +185,6 @@ def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = Non
 
     The first is occupancy as a fraction of time, the second the share of observed samples in
     percent. PeMS fills detectors that sent nothing: a value without any observed sample is flagged.
-
-    Args:
-        text: the decoded file.
-        raw: the file.
-        only: stations to parse; all by default.
 
     Raises:
         SchemaDrift: a line without 42 cells, a bad timestamp or number, an hour given twice for a
@@ -240,11 +231,6 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
     2015-01-01 on, and its clock is *standard time all year* (UTC-8), as weekday peaks move from 7-8
     to 6-7 o'clock on the very days daylight saving starts. The dates of the common CSV (from
     2016-07-01 02:00) are not the publisher's and are replaced.
-
-    Args:
-        text: the decoded file.
-        raw: the file.
-        only: sensor numbers to parse, as text; all by default (15 million rows).
 
     Raises:
         SchemaDrift: not 17,544 rows an hour apart, a first timestamp that is neither of the two

@@ -32,6 +32,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
+from compevo_pipeline.sources.common.http import Request
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
 from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
@@ -234,16 +235,17 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
         SourceAbsent: there is no such run.
         SourceError: another fault; the bytes will be fetched again.
     """
+    request = Request(
+        url=_find_url(live),
+        source=SOURCE,
+        name=name,
+        params=_make_query(run),
+        is_final=True,
+        key=live.open_meteo,
+        check_start=raise_if_streamed_error,
+    )
     try:
-        raw = live.client.fetch(
-            _find_url(live),
-            source=SOURCE,
-            name=name,
-            params=_make_query(run),
-            is_final=True,
-            key=live.open_meteo,
-            check_start=raise_if_streamed_error,
-        )
+        raw = live.client.fetch(request)
     except SourceRejected as error:
         # For one place the answer to a run that is not there is 400; for several, 200 and a text.
         if any(sign in str(error) for sign in _NO_SUCH_RUN):

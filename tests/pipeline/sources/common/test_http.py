@@ -3,6 +3,7 @@
 from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.http import Request
 from tests.support.replay import Answer, open_live
 
 HOST = "nemweb.com.au"
@@ -11,7 +12,7 @@ CSV = Answer(body=b"a,b\n", kind="text/csv", etag='"1"')
 
 
 def fetch(live, url=URL, name="file.csv", **kwargs):
-    return live.client.fetch(url, source="test", name=name, **kwargs)
+    return live.client.fetch(Request(url=url, source="test", name=name, **kwargs))
 
 
 def test_a_fetched_file_carries_its_provenance_and_is_kept(replay, tmp_path):
@@ -45,7 +46,9 @@ def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
     replay.serve({(HOST, "/list/"): Answer(body=b"<html>x</html>", kind="text/html", etag='"7"')})
     for _ in range(2):
         live = open_live(tmp_path)
-        page = live.client.read_page(f"https://{HOST}/list/", source="test", name="list.html")
+        page = live.client.read_page(
+            Request(url=f"https://{HOST}/list/", source="test", name="list.html")
+        )
         live.ledger.confirm()
         assert page == b"<html>x</html>"
     assert replay.seen[1].is_conditional
