@@ -115,6 +115,12 @@ def build_defs(
 def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of every data set, and those that belong to no data set."""
     daily = [name for name in registry if registry[name].spec.starts_with_days]
+    # Articles of own data sets are embedded, too.
+    with_news = [
+        series_key(dataset.name)
+        for dataset in registry.own
+        if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
+    ]
     by_dataset = (
         build_model_asset,
         build_baselines_asset,
@@ -127,7 +133,7 @@ def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinit
     return [
         *(build_series_asset(registry[name], table[name]) for name in registry),
         build_articles_asset(table[NEWS]),
-        build_embeddings_asset(_find_series_with_news(registry)),
+        build_embeddings_asset(with_news),
         *(build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
         inference_2026,
@@ -145,15 +151,6 @@ def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinit
         ),
         cleaned,
         *(build_broken_asset(name, message) for name, message in registry.broken.items()),
-    ]
-
-
-def _find_series_with_news(registry: Registry) -> list[dg.AssetKey]:
-    """Return the series of own data sets that bring articles, which are then embedded."""
-    return [
-        series_key(dataset.name)
-        for dataset in registry.own
-        if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
     ]
 
 

@@ -49,12 +49,9 @@ FIRST_SHORT_WAIT_S = 2.0
 class RetryDecision(StrEnum):
     """What to do about a failure."""
 
-    TRANSIENT = "transient"
-    """Try again: the same request may succeed."""
-    PERMANENT = "permanent"
-    """Stop: the same request fails again until somebody changes something."""
-    BLOCKED = "blocked"
-    """Stop: the publisher does not want automatic access."""
+    TRANSIENT = "transient"  # try again: the same request may succeed
+    PERMANENT = "permanent"  # stop: the same request fails again until somebody changes something
+    BLOCKED = "blocked"  # stop: the publisher does not want automatic access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

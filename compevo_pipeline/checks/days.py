@@ -22,13 +22,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-DAYS = 14
-"""Days on either side: whole weeks, so that weekends weigh alike."""
-
+DAYS = 14  # days on either side: whole weeks, so that weekends weigh alike
 HOURS = (-2, -1, 1, 2)
-MIN_GAIN = 0.8
-"""Share of the squared difference that the best move must explain."""
-
+MIN_GAIN = 0.8  # share of the squared difference that the best move must explain
 _MIN_WHOLE_DAYS = 10
 _HOUR = timedelta(hours=1)
 
@@ -139,8 +135,7 @@ def _find_clock_changes(zones: Sequence[str], first: date, days: int) -> list[in
 MIN_USUAL_ARTICLES = 10
 """Median of the articles on a day with any, from which on a publisher writes every day."""
 
-LONGEST_LOSS_DAYS = 7
-"""A longer stretch without news was not collected."""
+LONGEST_LOSS_DAYS = 7  # A longer stretch without news was not collected
 
 
 def find_days_without_news(days: pl.DataFrame) -> list[str]:

@@ -7,9 +7,8 @@ What does not: reading a table (``sources.own``), counting (``work.source_covera
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,21 +16,6 @@ from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
     from compevo_pipeline.sources.common.base import RawFile
-    from compevo_pipeline.sources.own.draft import DraftedDeclaration
-
-
-class Stamps(StrEnum):
-    """The end of its interval that a stamp marks."""
-
-    START = "start"
-    END = "end"
-
-
-class Decimal(StrEnum):
-    """Decimal mark."""
-
-    POINT = "."
-    COMMA = ","
 
 
 Horizon = Annotated[
@@ -75,13 +59,14 @@ def init(
     lookback: Lookback = None,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
-        Stamps, typer.Option(help="Whether a stamp marks the start or the end of its interval.")
-    ] = Stamps.START,
+        Literal["start", "end"],
+        typer.Option(help="Whether a stamp marks the start or the end of its interval."),
+    ] = "start",
     time_format: Annotated[
         str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
     ] = "",
     decimal: Annotated[
-        Decimal | None, typer.Option(help="Decimal mark, if it is ambiguous.")
+        Literal[".", ","] | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
     covariates: CovariateTable = None,
     ahead: KnownAheadTable = None,
@@ -131,7 +116,10 @@ def init(
     draft = draft_declaration(request, raws.pop("values"), raws)
     write_text(path, draft.text)
 
-    _show_draft(draft)
+    found = [line for line in draft.findings if line]
+    for kind, lines in (("found", found), ("guessed", draft.guesses), ("warning", draft.warnings)):
+        for line in lines:
+            typer.echo(f"{kind + ':':8} {line}")
     typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
 
 
@@ -147,15 +135,6 @@ def _read_tables(dataset: str, tables: Mapping[str, Path | None]) -> dict[str, "
         for kind, path in tables.items()
         if path is not None
     }
-
-
-def _show_draft(draft: "DraftedDeclaration") -> None:
-    for line in filter(None, draft.findings):
-        typer.echo(f"found:   {line}")
-    for line in draft.guesses:
-        typer.echo(f"guessed: {line}")
-    for line in draft.warnings:
-        typer.echo(f"warning: {line}")
 
 
 LONGEST_SOURCE = 44

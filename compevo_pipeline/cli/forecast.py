@@ -8,9 +8,8 @@ titles come from data: what a terminal would not print is replaced.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -145,11 +144,7 @@ log = logging.getLogger(__name__)
 DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
 
 
-class Known(StrEnum):
-    """The time up to which a forecast of a day may use information."""
-
-    MIDNIGHT = "midnight"
-    ISSUE_TIME = "issue-time"
+Known = Literal["midnight", "issue-time"]
 
 
 def refit(
@@ -263,7 +258,7 @@ def _forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
-            None if known_to is None else KnownTo(known_to.value),
+            None if known_to is None else KnownTo(known_to),
             clock=utc_now,
             log=log,
             on_step=arguments.show_steps,
@@ -383,7 +378,7 @@ def explain(
     ]
     fitting = [record for record in records if series in record[0].entities] or records
     if not fitting:
-        known = f" --known-to {known_to.value}" if known_to is not None else ""
+        known = f" --known-to {known_to}" if known_to else ""
         raise DataError(
             f"no forecast of {dataset or 'any data set'} for {day:%Y-%m-%d} was issued in "
             f"{issued_folder}; issue it: compevo forecast {dataset or 'DATASET'} "
@@ -415,7 +410,7 @@ def find_record(
     for folder in folders:
         issued = read_issued(folder)
         knows_all = issued.facts["information_until"] == issued.facts["origin_utc"]
-        fits = known_to is None or knows_all == (known_to is Known.MIDNIGHT)
+        fits = known_to is None or knows_all == (known_to == "midnight")
         if issued.origin.date() == day and fits:
             return issued, folder
     return None

@@ -107,9 +107,7 @@ def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInput
 
 log = logging.getLogger(__name__)
 
-PROBE_ENCODER = "packaged:minilm"
-"""Encoder of the headlines where no run names one."""
-
+PROBE_ENCODER = "packaged:minilm"  # encoder of the headlines where no run names one
 ERRORS = (
     ("mae", "MAE"),
     ("rmse", "RMSE"),

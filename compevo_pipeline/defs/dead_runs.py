@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 15.0
-"""How often a run looks for dead ones while it works or waits."""
+SWEEP_SECONDS = 15.0  # how often a run looks for dead ones while it works or waits
 SLOT_GRACE_SECONDS = 60.0
 """How long after the end of a run its last steps may still give back what they claimed."""
-FEW_STEPS = 2
-"""Steps of a run that needs no process for each: an asset and its checks."""
-
+FEW_STEPS = 2  # steps of a run that needs no process for each: an asset and its checks
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
 _MODE = 0o644

@@ -21,9 +21,7 @@ from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.launchers.process import POLL_SECONDS, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob
 
-LauncherName = Literal["process", "torchrun", "kubernetes"]
-"""Where training runs."""
-
+LauncherName = Literal["process", "torchrun", "kubernetes"]  # where training runs
 OBSERVED_KEYS = (
     *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
     *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),

@@ -193,19 +193,14 @@ def _find_no_need(instance: dg.DagsterInstance, deployment: Deployment, origin: 
     issued = deployment.layout.issued(OPERATIONAL)
     if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
         return f"the forecast of {origin.day} has been issued"
-    if _is_under_way(instance, job_name("refresh", OPERATIONAL), origin.day.isoformat()):
+    of_day = dg.RunsFilter(
+        job_name=job_name("refresh", OPERATIONAL),
+        statuses=_UNDER_WAY,
+        tags={"dagster/partition": origin.day.isoformat()},
+    )
+    if instance.get_runs(of_day, limit=1):
         return f"a run for {origin.day} is under way"
     return ""
-
-
-def _is_under_way(instance: dg.DagsterInstance, job_name: str, partition: str) -> bool:
-    runs = instance.get_runs(
-        dg.RunsFilter(
-            job_name=job_name, statuses=_UNDER_WAY, tags={"dagster/partition": partition}
-        ),
-        limit=1,
-    )
-    return bool(runs)
 
 
 def build_daily_schedule(

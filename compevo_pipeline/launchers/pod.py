@@ -13,9 +13,7 @@ from typing import Any, Self
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers.process import TERMINATION_SECONDS, worker_command
 
-CONTAINER = "dagster-pipes-execution"
-"""The container name that ``PipesK8sClient`` fills in."""
-
+CONTAINER = "dagster-pipes-execution"  # the container name that `PipesK8sClient` fills in
 IMAGE_GROUP = 1000
 """Group of the image's user (deploy/Dockerfile), which must be able to write to the volume."""
 

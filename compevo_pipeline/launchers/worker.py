@@ -36,8 +36,7 @@ from compevo_pipeline.storage.code_versions import fits_folder
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
 
-INTERRUPTED = 130
-"""Exit code after SIGINT or SIGTERM; the run folder stays resumable."""
+INTERRUPTED = 130  # exit code after SIGINT or SIGTERM; the run folder stays resumable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,7 @@ from compevo_pipeline.sources.weather import observed as weather
 Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
 """A frame of one contract, of news with the counts of what was left out or repaired."""
 
-Parser = Callable[[Sequence[RawFile]], Parsed]
-"""Turns a feed's files into one frame."""
-
+Parser = Callable[[Sequence[RawFile]], Parsed]  # turns a feed's files into one frame
 FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
@@ -82,8 +80,7 @@ class Feed:
         return mode in self.modes or (mode is Mode.LIVE and self.fetch_live is not None)
 
 
-FeedTable = Mapping[str, Sequence[Feed]]
-"""Feeds by data set, and by ``news``."""
+FeedTable = Mapping[str, Sequence[Feed]]  # feeds by data set, and by `news`
 
 
 def default_feeds(

@@ -254,7 +254,13 @@ def load_registry(folder: Path) -> Registry:
     for path in sorted(folder.glob("*.toml")):
         try:
             declaration = read_declaration(path)
-            _check_name(declaration, path)
+            check_own_name(declaration.name, path)
+            # One file a name, and its own: two files of one name would hide each other.
+            if declaration.name != path.stem:
+                raise ConfigError(
+                    f"{path}: name is {declaration.name!r}; rename the file to "
+                    f"{declaration.name}.toml"
+                )
             datasets[declaration.name] = make_dataset(declaration, path)
         except ConfigError as error:
             broken[path.stem] = str(error)
@@ -297,13 +303,4 @@ def check_own_name(name: str, path: Path) -> None:
     if name in {*DATASETS, *default_feeds(), "on", "off"}:
         raise ConfigError(
             f"{path}: the name {name!r} is built in; choose another, such as my-{name}"
-        )
-
-
-def _check_name(declaration: Declaration, path: Path) -> None:
-    check_own_name(declaration.name, path)
-    # One file a name, and its own: two files of one name would hide each other.
-    if declaration.name != path.stem:
-        raise ConfigError(
-            f"{path}: name is {declaration.name!r}; rename the file to {declaration.name}.toml"
         )

@@ -26,15 +26,11 @@ from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.raw_store import RawStore
 
-KEPT_RUNS = 3
-"""Finished runs of one name that stay."""
-UNFINISHED_AGE = timedelta(days=30)
-"""How long an unfinished run may rest before it is removed."""
+KEPT_RUNS = 3  # finished runs of one name that stay
+UNFINISHED_AGE = timedelta(days=30)  # how long an unfinished run may rest before it is removed
 UNUSED_AGE = timedelta(days=30)
 """How long a fitted baseline, or a state of daily use, stays without being used."""
-PART_AGE = timedelta(days=1)
-"""How old a part file is when whoever wrote it is certainly gone."""
-
+PART_AGE = timedelta(days=1)  # how old a part file is when whoever wrote it is certainly gone
 POPULATION_LABEL = "compevo"
 """What the names of runs with a language model begin with, before the data set."""
 

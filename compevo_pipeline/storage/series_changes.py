@@ -17,15 +17,9 @@ import polars as pl
 
 from compevo_core.data.schemas import UTC_US
 
-FEW = 3
-"""Known rows of a series that one file may take away or change without a second fetch."""
-
-MOST_CHANGED = 0.5
-"""Share of the known values in one file above which more than :data:`FEW` changes wait."""
-
-FAR = 0.02
-"""Relative difference from which on a change counts towards :data:`MOST_CHANGED`."""
-
+FEW = 3  # known rows of a series that one file may take away or change without a second fetch
+MOST_CHANGED = 0.5  # share of the known values in one file above which more than `FEW` changes wait
+FAR = 0.02  # relative difference from which on a change counts towards `MOST_CHANGED`
 CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
@@ -50,8 +44,7 @@ class ChangeKind(StrEnum):
 
     CHANGED = "changed"
     REMOVED = "removed"
-    WAITING = "waiting"
-    """It is not applied: what is known stays."""
+    WAITING = "waiting"  # it is not applied: what is known stays
 
 
 def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:

@@ -20,13 +20,9 @@ from compevo_core.runtime.files import file_lock, read_json, write_json
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
-LONGEST_TEXT = 600
-"""Characters of an alert; what is longer is cut."""
-KEPT_DAYS = 2
-"""How many days an alert is offered to a destination that has not accepted it."""
-NIGHTS = 3
-"""How many nights in a row a source fails before somebody is told."""
-
+LONGEST_TEXT = 600  # characters of an alert; what is longer is cut
+KEPT_DAYS = 2  # how many days an alert is offered to a destination that has not accepted it
+NIGHTS = 3  # how many nights in a row a source fails before somebody is told
 _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30

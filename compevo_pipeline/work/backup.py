@@ -21,9 +21,7 @@ from compevo_core import __version__
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import file_lock, hash_file, read_json, write_json
 
-LIST_FILE = "backup.json"
-"""Version, time and the hash of every file of a copy."""
-
+LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
 LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
 """Folders that hold locks, or what is made again when it is missing."""
 

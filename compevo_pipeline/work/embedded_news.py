@@ -56,7 +56,7 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
     nameable = 0
     missing: list[str] = []
     for since, until in store.list_months():
-        if not any(_overlap(span, (since, until)) for each in spans.values() for span in each):
+        if not any(first < until and since < end for each in spans.values() for first, end in each):
             continue
         stored = store.read_articles(since, until)
         chosen = [
@@ -171,7 +171,3 @@ def _find_values(deployment: Deployment, spec: DatasetSpec) -> Span | None:
     except DataError:
         return None  # not materialized yet; whoever trains on it embeds what its windows name
     return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants
-
-
-def _overlap(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

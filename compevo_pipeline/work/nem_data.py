@@ -25,8 +25,7 @@ from compevo_pipeline.work.preparation import ingest_dataset
 log = logging.getLogger(__name__)
 
 DATASET = ELECTRICITY_OPERATIONAL.name
-MARKET_OFFSET = timedelta(hours=10)
-"""Of the market's clock from UTC, all year."""
+MARKET_OFFSET = timedelta(hours=10)  # of the market's clock from UTC, all year
 _PREFIX = "AEMO/OPERATIONAL_DEMAND/"
 _POE = {"poe10_mw": 0.9, "poe50_mw": 0.5, "poe90_mw": 0.1}
 """A level that is exceeded in 10 of 100 cases is the quantile at 0.9."""

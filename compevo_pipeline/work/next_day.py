@@ -69,12 +69,9 @@ from AEMO's forecast. In megawatts times -1 the nearest region is 2.7 away and T
 by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decision
 15-issued-forecasts).
 """
-LEAST_SPREAD = 0.05
-"""A spread is at least this part of the level: a steady series may move too."""
+LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 UNBOUNDED = Variable(unit="", low=None, high=None)
-LATEST_DAYS = 14
-"""Days that are tried for the newest one with a published forecast."""
-
+LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 OLD_STATE = (
     "goes on from what an earlier version of the code learnt from past days; compevo refit "
     "{dataset} learns them again with this version"

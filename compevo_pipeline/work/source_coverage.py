@@ -35,9 +35,7 @@ COVERAGE_SCHEMA: dict[str, pl.DataType] = {
     "failed": pl.Int64(),
 }
 NEWS = "news"
-FILES, VALUES, DAYS = "files", "values", "days"
-"""What slots are."""
-
+FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
 _DAY = timedelta(days=1)
 _SATURDAY = 6
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")

@@ -67,9 +67,7 @@ if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
-EXPERIMENT = "test"
-"""Name of the experiment in the result rows."""
-
+EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
 POPULATION_CODE = (
     "compevo_core/agents",
@@ -246,9 +244,7 @@ def _forecast_file(layout: Layout, dataset: str) -> Path:
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
-NAME_2026 = "leakage-2026"
-"""Of the experiment in the result rows, and of the files."""
-
+NAME_2026 = "leakage-2026"  # of the experiment in the result rows, and of the files
 CHECK_DESCRIPTIONS = {
     "artifact_unchanged": (
         "Every file of the trained model has the same hash before and after the inference."

@@ -76,8 +76,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
 _SHOWN = 50
 RUN_AGE = timedelta(days=90)
 """How long Dagster's record of a run stays, with its events and its logs."""
-LEAST_FREE_GIB = 5.0
-"""Free space, where the deployment's folders are, below which the check warns."""
+LEAST_FREE_GIB = 5.0  # free space, where the deployment's folders are, below which the check warns
 FREE_SPACE = "free_space"
 
 

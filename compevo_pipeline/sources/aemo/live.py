@@ -203,11 +203,7 @@ def _fetch_files(
 
 
 def unpack(raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip; a file that is not a zip is returned as it is.
-
-    Raises:
-        SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
-    """
+    """Return the reports in a zip; a file that is not a zip is returned as it is."""
     if not raw.name.lower().endswith(".zip"):
         return [raw]
     members = [

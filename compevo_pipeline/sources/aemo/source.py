@@ -148,9 +148,6 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     Where two files have an interval, a value wins over none, then the product earlier in
     :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the
     order of ``raws``.
-
-    Raises:
-        SourceTransient, SchemaDrift: from a parser; nothing is returned then.
     """
     rank = {product: number for number, product in enumerate(PRODUCTS)}
     frames = [

@@ -22,8 +22,7 @@ from compevo_pipeline.sources.common.decode import clean_text
 MAX_UNREADABLE_SHARE = 0.1
 """Share of unreadable records in one file above which the file, not the record, is at fault."""
 
-MAX_ADDRESS_CHARACTERS = 4096
-"""Longer addresses are unreadable records."""
+MAX_ADDRESS_CHARACTERS = 4096  # longer addresses are unreadable records
 
 
 class EmptyNewsAnswer(SourceTransient):

@@ -28,8 +28,7 @@ SAMPLE_ARCHIVE = Path(__file__).parents[1] / "sample_archive.zip"
 SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
 
-Clock = Callable[[], datetime]
-"""Returns the current time, timezone-aware."""
+Clock = Callable[[], datetime]  # returns the current time, timezone-aware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,8 @@ from compevo_core.errors import SourceRejected
 from compevo_core.runtime.files import file_lock
 from compevo_pipeline.errors import MAX_TURN_WAIT_S, Throttled
 
-PEMS_DISTRICT = 4
-"""The San Francisco Bay Area."""
-
-PEMS_FILES = ("station_hour",)
-"""Kinds of files that are fetched unless a deployment names others."""
-
+PEMS_DISTRICT = 4  # the San Francisco Bay Area
+PEMS_FILES = ("station_hour",)  # kinds of files that are fetched unless a deployment names others
 _HTTPS_PORTS = (None, 443)
 
 

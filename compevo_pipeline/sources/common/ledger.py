@@ -48,16 +48,11 @@ _REPLACE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 class EntryState(StrEnum):
     """How far a file has come."""
 
-    FETCHED = "fetched"
-    """Its bytes are kept; its rows are not in the store yet."""
-    STORED = "stored"
-    """Its rows are in the store."""
-    ABSENT = "absent"
-    """The publisher had no such file; it is asked for again at ``due_at``."""
-    FROZEN = "frozen"
-    """It was absent too often: it is not asked for again."""
-    FAILED = "failed"
-    """Asking for it failed; the next run asks again."""
+    FETCHED = "fetched"  # its bytes are kept; its rows are not in the store yet
+    STORED = "stored"  # its rows are in the store
+    ABSENT = "absent"  # the publisher had no such file; it is asked for again at `due_at`
+    FROZEN = "frozen"  # it was absent too often: it is not asked for again
+    FAILED = "failed"  # asking for it failed; the next run asks again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,7 @@ from compevo_pipeline.sources.common.hosts import PemsAccess, QueryKey
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 
-MAX_FAILED_FILES = 3
-"""Files of one product that may fail before the rest is not asked for."""
-
+MAX_FAILED_FILES = 3  # files of one product that may fail before the rest is not asked for
 log = logging.getLogger(__name__)
 
 

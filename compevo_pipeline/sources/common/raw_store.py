@@ -40,9 +40,7 @@ from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import check_member_path
 from compevo_pipeline.sources.common.ledger import Entry
 
-PACKS = "packed"
-"""Folder of the zips; no product has its name."""
-
+PACKS = "packed"  # folder of the zips; no product has its name
 _HASH_DIGITS = 8
 _LOCK = ".lock"
 _COMPRESSED = (".zip", ".gz")

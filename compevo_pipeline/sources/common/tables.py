@@ -5,7 +5,8 @@ duplicates, and the last step to rows of ``SERIES_SCHEMA``. What does not: what 
 series ids and units (the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
-check. A check is vectorised; the line of a fault is looked up only after a check has found one.
+check, and raises ``SchemaDrift``, which names file, line, problem and remedy. A check is
+vectorised; the line of a fault is looked up only after a check has found one.
 """
 
 import csv
@@ -22,12 +23,8 @@ from compevo_pipeline.sources.common.base import RawFile
 OBSERVED = "observed"
 MISSING = "missing"
 
-LINE = "line"
-"""Column that holds a row's line number in its file, counted from 1."""
-
-BLANK = ("",)
-"""The ``missing`` of :func:`to_number` for publishers that leave a missing cell empty."""
-
+LINE = "line"  # column that holds a row's line number in its file, counted from 1
+BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
 _LAST_YEAR = 2200
 _SHOWN_CHARACTERS = 60
@@ -37,12 +34,8 @@ _SHOWN_COLUMNS = 6
 class Quoting(Enum):
     """Whether a publisher puts cells in double quotes."""
 
-    NONE = auto()
-    """A quote is a character like any other."""
-
-    CELLS = auto()
-    """Cells may be quoted, but none holds a line break."""
-
+    NONE = auto()  # A quote is a character like any other
+    CELLS = auto()  # cells may be quoted, but none holds a line break
     LINES = auto()
     """Quoted cells may hold line breaks; line numbers then need a second, slower pass."""
 
@@ -56,9 +49,6 @@ def read_table(
 
     Returns:
         One text column for each of ``header``, and :data:`LINE`.
-
-    Raises:
-        SchemaDrift: another header, no rows, or a row with another number of cells.
     """
     first_line, _, body = text.partition("\n")
 
@@ -80,9 +70,6 @@ def read_rows(
 
     Returns:
         One text column for each of ``columns``, and :data:`LINE`.
-
-    Raises:
-        SchemaDrift: no rows, or a row with another number of cells.
     """
     lines = text.split("\n")
     # Blank lines at the end do no harm; one between rows is a row without cells.
@@ -149,11 +136,7 @@ def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) 
 def to_number(
     table: pl.DataFrame, file_name: str, columns: Sequence[str], *, missing: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """Cast text columns to Float64; cells listed in ``missing`` become null.
-
-    Raises:
-        SchemaDrift: another cell is not a finite number.
-    """
+    """Cast text columns to Float64; cells listed in ``missing`` become null."""
     numbers = []
     for column in columns:
         text = pl.col(column).str.strip_chars()
@@ -173,11 +156,7 @@ def to_number(
 def to_stamp(
     table: pl.DataFrame, file_name: str, column: str, formats: Sequence[str]
 ) -> pl.DataFrame:
-    """Parse a text column into naive datetimes in microseconds; the first fitting format is used.
-
-    Raises:
-        SchemaDrift: a cell fits none of ``formats`` (an empty one included).
-    """
+    """Parse a text column into naive datetimes (us); the first fitting format is used."""
     stamp = parse_stamp(pl.col(column).str.strip_chars(), formats, _FIRST_YEAR)
     problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
     remedy = "correct the cell or fetch the file again"
@@ -202,9 +181,6 @@ def raise_if_rows(
 
     A row is bad where ``is_bad`` is true or null. In ``problem``, ``{column}`` is replaced by the
     cell of the first one; ``remedy`` says what the reader of the message should do.
-
-    Raises:
-        SchemaDrift: names file, line, the problem and the remedy.
     """
     # A check that has no answer did not pass.
     bad = table.filter(is_bad.fill_null(value=True))
@@ -237,9 +213,6 @@ def raise_if_gaps(
 
     Without ``by`` the rows must be in order. With it, a column that tells series apart, each series
     is sorted first: files join regions in any order.
-
-    Raises:
-        SchemaDrift: names the line after the gap.
     """
     if by is None:
         steps = table.with_columns(pl.col(stamp).diff().alias("_step"))

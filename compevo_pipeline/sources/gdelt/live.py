@@ -48,17 +48,11 @@ from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE, QUART
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""
 
-SLOT_SOURCE = "gdelt_gal_slots"
-"""Quarter hours without two GAL files, in the ledger."""
-
+SLOT_SOURCE = "gdelt_gal_slots"  # quarter hours without two GAL files, in the ledger
 LIST_SOURCE = "gdelt_lists"
-GAL_OFFSETS = tuple(range(8))
-"""Minutes after the quarter hour at which GAL files have been seen."""
-
+GAL_OFFSETS = tuple(range(8))  # minutes after the quarter hour at which GAL files have been seen
 FILES_OF_A_SLOT = 2
-SETTLED = timedelta(minutes=20)
-"""Age from which a quarter hour is asked for."""
-
+SETTLED = timedelta(minutes=20)  # age from which a quarter hour is asked for
 SECOND_FILE_WITHIN = timedelta(days=1)
 """Age from which a quarter hour with one file is not asked for the other."""
 
@@ -69,9 +63,7 @@ LIST_TAIL_BYTES = 2 * 2**20
 """Bytes asked for of the end of GDELT's list, which has grown since 2015; a day takes 30 kB."""
 
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
-DOC_CAP = 250
-"""Most records of one answer; an answer that long was cut, and its span is halved."""
-
+DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
 REFRESH_LOOKBACK = timedelta(days=1)
 """How far back a refresh asks: the day before is asked for once more, when it is over."""
 
@@ -188,12 +180,7 @@ def fetch_query(
 
 
 def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
-    """Read a file list; return its files by name. Malformed lines are left out.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: a web page, or no well-formed line at all.
-    """
+    """Read a file list; return its files by name. Malformed lines are left out."""
     matches = [_LINE.match(line.strip()) for line in read_text(content, name).split("\n")]
     files = {
         match[4]: BulkFile(size=int(match[1]), md5=match[2], url=SAFE_ROOT + match[3])

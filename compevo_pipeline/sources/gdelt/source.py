@@ -43,9 +43,7 @@ BULK_SOURCE = "gdelt_bulk"
 DOC_FOLDER = "gdelt_doc_artlist"
 BULK_FOLDER = "gdelt_bulk"
 
-QUARTER_HOUR = timedelta(minutes=15)
-"""GDELT's grid."""
-
+QUARTER_HOUR = timedelta(minutes=15)  # GDELT's grid
 _SPAN = re.compile(r"^artlist_[0-9a-f]+_(\d{14})_(\d{14})\.json$")
 _NEAR = timedelta(days=2)
 

@@ -67,12 +67,7 @@ class Repairs(Counts):
 
 
 def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Repairs]:
-    """Parse the table of values, and count what was repaired.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, a stamp off the grid, a stamp with two
-            values; names file, row, column and remedy.
-    """
+    """Parse the table of values, and count what was repaired."""
     keys = declaration.series
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
     times = TextColumn(table, raw.name, keys.time)
@@ -212,11 +207,7 @@ def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:
-    """Return one row a stamp and series, in order.
-
-    Raises:
-        DataError: two rows of one stamp have different values and the rule is "refuse".
-    """
+    """Return one row a stamp and series, in order."""
     key = ["_entity", _START]
     rows = column.table
     out_of_order = int(rows.select(_count_disorder(rows)).item())
@@ -289,10 +280,6 @@ def parse_covariates(
     begins where the declaration says that the table holds plans or forecasts.
 
     ``entities`` are the series that a table without a column of series is for.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, or two rows of one day and series that are
-            days alone.
     """
     zone = declaration.series.time_zone
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
@@ -359,10 +346,6 @@ def parse_ahead(
     """Parse the table of values that are known ahead, one for each step of the series' grid.
 
     Arguments as of :func:`parse_covariates`.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, a stamp off the grid, or two values of one
-            step and time of knowledge.
     """
     zone = declaration.series.time_zone
     named = filter(None, [keys.id, keys.known_at])
@@ -417,9 +400,6 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     """Parse the table of articles.
 
     A date without a time is known when its day is over: nothing says that it was earlier.
-
-    Raises:
-        DataError: an article without a time or a headline.
     """
     news = declaration.news
     optional = [column for column in (news.url, news.body) if column]

@@ -49,9 +49,7 @@ CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"
 RUN_HOUR = 18
 """UTC; the newest run that is public when AEMO issues its day-ahead forecast, at 07:00 UTC."""
 
-LOOKBACK = timedelta(days=4)
-"""How far back a refresh looks for runs that it does not have."""
-
+LOOKBACK = timedelta(days=4)  # how far back a refresh looks for runs that it does not have
 _FORECAST_DAYS = 3  # from the start of the run; the day that is forecast ends 44 hours after it
 _NO_SUCH_RUN = ("modelRunUnavailable", "run is not available")
 

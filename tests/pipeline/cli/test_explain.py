@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import write_issued
-from compevo_pipeline.cli.forecast import Known, find_record
+from compevo_pipeline.cli.forecast import find_record
 from compevo_pipeline.cli.main import app
 from tests.support.issued_samples import ORIGIN, make_issued
 
@@ -64,7 +64,7 @@ def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None
 def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
     issued_folder: Path,
 ) -> None:
-    for known_to, hours in ((None, 0), (Known.MIDNIGHT, 0), (Known.ISSUE_TIME, 7)):
+    for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
         found = find_record(issued_folder, DAY, known_to)
         assert found is not None
         known = ORIGIN - timedelta(hours=hours)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from typer.main import get_command
@@ -68,7 +69,7 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
 
 
 def test_the_demo_offers_every_job_of_data_sets_and_every_data_set(tmp_path):
-    names = [job_name(job, dataset) for job in (Job.DEMO, Job.FULL) for dataset in Dataset]
+    names = [job_name(job, dataset) for job in get_args(Job) for dataset in get_args(Dataset)]
     built = [job.name for job in build_jobs(load_registry(tmp_path), Layout(root=tmp_path))]
     refreshed = [job_name("refresh", dataset) for dataset in Dataset]
     assert built[: len(names)] == names and sorted(built[len(names) :]) == sorted(refreshed)
