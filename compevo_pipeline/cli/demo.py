@@ -84,12 +84,7 @@ def refresh(
 
 
 def run(name: str, dataset: str, day: str = "") -> "Settings":
-    """Run a job in this process and say how it went; return the settings.
-
-    Raises:
-        ConfigError: there is no such data set, or it has no such day.
-        typer.Exit: a step failed.
-    """
+    """Run a job in this process and say how it went; return the settings."""
     from compevo_core.runtime.process_memory import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,

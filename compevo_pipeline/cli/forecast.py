@@ -288,11 +288,7 @@ def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
 
 
 def read_day(text: str, now: datetime) -> date | None:
-    """Return the day that a text names, on the market's clock; None for an empty text.
-
-    Raises:
-        ConfigError: it is not a day.
-    """
+    """Return the day that a text names, on the market's clock; None for an empty text."""
     words = {"": None, "today": now.date(), "tomorrow": now.date() + timedelta(days=1)}
     if text in words:
         return words[text]

@@ -142,9 +142,6 @@ def find_evaluated_runs(
     """Return the folders of a data set's name, or those that were given.
 
     Without ``probe`` a run is needed; False takes the current one if there is one, True none.
-
-    Raises:
-        ConfigError: runs without their windows and news, or no such data set.
     """
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.storage.runs import find_current_run, has_current_run

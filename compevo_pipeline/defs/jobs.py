@@ -240,11 +240,7 @@ def hide_notices() -> None:
 
 
 def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process; return a line for each step that failed.
-
-    Raises:
-        ConfigError: the job has no such day.
-    """
+    """Run a job in this process; return a line for each step that failed."""
     job = defs.resolve_job_def(job_name(name, dataset))
     if day and job.partitions_def is None:
         raise ConfigError(f"{job.name} forecasts no day of its own; leave --day {day} out")

@@ -140,11 +140,7 @@ class Launchers:
     def get(
         self, kind: LauncherName, processes: int | None, pod_client: PodClient
     ) -> ProcessLauncher | KubernetesLauncher:
-        """Return the launcher of a kind.
-
-        Raises:
-            ConfigError: Kubernetes without a pod specification.
-        """
+        """Return the launcher of a kind."""
         if kind == "process":
             return ProcessLauncher()
         if kind == "torchrun":

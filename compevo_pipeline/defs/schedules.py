@@ -39,11 +39,7 @@ _UNDER_WAY = [
 
 
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
-    """Return all schedules of refreshes; they run from the start where the settings say so.
-
-    Raises:
-        ConfigError: the settings name an unknown data set.
-    """
+    """Return all schedules of refreshes; they run from the start where the settings say so."""
     settings, registry = deployment.settings, deployment.registry
     for name in settings.schedules:
         if name != "on":

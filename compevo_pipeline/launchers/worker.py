@@ -68,11 +68,7 @@ class TrainJob:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a job written by :meth:`write`.
-
-        Raises:
-            ConfigError: there is no such file.
-        """
+        """Read a job written by :meth:`write`."""
         if not path.is_file():
             raise ConfigError(
                 f"no training job at {path}: the asset writes it before it starts a process"

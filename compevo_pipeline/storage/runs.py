@@ -95,20 +95,12 @@ def _read_pointer(pointer: Path) -> str:
 
 
 def hash_model(run: Path) -> str:
-    """Return the hash of a run's sealed model.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Return the hash of a run's sealed model."""
     return str(verify_manifest(RunFolder(run).model)["hash"])
 
 
 def write_code_version(run: Path, version: str) -> None:
-    """Keep by which version of the code a run was trained that has just finished.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Keep by which version of the code a run was trained that has just finished."""
     write_json(RunFolder(run).code_file, {"code_version": version, "model": hash_model(run)})
 
 

@@ -70,10 +70,6 @@ class BenchmarkData:
         """Read the windows of a data set.
 
         Every n-th origin of the first ``scopes`` test scopes is scored; None: of all.
-
-        Raises:
-            ConfigError: there is no such data set.
-            DataError: its windows are not built.
         """
         layout = deployment.layout
         name = deployment.registry[dataset].name

@@ -102,11 +102,7 @@ def read_news(
 
 
 def find_encoder(run: Path) -> str:
-    """Return the encoder that the population of a run finds its news by; empty if it reads none.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Return the encoder that the population of a run finds its news by; empty if it reads none."""
     folder = RunFolder(run)
     verify_manifest(folder.model)
     settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))

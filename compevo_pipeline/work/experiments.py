@@ -232,11 +232,7 @@ def _train_changes(
 
 
 def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChange]:
-    """Return the changes without those that are the full method itself under these settings.
-
-    Raises:
-        ConfigError: nothing is left.
-    """
+    """Return the changes without those that are the full method itself under these settings."""
     # Changes of other experiments are values of a setting, and the reference is one of them.
     if plan.experiment.name != ABLATION:
         return list(plan.changes)

@@ -347,9 +347,6 @@ def find_next_day(
     Where models correct a published forecast it is the newest one with a publication of the whole
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
-
-    Raises:
-        DataError: no value of the data set is stored.
     """
     series = deployment.series_store().read(spec.name)
     start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
@@ -517,10 +514,6 @@ def renew_state(
 
     Returns:
         The number of windows that it knows.
-
-    Raises:
-        ConfigError: there is no such data set.
-        DataError: nothing is stored, or no run has finished.
     """
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)

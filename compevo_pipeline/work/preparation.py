@@ -485,9 +485,6 @@ def ingest_dataset(
 
     Returns:
         Counts by feed.
-
-    Raises:
-        ConfigError: there is no such data set, or its declaration is broken.
     """
     feeds = deployment.feeds()[deployment.registry[dataset].name]
     there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
@@ -633,10 +630,6 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set.
 
     It covers series, the frames beside them, and articles of the data set's own.
-
-    Raises:
-        ConfigError: there is no such data set.
-        StoreBusy: a store was not free in time.
     """
     parts = [
         *deployment.series_store().hash_files(dataset),
@@ -651,12 +644,7 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
 
 
 def hash_news(deployment: Deployment) -> str:
-    """Return the version of all stored articles.
-
-    Raises:
-        DataError: nothing was ever stored.
-        StoreBusy: the store was not free in time.
-    """
+    """Return the version of all stored articles."""
     return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
 
 

@@ -121,11 +121,7 @@ class AblationConfig(TrainConfig):
     """how many of the data set's test scopes to score, in order; null: all"""
 
     def select_variants(self) -> list[NamedChange]:
-        """Return the changes to train.
-
-        Raises:
-            ConfigError: the experiment has no change of that name.
-        """
+        """Return the changes to train."""
         names = self.variants or []
         if self.variants is None and self.experiment == ABLATION:
             names = list_changes("variant")

@@ -57,11 +57,7 @@ class SpanConfig(LaunchConfig):
         return self
 
     def read_span(self) -> tuple[datetime | None, datetime | None]:
-        """Return start and end in UTC, None where not named.
-
-        Raises:
-            ValueError: a text that is not a date.
-        """
+        """Return start and end in UTC, None where not named."""
         return _read_day(self.since, "since"), _read_day(self.until, "until")
 
 
@@ -150,11 +146,7 @@ def _define_ingest(
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
-    """Return the feeds to read in a mode.
-
-    Raises:
-        SourceAbsent: none of the feeds exists in the mode.
-    """
+    """Return the feeds to read in a mode."""
     selected = [
         feed for feed in feeds if feed.exists_in(mode) and (not names or feed.name in names)
     ]

@@ -105,11 +105,7 @@ def read_files(
 
 
 def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every file of operational demand in a mode, for the data set of this measure alone.
-
-    Raises:
-        SourceAbsent: live mode, or an archive without the product's folder.
-    """
+    """Yield every file of operational demand in a mode, for the data set of this measure alone."""
     if mode is Mode.SAMPLE:
         yield from read_sample_files(OPERATIONAL)
     else:

@@ -133,9 +133,6 @@ class RawStore:
 
         Unless ``is_versioned``, older content of that name goes. Unless ``is_durable``, it is not
         flushed to disk, and a power cut after the rename can leave an empty file under the name.
-
-        Raises:
-            StoreBusy: another run writes this source for too long.
         """
         path = self._path(raw.source, raw.name)
         if is_durable:

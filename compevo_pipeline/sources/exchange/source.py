@@ -131,9 +131,6 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 
     A backfill asks for its span alone. Nothing is asked where no rate can have been published since
     the last fetch.
-
-    Raises:
-        SourceError: the ECB did not answer with rates.
     """
     if live.since is not None:
         start, end = live.span(OVERLAP)

@@ -165,11 +165,7 @@ def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
 def fetch_query(
     live: LiveContext, query: str, lookback: timedelta, *, source: str
 ) -> Iterator[RawFile]:
-    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
-
-    Raises:
-        SourceError: as :func:`fetch_topics`.
-    """
+    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now."""
     start, end = live.span(lookback)
     day = start.replace(hour=0, minute=0, second=0, microsecond=0)
     while day < end:

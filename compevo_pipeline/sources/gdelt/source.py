@@ -152,10 +152,6 @@ def parse_concerned(
 
     The 15-minute files hold the news of the whole world: only articles that concern a topic are
     kept, and of near-identical headlines the first.
-
-    Raises:
-        ConfigError: the file of topics cannot be used.
-        EmptyNewsAnswer: every answer was empty.
     """
     queries = read_queries(news_queries)
 

@@ -100,11 +100,7 @@ _Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the benchmark's test file, its validation file (archive only) and the news tables.
-
-    Raises:
-        SourceAbsent: live mode, or no such files in the archive.
-    """
+    """Yield the benchmark's test file, its validation file (archive only) and the news tables."""
     for source, pattern in _FILES:
         if mode is not Mode.SAMPLE or pattern != VALIDATION_PATTERN:
             yield from read_product(

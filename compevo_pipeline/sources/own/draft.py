@@ -384,11 +384,7 @@ def _find_low(
 
 
 def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
-    """Return the days that divide the longest series; days stay where they are as a file grows.
-
-    Raises:
-        DataError: the file is too short for three splits.
-    """
+    """Return the days that divide the longest series; days stay where they are as a file grows."""
     spans = frame.group_by("series_id").agg(
         pl.col("start_utc").min().alias("first"), pl.col("start_utc").max().alias("last")
     )

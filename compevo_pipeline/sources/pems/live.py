@@ -61,12 +61,7 @@ class Clearinghouse:
     _is_signed_in: bool = False
 
     def list_files(self, kind: str, year: int) -> list[ClearinghouseFile]:
-        """Return the files of one kind (``station_hour``) and year; none where there are none.
-
-        Raises:
-            SourceBlocked: the log-in failed.
-            SchemaDrift: the list is not in the known form.
-        """
+        """Return the files of one kind (``station_hour``) and year; none where there are none."""
         name = _name_list(self.access, kind, year)
         query = {
             "srq": "clearinghouse",
@@ -85,11 +80,7 @@ class Clearinghouse:
         return self._ask_in_session(ask)
 
     def download(self, file: ClearinghouseFile) -> RawFile | None:
-        """Return a file, or None where its rows are stored.
-
-        Raises:
-            SourceBlocked: the log-in failed, or the session was lost twice.
-        """
+        """Return a file, or None where its rows are stored."""
         request = Request(
             url=file.url,
             source=SOURCE,

@@ -227,12 +227,7 @@ def raise_if_streamed_error(content: bytes) -> None:
 
 
 def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
-    """Return a run that can be read.
-
-    Raises:
-        SourceAbsent: there is no such run.
-        SourceError: another fault; the bytes will be fetched again.
-    """
+    """Return a run that can be read."""
     request = Request(
         url=_find_url(live),
         source=SOURCE,
