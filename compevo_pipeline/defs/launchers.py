@@ -42,9 +42,6 @@ class ProcessLauncher:
     ) -> Mapping[str, Any]:
         """Run the jobs one after the other and report their rounds; stop with a cancelled run.
 
-        Returns:
-            The metadata that the training process reported.
-
         Raises:
             TrainingError: a training did not end well.
         """
@@ -117,11 +114,7 @@ class KubernetesLauncher:
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Start the pod and wait for it; Pipes raises where the pod fails.
-
-        Returns:
-            The metadata that the training process reported.
-        """
+        """Start the pod and wait for it; Pipes raises where the pod fails."""
         invocation = self.client.run(
             context=context,
             namespace=self.pod.namespace,

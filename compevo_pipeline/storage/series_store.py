@@ -304,9 +304,6 @@ def _upsert(
 
     ``known`` is the record of earlier changes. Files that are ``held`` bring nothing; with
     ``keep_values`` the rules hold that protect what is known.
-
-    Returns:
-        The merged rows, counts, and the record.
     """
     if stored is None:
         accepted = given.filter(~pl.col("source").is_in(list(held)))

@@ -51,13 +51,10 @@ def backfill(
     counts: dict[str, Counter[str]] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Counter[str]]:
-    """Fetch and store what is missing of a span, oldest month first.
+    """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
     ``feeds`` are as ``choose_feeds`` gives them; without ``until`` the span ends now. ``counts`` is
     filled month by month, for whoever must know what was stored before a failure.
-
-    Returns:
-        Counts by feed, as ``ingest_feed`` gives them.
 
     Raises:
         ConfigError: not live mode, or an empty span.

@@ -33,12 +33,9 @@ _LEDGER = "ledger.sqlite"
 
 
 def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
-    """Copy a deployment's home and Dagster's storage into a new folder.
+    """Copy a deployment's home and Dagster's storage into a new folder; return the number of files.
 
     The settings in ``dagster_home`` are not copied.
-
-    Returns:
-        The number of files.
 
     Raises:
         ConfigError: the folder exists, or lies in what is copied.
@@ -74,10 +71,7 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
 
 
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:
-    """Bring a copy back to where nothing of it is.
-
-    Returns:
-        The number of files.
+    """Bring a copy back to where nothing of it is; return the number of files.
 
     Raises:
         ConfigError: no copy, or a file of it exists already.

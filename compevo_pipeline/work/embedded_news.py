@@ -112,11 +112,7 @@ def find_encoder(run: Path) -> str:
 def write_news(
     deployment: Deployment, encoder: str, windows: WindowSet, *, log: logging.Logger
 ) -> Path:
-    """Write the pool of a data set's windows for a training, which may run elsewhere.
-
-    Returns:
-        Its folder.
-    """
+    """Write the pool of a data set's windows for a training; return its folder."""
     folder = deployment.layout.news_pool(windows.dataset)
     read_news(deployment, encoder, windows.views(), log=log).write(folder)
     return folder

@@ -66,12 +66,9 @@ def run_experiment(
     log: logging.Logger,
     results: Path | None = None,
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
-    """Run an experiment: train what has to be trained, score, pair and write.
+    """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
     ``train`` runs trainings to their end; it is called once, or never where nothing is trained.
-
-    Returns:
-        The file of rows, the rows, the paired tests.
 
     Raises:
         ConfigError: every change is the full method itself under these settings.

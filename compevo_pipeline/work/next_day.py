@@ -510,11 +510,7 @@ def _load_daily(
 def renew_state(
     deployment: Deployment, dataset: str, day: date | None, *, log: logging.Logger
 ) -> int:
-    """Make the state of daily use anew with this version of the code.
-
-    Returns:
-        The number of windows that it knows.
-    """
+    """Make the state of daily use anew with this version; return the number of its windows."""
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)

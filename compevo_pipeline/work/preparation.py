@@ -256,13 +256,10 @@ def ingest_feed(
     span: Span = WHAT_IS_NEW,
     is_whole: bool = False,
 ) -> dict[str, int]:
-    """Parse all files of a feed, then keep the raw bytes and store the frames.
+    """Parse the files of a feed, keep their bytes and store the frames; return counts by name.
 
     Where the data set ``is_whole`` since it was last read, files on disk that were parsed then are
     not parsed again.
-
-    Returns:
-        Files, bytes and stored rows by name.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
         ingest = _Ingest(deployment, feed, dataset, clock())
@@ -362,13 +359,10 @@ def ingest_feeds(
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other; one that fails leaves what the others give.
+    """Read feeds one after the other; return their counts. One that fails leaves what others give.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised.
-
-    Returns:
-        Counts by feed.
 
     Raises:
         SourceError: of a feed that is not left out, or where none brings series or articles.
@@ -412,12 +406,9 @@ def ingest_feeds(
 def mend_store(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Make again what a store has lost since the last run, from the files that are kept.
+    """Make again what a store has lost, from the files that are kept; return counts by feed.
 
     Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
-
-    Returns:
-        Counts by feed; nothing where nothing is lost.
     """
     feeds = deployment.feeds()[dataset]
     lost = find_lost(deployment, dataset, feeds)
@@ -441,9 +432,6 @@ def rebuild(
     """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
 
     Rows that are stored and newer stay. A file that was refused is refused again.
-
-    Returns:
-        Counts by feed.
 
     Raises:
         SourceError: a user's own file cannot be read.
@@ -481,11 +469,7 @@ def rebuild(
 def ingest_dataset(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set that exists in the mode, and store what it gives.
-
-    Returns:
-        Counts by feed.
-    """
+    """Read every feed of a data set in the mode, and store what it gives; return counts by feed."""
     feeds = deployment.feeds()[deployment.registry[dataset].name]
     there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
     return ingest_feeds(deployment, there, dataset, clock=clock, log=log)

@@ -43,12 +43,9 @@ class Quoting(Enum):
 def read_table(
     text: str, file_name: str, header: Sequence[str], *, quoting: Quoting = Quoting.NONE
 ) -> pl.DataFrame:
-    r"""Read a table whose first line must be ``header``.
+    r"""Read a table whose first line must be ``header``, as columns of text and :data:`LINE`.
 
     ``text`` is the whole file with ``\n`` line ends.
-
-    Returns:
-        One text column for each of ``header``, and :data:`LINE`.
     """
     first_line, _, body = text.partition("\n")
 

@@ -183,11 +183,7 @@ def raise_if_throttled(start: bytes) -> None:
 
 
 def load_json(text: str, name: str) -> tuple[object, int]:
-    """Decode JSON, repairing it where the strict reading fails.
-
-    Returns:
-        The document and the number of repairs.
-    """
+    """Decode JSON, repaired where the strict reading fails; return the number of repairs, too."""
     try:
         return parse_json(text, name)
     except SchemaDrift:
