@@ -10,7 +10,7 @@ A declaration that is broken takes nothing else down: its error is kept, to be s
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -147,6 +147,17 @@ _FORECASTS = {
     "solar_radiation_w_m2": Variable(unit="W/m²", low=0, high=1500),
 }
 
+_DEMAND_RULES = Rules(
+    step=timedelta(minutes=30),
+    variables=_DEMAND_VARIABLES,
+    max_gap_share=0.01,
+    hole=timedelta(days=2),
+    zones=("Australia/Sydney",),
+    forecasts=_FORECASTS,
+)
+# The market's floor, and a cap above every one it has had.
+_PRICE = {"price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000)}
+
 BUILT_IN = {
     "electricity": RegisteredDataset(
         spec=DATASETS["electricity"],
@@ -155,18 +166,7 @@ BUILT_IN = {
             "apart), AEMO's day-ahead forecasts, daily weather, and the published 100-window "
             "benchmark."
         ),
-        rules=Rules(
-            step=timedelta(minutes=30),
-            variables={
-                **_DEMAND_VARIABLES,
-                # The market's floor, and a cap above every one it has had.
-                "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
-            },
-            max_gap_share=0.01,
-            hole=timedelta(days=2),
-            zones=("Australia/Sydney",),
-            forecasts=_FORECASTS,
-        ),
+        rules=replace(_DEMAND_RULES, variables=_DEMAND_VARIABLES | _PRICE),
         max_age=timedelta(days=2),
     ),
     "electricity-operational": RegisteredDataset(
@@ -176,14 +176,7 @@ BUILT_IN = {
             "with AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast"
             " weather of Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
         ),
-        rules=Rules(
-            step=timedelta(minutes=30),
-            variables=_DEMAND_VARIABLES,
-            max_gap_share=0.01,
-            hole=timedelta(days=2),
-            zones=("Australia/Sydney",),
-            forecasts=_FORECASTS,
-        ),
+        rules=_DEMAND_RULES,
         max_age=timedelta(days=2),
     ),
     "exchange": RegisteredDataset(

@@ -52,13 +52,10 @@ def read_nem(first: str, last: str = "", *, deployment: Deployment | None = None
     deployment = deployment or Deployment(settings=Settings.from_environment())
     months = _list_months(first, last or first)
     demand = _read_demand(deployment, months)
-    missing = [f"{month:%Y-%m}" for month in months if not _has_month(demand, month)]
-    if missing:
+    if _list_missing(demand, months):
         _fetch(deployment, months)
         demand = _read_demand(deployment, months)
-        missing = [name for name in missing if not _has_month(demand, _read_month(name))]
-
-    if missing:
+    if missing := _list_missing(demand, months):
         raise DataError(
             f"{deployment.data_mode} mode has no demand of {', '.join(missing)}: give its files in "
             "COMPEVO_ARCHIVE, or ask AEMO with COMPEVO_MODE=live"
@@ -88,9 +85,9 @@ def _next_month(month: datetime) -> datetime:
     return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def _has_month(demand: pl.DataFrame, month: datetime) -> bool:
-    start, end = (moment.replace(tzinfo=None) for moment in (month, _next_month(month)))
-    return not demand.filter(pl.col("start").is_between(start, end, closed="left")).is_empty()
+def _list_missing(demand: pl.DataFrame, months: list[datetime]) -> list[str]:
+    there = {*demand["start"].dt.strftime("%Y-%m")}
+    return [name for month in months if (name := f"{month:%Y-%m}") not in there]
 
 
 def _read_demand(deployment: Deployment, months: list[datetime]) -> pl.DataFrame:
