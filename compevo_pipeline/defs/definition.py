@@ -59,8 +59,8 @@ def define_asset(
 
     The project's errors fail the step with what is wrong and what to do.
 
-    ``version`` is of the code that decides the content; ``dataset`` is empty where an asset is made
-    of several; ``arguments`` are any other of ``dg.asset``.
+    ``version`` names the code that decides the content; ``dataset`` is empty where an asset is made
+    of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
     define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
@@ -93,7 +93,7 @@ def define_by_dataset(
     """Return a decorator: of a computation, the function from a data set to its asset.
 
     ``deps`` of the same data set are functions of its name; ``description`` names it as
-    ``{dataset}``; ``data_release`` is of a library whose data decide the version, too.
+    ``{dataset}``; data of the library with ``data_release`` decide the version, too.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:

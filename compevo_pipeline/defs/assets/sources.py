@@ -109,7 +109,7 @@ def _define_ingest(
 ) -> dg.AssetsDefinition:
     """Return the asset that reads the feeds of a launch, and stores what they give.
 
-    ``find_version`` is of what is stored, and not of its being read again: equal data keep windows
+    ``find_version`` tells what is stored, and not that it was read again: equal data keep windows
     fresh.
     """
     launch = make_ingest_config(own_feeds)
@@ -297,8 +297,8 @@ def _describe_articles(
 def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
     """Return the asset that embeds titles that windows can name, as far as they are new.
 
-    ``series`` are of own data sets with articles. A run takes its steps in the order of the inputs
-    that an asset is made with; later inputs change only the graph.
+    ``series`` belong to own data sets with articles. A run takes its steps in the order of the
+    inputs that an asset is made with; later inputs change only the graph.
     """
 
     @define_asset(

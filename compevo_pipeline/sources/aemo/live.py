@@ -30,7 +30,7 @@ from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
 from compevo_pipeline.sources.common.hosts import resolve_link
-from compevo_pipeline.sources.common.http import Client, Request
+from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.live import LiveContext, Tolerance
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
 
@@ -99,7 +99,7 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
 
             with tolerance.attempt(live, PRICE, name, url, is_final=is_final):
                 raw = live.client.fetch(
-                    Request(url=url, source=PRICE, name=name, is_final=is_final)
+                    FileRequest(url=url, source=PRICE, name=name, is_final=is_final)
                 )
                 if raw is not None:
                     yield raw
@@ -196,7 +196,7 @@ def _fetch_files(
 
         with tolerance.attempt(live, OPERATIONAL, file.name, file.url, is_final=True):
             raw = live.client.fetch(
-                Request(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
+                FileRequest(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
             )
             if raw is not None:
                 yield from _unpack(live, raw)
@@ -252,7 +252,7 @@ def read_listing(
     for url in folders:
         file = re.sub(r"[^A-Za-z0-9]+", "_", url.removeprefix("https://")).strip("_")
         try:
-            page = client.read_page(Request(url=url, source=LISTINGS, name=f"{file}.html"))
+            page = client.read_page(FileRequest(url=url, source=LISTINGS, name=f"{file}.html"))
             break
         except SourceAbsent as error:
             absent = absent or error

@@ -25,7 +25,7 @@ from compevo_core.errors import SchemaDrift, SourceBlocked
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_text, read_text
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 
 SOURCE = "bitinfocharts"
@@ -248,7 +248,7 @@ def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
         return None
 
     url = f"{PAGES}/{name}"
-    raw = live.client.fetch(Request(url=url, source=SOURCE, name=name, html_expected=True))
+    raw = live.client.fetch(FileRequest(url=url, source=SOURCE, name=name, html_expected=True))
     if raw is None or has_chart(raw.content):
         return raw
 

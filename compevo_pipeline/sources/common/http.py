@@ -159,7 +159,7 @@ class Session(requests.Session):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class FileRequest:
     """One file to ask for, at an https address on a known host."""
 
     url: str
@@ -202,7 +202,7 @@ class Client:
     # The session of all requests; it keeps a log-in's cookies.
     session: requests.Session = field(default_factory=Session)
 
-    def fetch(self, request: Request) -> RawFile | None:
+    def fetch(self, request: FileRequest) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.
 
         Returns:
@@ -229,7 +229,7 @@ class Client:
             self.ledger.record_reread(request.source, request.name)
         return fetched or saved
 
-    def read_page(self, request: Request) -> bytes:
+    def read_page(self, request: FileRequest) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
 
         Raises:
@@ -261,7 +261,7 @@ class Client:
 
         return self._try(send)
 
-    def _ask(self, request: Request, known: Entry | None) -> RawFile | None:
+    def _ask(self, request: FileRequest, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
         headers = _make_conditions(known, request.address)
         if request.tail_bytes:
@@ -282,7 +282,7 @@ class Client:
                 )
             raise
 
-    def _receive(self, request: Request, headers: Mapping[str, str]) -> RawFile | None:
+    def _receive(self, request: FileRequest, headers: Mapping[str, str]) -> RawFile | None:
         source, name, url, key = request.source, request.name, request.address, request.key
         opened = self._open(url, headers, key=key)
         with opened as response, self.raw.receive(source, name) as part:

@@ -25,7 +25,7 @@ from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.promises import Promise
 
@@ -139,7 +139,7 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 
     last = _find_last_fetch(live)
     if last is None:
-        raw = live.client.fetch(Request(url=ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE))
+        raw = live.client.fetch(FileRequest(url=ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE))
         if raw is not None:
             yield raw
     elif last < find_newest_publication(live.now):
@@ -153,7 +153,7 @@ def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
         SourceBlocked: the host refuses this address: save the file by hand.
         SourceError: any other failure.
     """
-    raw = live.client.fetch(Request(url=RBA_URL, source=RBA, name=RBA_FILE))
+    raw = live.client.fetch(FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
     if raw is not None:
         yield raw
 
@@ -189,7 +189,7 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
     span = {"startPeriod": f"{first}", "endPeriod": f"{last}"}
-    request = Request(
+    request = FileRequest(
         url=SDMX_URL,
         source=ECB_SDMX,
         name=f"eur_{first}_{last}.csv",

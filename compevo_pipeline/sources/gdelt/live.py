@@ -33,7 +33,7 @@ from compevo_core.errors import (
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, read_text
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import (
@@ -323,7 +323,7 @@ def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
         return
 
     page = live.client.read_page(
-        Request(
+        FileRequest(
             url=f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
             source=LIST_SOURCE,
             name="masterfilelist-end.txt",
@@ -355,7 +355,7 @@ def _fetch_checked(
 ) -> RawFile | None:
     """Fetch a file that never changes, once more where it is damaged, then set it aside."""
     live = refresh.live
-    request = Request(
+    request = FileRequest(
         url=url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
     )
     for _ in range(2):
@@ -392,7 +392,7 @@ def _fetch_span(
 ) -> Iterator[RawFile]:
     """Ask for [start, end); a cut answer is replaced by the answers of its halves."""
     name = _name_span(query, start, end)
-    request = Request(
+    request = FileRequest(
         url=DOC_URL,
         source=source,
         name=name,

@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.hosts import PemsAccess
-from compevo_pipeline.sources.common.http import Client, Request
+from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE
@@ -71,7 +71,7 @@ class Clearinghouse:
             "type": kind,
             "returnformat": "text",
         }
-        request = Request(url=SITE, source=LIST_SOURCE, name=name, params=query)
+        request = FileRequest(url=SITE, source=LIST_SOURCE, name=name, params=query)
 
         def ask() -> list[ClearinghouseFile]:
             page = self.client.read_page(request)
@@ -81,7 +81,7 @@ class Clearinghouse:
 
     def download(self, file: ClearinghouseFile) -> RawFile | None:
         """Return a file, or None where its rows are stored."""
-        request = Request(
+        request = FileRequest(
             url=file.url,
             source=SOURCE,
             name=file.name,

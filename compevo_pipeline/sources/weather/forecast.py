@@ -32,7 +32,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
 from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
@@ -228,7 +228,7 @@ def raise_if_streamed_error(content: bytes) -> None:
 
 def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
     """Return a run that can be read."""
-    request = Request(
+    request = FileRequest(
         url=_find_url(live),
         source=SOURCE,
         name=name,

@@ -3,7 +3,7 @@
 from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from tests.support.replay import Answer, open_live
 
 HOST = "nemweb.com.au"
@@ -12,7 +12,7 @@ CSV = Answer(body=b"a,b\n", kind="text/csv", etag='"1"')
 
 
 def fetch(live, url=URL, name="file.csv", **kwargs):
-    return live.client.fetch(Request(url=url, source="test", name=name, **kwargs))
+    return live.client.fetch(FileRequest(url=url, source="test", name=name, **kwargs))
 
 
 def test_a_fetched_file_carries_its_provenance_and_is_kept(replay, tmp_path):
@@ -47,7 +47,7 @@ def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
     for _ in range(2):
         live = open_live(tmp_path)
         page = live.client.read_page(
-            Request(url=f"https://{HOST}/list/", source="test", name="list.html")
+            FileRequest(url=f"https://{HOST}/list/", source="test", name="list.html")
         )
         live.ledger.confirm()
         assert page == b"<html>x</html>"

@@ -16,7 +16,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.errors import SHORT_RETRIES, Throttled
 from compevo_pipeline.sources.common import http
-from compevo_pipeline.sources.common.http import Request
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
 from tests.support.replay import Answer, open_live
@@ -151,7 +151,7 @@ def check_fault(replay, home, name, answer, error):
     live = open_live(home)
     with pytest.raises(error) as caught:
         live.client.fetch(
-            Request(url=f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
+            FileRequest(url=f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
         )
 
     assert type(caught.value) is error
@@ -185,12 +185,14 @@ def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refus
 ):
     replay.bad_certificates.add(HOST)
     with pytest.raises(SourceBlocked, match="certificate"):
-        open_live(tmp_path).client.fetch(Request(url=f"https://{HOST}/x", source="test", name="x"))
+        open_live(tmp_path).client.fetch(
+            FileRequest(url=f"https://{HOST}/x", source="test", name="x")
+        )
 
     trustme.CA().cert_pem.write_to_path(tmp_path / "replay-ca.pem")
     with pytest.raises(SourceBlocked, match="certificate"):
         open_live(tmp_path).client.fetch(
-            Request(url="https://aemo.com.au/x", source="test", name="x")
+            FileRequest(url="https://aemo.com.au/x", source="test", name="x")
         )
     assert replay.seen == []
 
@@ -212,7 +214,7 @@ def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refus
 )
 def test_an_address_that_is_not_on_the_list_is_never_asked(replay, tmp_path, url):
     with pytest.raises(SourceRejected) as caught:
-        open_live(tmp_path).client.fetch(Request(url=url, source="test", name="x"))
+        open_live(tmp_path).client.fetch(FileRequest(url=url, source="test", name="x"))
     assert "secret" not in str(caught.value)
     assert replay.seen == []
 
@@ -237,7 +239,7 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
     replay.serve({(HOST, "/file.csv"): answer, (HOST, "/Moved.csv"): Answer(body=CSV)})
     replay.serve({("www.nemweb.com.au", "/Moved.csv"): Answer(body=CSV)})
     raw = open_live(tmp_path).client.fetch(
-        Request(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
     )
     assert raw.content == CSV
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
@@ -253,7 +255,7 @@ def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatc
     monkeypatch.setattr(http, "read_body", fill)
     live = open_live(tmp_path)
     with pytest.raises(OSError, match="No space"):
-        live.client.fetch(Request(url=f"https://{HOST}/file.csv", source="t", name="f.csv"))
+        live.client.fetch(FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv"))
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
 
 
@@ -262,7 +264,7 @@ def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, t
     for _ in range(2):
         with pytest.raises(Throttled) as caught:
             open_live(tmp_path).client.fetch(
-                Request(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+                FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
             )
         assert caught.value.retry_after_s == pytest.approx(3600, abs=60)
     assert len(replay.seen) == 1
@@ -273,17 +275,17 @@ def test_a_failure_leaves_what_was_kept_and_its_conditions(replay, tmp_path):
     replay.serve({(HOST, "/file.csv"): [good, html(PAGE), good]})
     url = f"https://{HOST}/file.csv"
     live = open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC))
-    live.client.fetch(Request(url=url, source="t", name="f.csv"))
+    live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
     live.ledger.confirm()
     with pytest.raises(SchemaDrift):
-        live.client.fetch(Request(url=url, source="t", name="f.csv"))
+        live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
     entry = live.ledger.get("t", "f.csv")
     assert (entry.state, entry.tries) == (EntryState.STORED, 1)
     assert "SchemaDrift" in entry.note
 
     later = open_live(tmp_path, now=live.now + timedelta(days=1))
-    assert later.client.fetch(Request(url=url, source="t", name="f.csv")) is None
+    assert later.client.fetch(FileRequest(url=url, source="t", name="f.csv")) is None
     assert replay.seen[-1].headers["if-none-match"] == '"1"'
 
 
@@ -294,7 +296,7 @@ def test_a_login_in_a_netrc_file_is_not_sent(replay, tmp_path, monkeypatch):
     monkeypatch.setenv("NETRC", str(netrc))
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
     open_live(tmp_path).client.fetch(
-        Request(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
     )
     assert "authorization" not in replay.seen[0].headers
 
