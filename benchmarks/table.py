@@ -23,6 +23,9 @@ DTYPES = ("float32", "mixed")
 #: Columns of the other cases.
 HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
 
+#: Columns of the table of rows from a GPU.
+GPU_HEADER = ("operation (reference)", "backbone", "agents", "ours", "reference", "ratio", "GB")
+
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
     "round": "a round",
@@ -76,6 +79,29 @@ def format_speed_table(rows: Sequence[Row]) -> str:
     )
 
 
+def format_gpu(rows: Sequence[Row]) -> str:
+    """Return the cases that were timed on a GPU, by backbone."""
+    cells = [
+        (
+            TEXTS[row["case"]] + (f" ({row['reference']})" if row["reference"] else ""),
+            row["backbone"].removesuffix("-random"),
+            row["agents"],
+            _format_seconds(row["ours_seconds"], 3),
+            _format_seconds(row["reference_seconds"], 3),
+            _format_ratio(row["case"], row["ratio"]),
+            _format_number(row["peak_memory_gb"], 1),
+        )
+        for row in sorted(rows, key=lambda row: list(TEXTS).index(row["case"]))
+    ]
+    first = rows[0]
+    return (
+        f"{markdown_table(GPU_HEADER, cells, align='llrrrrr')}\n\n"
+        f"Medians of one to three runs on an {first['machine']}, all in {first['dtype']}, seconds "
+        f"on the clock; torch {first['torch']}, transformers {first['transformers']}, peft "
+        f"{first['peft']}."
+    )
+
+
 def _format_pair(by_type: Mapping[str, Row], dtypes: Sequence[str]) -> tuple[str, ...]:
     first = next(iter(by_type.values()))
     cells = [f"{TEXTS[first['case']]} ({first['reference']})", first["agents"]]
@@ -113,8 +139,8 @@ def _format_ratio(case: str, text: str) -> str:
     return _format_number(text, 0 if case == "matmul-2048" else 2)
 
 
-def _format_seconds(text: str) -> str:
-    return f"{_format_number(text, 2 if float(text) < 1 else 1)} s" if text else ""
+def _format_seconds(text: str, digits: int = 2) -> str:
+    return f"{_format_number(text, digits if float(text) < 1 else 1)} s" if text else ""
 
 
 def _format_number(text: str, digits: int) -> str:
@@ -194,6 +220,7 @@ def format_split(rows: Sequence[Row]) -> str:
 #: How the rows of each table are shown, and the page of the documentation where.
 TABLES = {
     "engine": (format_speed_table, "explanation/benchmarks.md"),
+    "gpu": (format_gpu, "explanation/benchmarks.md"),
     "store": (format_store, "explanation/benchmarks.md"),
     "gkg": (format_gkg, "explanation/benchmarks.md"),
     "sharded_backbone": (format_split, "how-to/cluster.md"),

@@ -7,17 +7,17 @@ Regions keep local time, with daylight saving, although the clock of the electri
 not change: demand follows people, not the market.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from functools import lru_cache
+from importlib.metadata import version
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
-import holidays
-
 from compevo_core.errors import DataError
 
-HOLIDAYS_VERSION: str = holidays.__version__
+HOLIDAYS_VERSION = version("holidays")
 """Release of the library that says which days are holidays; its rules change between releases."""
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -84,10 +84,12 @@ _LANGUAGE = "en_US"
 
 # Building a year of holidays takes milliseconds and every window asks for two days.
 @lru_cache(maxsize=256)
-def _holidays(country: str, subdivision: str, year: int) -> holidays.HolidayBase:
+def _holidays(country: str, subdivision: str, year: int) -> Mapping[date, str]:
+    import holidays  # the calendars of all countries take a third of a second
+
     try:
         # By default the names follow the locale, and with them the prompts and hashes of windows.
-        return holidays.country_holidays(
+        names: Mapping[date, str] = holidays.country_holidays(
             country, subdiv=subdivision or None, years=year, language=_LANGUAGE
         )
     except NotImplementedError as error:
@@ -95,6 +97,7 @@ def _holidays(country: str, subdivision: str, year: int) -> holidays.HolidayBase
             f"no holiday calendar for {country!r} {subdivision!r}: {error}; "
             "correct the place of the data set"
         ) from error
+    return names
 
 
 def find_holiday(day: date, place: Place) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 
 from scipy import stats
 
+from compevo_core.paper.context_is_key import BOTH, NUMBERS, PUBLISHED, READER, SOURCES
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
 from compevo_core.report.figures import (
     ACCENT,
@@ -25,7 +26,7 @@ from compevo_core.report.figures import (
     Style,
     plot_lines,
 )
-from compevo_core.report.tables import Row, Table, group_rows, tabulate
+from compevo_core.report.tables import Row, Table, group_rows, markdown_table, tabulate
 from compevo_core.report.wording import MISSING, format_number, format_percent
 
 ARM_TITLES = {
@@ -55,6 +56,11 @@ SEARCH_TITLES = {
 }
 _PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
 """Arms that differ from the policies by one part of the paper's method."""
+CONTEXT_TITLES = {
+    NUMBERS: "ours, numbers alone",
+    READER: "ours, written by {model}",
+    BOTH: "ours, half numbers alone, half {model}",
+}
 _WORLD_TITLES = {
     "plain": "ten topics",
     "regional": "only the home region's news acts",
@@ -269,6 +275,25 @@ def text_table(rows: Sequence[Row]) -> Table:
             "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",
         ),
     )
+
+
+def format_context(rows: Sequence[Row]) -> str:
+    """Return Context-is-Key as Markdown: our scores among the published ones."""
+    if not rows:
+        return "*No rows yet: `compevo experiment context` makes them.*"
+
+    titles = ["All", *(title.capitalize() for title in list(SOURCES.values())[1:])]
+    lines: list[tuple[float, list[str]]] = [
+        (score, [name, f"{score:.3f}", *([""] * (len(titles) - 1))])
+        for name, score in PUBLISHED.items()
+    ]
+    for line in group_rows(rows, "arm", "model"):
+        by_source = {group[0]["source"]: group for group in group_rows(line, "source")}
+        scores = [fmean(row["score"] for row in by_source[source]) for source in SOURCES]
+        name = CONTEXT_TITLES[line[0]["arm"]].format(model=line[0]["model"])
+        lines.append((scores[0], [f"**{name}**", *(f"{score:.3f}" for score in scores)]))
+    cells = [cells for _, cells in sorted(lines, key=lambda line: line[0])]
+    return markdown_table(("Forecast", *titles), cells, align="l" + "r" * len(titles))
 
 
 def _name_world(row: Row) -> str:

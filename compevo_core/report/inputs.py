@@ -31,6 +31,7 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
 )
+from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.paper.worded_data import TEXT_SCHEMA
@@ -146,6 +147,7 @@ _KINDS = {
     "control": tuple(CONTROL_SCHEMA),
     "control_rounds": tuple(ROUNDS_SCHEMA),
     "text": tuple(TEXT_SCHEMA),
+    "context": tuple(CONTEXT_SCHEMA),
 }
 # A detail or a single seed may look like a number, so nothing is inferred of these.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
@@ -232,6 +234,7 @@ class ReportInputs:
     control: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.control.CONTROL_SCHEMA``
     control_rounds: Sequence[Mapping[str, Any]] = ()  # rows of its ``ROUNDS_SCHEMA``
     text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
+    context: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.context_is_key.CONTEXT_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
@@ -350,6 +353,7 @@ def read_inputs(
         control=tables["control"],
         control_rounds=tables["control_rounds"],
         text=tables["text"],
+        context=tables["context"],
         traces=pl.concat(traces),
         logics=pl.concat(logics),
     )

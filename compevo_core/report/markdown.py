@@ -17,7 +17,7 @@ import typer
 
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.report.audit_tables import format_audit
-from compevo_core.report.control_tables import format_control, format_text
+from compevo_core.report.control_tables import format_context, format_control, format_text
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.paper.tables import format_all_paper_tables
 from compevo_core.report.result_tables import (
@@ -120,6 +120,11 @@ BLOCKS = (
         "<!-- text: filled in from results/*.csv when the site is built -->",
         "<!-- end of text -->",
         lambda inputs: format_text(inputs.text),
+    ),
+    Block(
+        "<!-- context: filled in from results/*.csv when the site is built -->",
+        "<!-- end of context -->",
+        lambda inputs: format_context(inputs.context),
     ),
 )
 

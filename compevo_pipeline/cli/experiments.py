@@ -1,4 +1,4 @@
-"""Commands of experiments: ``compevo experiment NAME``, the paper's, ``control`` and ``text``.
+"""Commands of experiments: the paper's (``compevo experiment NAME``), ``control text context``.
 
 What belongs here: the options that each of them takes, and what is printed. What does not: training
 and scoring (``work.experiments``, ``compevo_core.paper``), tables (``cli.results``).
@@ -52,7 +52,7 @@ experiments = typer.Typer(
     cls=_ByName,
     no_args_is_help=True,
     help="Run one of the paper's experiments (`compevo experiment NAME DATASET`), the control "
-    "experiment, or the text experiment.",
+    "experiment, or one that reads text.",
 )
 
 
@@ -232,6 +232,57 @@ def run_text(
     plan = TextPlan(config=config, seeds=range(seeds), commit=read_commit())
     path, rows = run_text_on(arguments.open_deployment(), name, plan, log=log, results=results)
     typer.echo(f"{format_text(rows.to_dicts())}\n\nRows: {path}")
+
+
+@experiments.command("context", cls=arguments.DocumentedCommand)
+def run_context(
+    reader: Annotated[
+        str,
+        typer.Option(
+            help="What reads the text: none (seconds), local (the preset's backbone: an hour on "
+            "one core) or endpoint (COMPEVO_JUDGE_URL, COMPEVO_JUDGE_MODEL)."
+        ),
+    ] = "none",
+    samples: Annotated[int, typer.Option(min=2, help="Answers of the reader to each task.")] = 5,
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    seeds: Seeds = 1,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Forecast the public tasks of Context-is-Key, in which the answer stands in the text.
+
+    Nothing is trained. Rows go to context-is-key.csv beside the published scores.
+    """
+    from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
+    from compevo_core.report.control_tables import format_context
+    from compevo_pipeline.config.endpoints import read_endpoint_judge
+    from compevo_pipeline.work.experiments import run_context_on
+
+    if reader not in ("none", "local", "endpoint"):
+        raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")
+    _show_progress()
+    config = arguments.resolve_config(preset, changes).backbone
+    backbone, write, model, rows = None, None, "", []
+    for seed in range(seeds):
+        if reader == "local":
+            from compevo_core.lm.backbone import load_backbone
+
+            backbone = backbone or load_backbone(config)
+            write, model = write_by_backbone(backbone, seed), config.name_or_path
+        elif reader == "endpoint":
+            judge = read_endpoint_judge()
+            write, model = write_by_endpoint(judge.transport, judge.model), judge.name
+        path, made = run_context_on(
+            arguments.open_deployment(),
+            write,
+            model=model,
+            samples=samples,
+            seed=seed,
+            log=log,
+            results=results,
+        )
+        rows += made.to_dicts()
+    typer.echo(f"{format_context(rows)}\n\nRows: {path}")
 
 
 def _show_progress() -> None:

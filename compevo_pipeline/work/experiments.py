@@ -22,10 +22,11 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper import context_is_key
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
-from compevo_core.runtime.files import hash_text
+from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
@@ -169,6 +170,38 @@ def run_text_on(
     data = read_worded_data(name, archive, encoder, windows)
     rows = run_text(data, encoder, plan, layout.text(name), log)
     return write_text(results or layout.results, data, plan, rows), rows
+
+
+def run_context_on(
+    deployment: Deployment,
+    write: context_is_key.Write | None,
+    *,
+    model: str,
+    samples: int,
+    seed: int,
+    log: logging.Logger,
+    results: Path | None = None,
+) -> tuple[Path, pl.DataFrame]:
+    """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
+
+    Answers are kept, so that a run that was stopped goes on where it was.
+
+    Raises:
+        ConfigError: the deployment has no archive.
+        SourceAbsent: the archive does not hold the tasks.
+    """
+    archive = deployment.settings.archive
+    if archive is None:
+        raise ConfigError("the tasks are read from an archive: set COMPEVO_ARCHIVE")
+    tasks = context_is_key.read_tasks(archive)
+    if write:
+        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}"
+        write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
+    facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}
+    rows = context_is_key.run_context(
+        tasks, write, model=model, samples=samples, seed=seed, facts=facts, log=log
+    )
+    return context_is_key.write_context(results or deployment.layout.results, rows), rows
 
 
 def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:

@@ -201,9 +201,9 @@ class PlaceKeys(_Section):
 
     @model_validator(mode="after")
     def _check_holidays(self) -> "PlaceKeys":
-        import holidays
-
         if self.country:
+            import holidays
+
             try:
                 holidays.country_holidays(self.country, subdiv=self.subdivision or None)
             except NotImplementedError as error:

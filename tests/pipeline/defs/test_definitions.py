@@ -158,7 +158,7 @@ def test_loading_the_definitions_imports_no_heavy_library():
     heavy = (
         *("torch", "transformers", "peft", "sentence_transformers"),
         *("great_expectations", "matplotlib", "plotly", "dagster_k8s"),
-        *("lightgbm", "sklearn", "scipy", "pandas"),
+        *("lightgbm", "sklearn", "scipy", "pandas", "holidays"),
     )
     code = (
         f"import sys, compevo_pipeline.definitions; print([m for m in {heavy} if m in sys.modules])"

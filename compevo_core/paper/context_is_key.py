@@ -1,0 +1,404 @@
+"""Context-is-Key: public tasks in which the answer stands in the text, forecast without training.
+
+What belongs here: the tasks, their official score, a forecast from the numbers alone, and one that
+a language model writes. What does not: HTTP (a transport is passed in), tables
+(``report.control_tables``).
+
+Source: Williams et al., Context is Key: A Benchmark for Forecasting with Essential Textual
+Information, ICML 2025; tasks, score and published rows as of its repository's commit 80d66355.
+
+Shapes: T past steps, H horizon, S sampled paths, C steps with a cap.
+"""
+
+import gzip
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.errors import DataError, SourceAbsent
+from compevo_core.evaluation.score_files import replace_own_rows
+from compevo_core.lm.chat_endpoint import Transport, read_content
+from compevo_core.runtime.files import hash_text, write_text
+from compevo_core.runtime.seeding import derive_seed, use_seed
+
+if TYPE_CHECKING:
+    from compevo_core.lm.backbone import Backbone
+
+FILE = "context_is_key/all_tasks.json.gz"
+
+NUMBERS, READER, BOTH = "numbers", "reader", "both"
+"""Forecasts from the numbers alone, as a language model writes them, and the paths of both."""
+
+ALL = "all"
+SOURCES = {
+    ALL: "all",
+    "c_i": "process",
+    "c_h": "history",
+    "c_f": "future",
+    "c_cov": "covariates",
+    "c_causal": "causes",
+}
+"""What the text of a task speaks of: the benchmark's key of a source, and its name."""
+
+PUBLISHED: dict[str, float] = {
+    "Direct prompt, Llama 3.1 405B Instruct": 0.143,
+    "Direct prompt, GPT-4o": 0.191,
+    "LLM processes, Llama 3 70B": 0.237,
+    "LLM processes, Mixtral 8x7B": 0.264,
+    "LLM processes, Mixtral 8x7B Instruct": 0.265,
+    "Direct prompt, Llama 3 70B Instruct": 0.286,
+    "Direct prompt, Qwen 2.5 7B Instruct": 0.290,
+    "Chronos Large": 0.326,
+    "Lag-Llama": 0.327,
+    "TimeGEN": 0.353,
+    "Direct prompt, GPT-4o mini": 0.354,
+    "UniTime": 0.370,
+    "Direct prompt, Qwen 2.5 0.5B Instruct": 0.463,
+    "Time-LLM": 0.475,
+    "ARIMA": 0.475,
+    "Direct prompt, Mixtral 8x7B Instruct": 0.519,
+    "Moirai Large": 0.520,
+    "ETS": 0.530,
+    "LLM processes, Llama 3 70B Instruct": 0.540,
+    "Exponential smoothing": 0.605,
+    "LLM processes, Qwen 2.5 7B": 0.910,
+    "LLM processes, Qwen 2.5 0.5B Instruct": 1.937,
+    "LLM processes, Qwen 2.5 7B Instruct": 1.974,
+    "LLM processes, Qwen 2.5 0.5B": 1.995,
+}
+"""Average score of the published rows; those on numbers alone read no text."""
+
+CONTEXT_SCHEMA: dict[str, pl.DataType] = {
+    "arm": pl.String(),
+    "model": pl.String(),  # "" for numbers alone
+    "source": pl.String(),  # of the text, see SOURCES
+    "seed": pl.Int64(),
+    "n_tasks": pl.Int64(),
+    "samples": pl.Int64(),
+    "unread": pl.Float64(),  # share of answers that held too few numbers
+    "score": pl.Float64(),  # RCRPS: 0 is best, a task counts at most 5
+    "data_hash": pl.String(),
+    "commit": pl.String(),
+}
+
+PATHS = 25
+"""Sampled paths of the numbers alone, as many as the published rows have."""
+
+MOST_SHOWN = 72
+"""Past values that a prompt shows, the newest ones."""
+
+FEWEST_FOR_CHANGES = 12
+"""Fewer past values have no changes worth sampling."""
+
+_WORST, _VIOLATION_WEIGHT = 5.0, 10.0
+_DIGITS = 3
+_TOKENS_PER_VALUE = 7  # digits, sign, point and separator
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+Write = Callable[[Sequence[str], int, int], list[list[str]]]
+"""Answers every prompt ``count`` times, with at most so many tokens an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ContextTask:
+    """One instance of a task.
+
+    Attributes:
+        sources: keys of what its text speaks of.
+        weight: in the average; instances and variants of a task share one.
+        text: background, scenario and constraints.
+        stamps: of all T + H steps.
+        season: steps of a season; -1 where there is none.
+        scale: makes scores of different tasks comparable.
+        region: steps that the text is about, which count half of the score; may be empty.
+        lowest, highest: of the values that the text allows.
+        caps: highest value of single steps.
+    """
+
+    name: str
+    seed: int
+    sources: tuple[str, ...]
+    weight: float
+    text: str
+    stamps: tuple[str, ...]
+    past_T: FloatArray
+    truth_H: FloatArray
+    season: int
+    scale: float
+    region: tuple[int, ...]
+    lowest: float
+    highest: float
+    caps: Mapping[int, float]
+
+
+def read_tasks(archive: Path) -> list[ContextTask]:
+    """Read all tasks of an archive, the instances of a task one after the other.
+
+    Raises:
+        SourceAbsent: the archive does not hold them.
+    """
+    path = archive / FILE
+    if not path.is_file():
+        raise SourceAbsent(f"{archive} has no {FILE}: name an archive that holds it")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [_read_task(json.loads(line)) for line in lines]
+
+
+def _read_task(entry: dict[str, Any]) -> ContextTask:
+    *_, past = json.loads(entry["past_time"]).values()
+    *_, future = json.loads(entry["future_time"]).values()
+    lowest, highest = entry["constraint_min"], entry["constraint_max"]
+    caps = (entry["constraint_variable_max_index"], entry["constraint_variable_max_values"])
+    texts = (entry["background"], entry["scenario"], entry["constraints"])
+    return ContextTask(
+        name=entry["name"],
+        seed=entry["seed"],
+        sources=tuple(entry["context_sources"]),
+        weight=float(Fraction(entry["weight"])),
+        text="\n".join(filter(None, texts)),
+        stamps=(*past, *future),
+        past_T=np.array(list(past.values()), dtype=float),
+        truth_H=np.array(list(future.values()), dtype=float),
+        season=entry["seasonal_period"],
+        scale=entry["metric_scaling"],
+        region=tuple(entry["region_of_interest"] or ()),
+        lowest=-np.inf if lowest is None else lowest,
+        highest=np.inf if highest is None else highest,
+        caps=dict(zip(*caps, strict=True)),
+    )
+
+
+def score_paths(task: ContextTask, paths_SH: FloatArray) -> float:
+    """Return the RCRPS of sampled paths: scaled CRPS, half of it in the region, and violations."""
+    crps_H = measure_crps(task.truth_H, paths_SH)
+    is_inside_H = np.isin(np.arange(len(crps_H)), task.region)
+    crps = crps_H.mean()
+    if is_inside_H.any():
+        crps = (crps_H[is_inside_H].mean() + crps_H[~is_inside_H].mean()) / 2
+
+    outside_S = np.maximum(task.lowest - paths_SH, 0).mean(1)
+    outside_S += np.maximum(paths_SH - task.highest, 0).mean(1)
+    if task.caps:
+        above_SC = paths_SH[:, list(task.caps)] - list(task.caps.values())
+        outside_S += np.maximum(above_SC, 0).mean(1)
+    penalty_S1 = _VIOLATION_WEIGHT * task.scale * outside_S[:, None]
+    violation = measure_crps(np.zeros(1), penalty_S1)[0]
+    return float(min(task.scale * crps + violation, _WORST))
+
+
+def measure_crps(truth_H: FloatArray, paths_SH: FloatArray) -> FloatArray:
+    """Return the CRPS of each step (H,), without bias for few samples; at least two are needed."""
+    samples = len(paths_SH)
+    rank_S1 = np.arange(samples)[:, None]
+    # The mean distance of two different samples, from their order.
+    spread_H = (np.sort(paths_SH, 0) * (2 * rank_S1 - samples + 1)).sum(0)
+    spread_H = spread_H / (samples * (samples - 1))
+    return np.asarray(np.abs(paths_SH - truth_H).mean(0) - spread_H)
+
+
+def sample_from_numbers(task: ContextTask, count: int, rng: np.random.Generator) -> FloatArray:
+    """Sample paths (S, H) from the past alone.
+
+    With two seasons of past or more, a path is the mean season and what was left of some past
+    stretch; else the last value and past changes over as many steps; of few values, any of them.
+    """
+    past_T, horizon = task.past_T, len(task.truth_H)
+    ahead_H = np.arange(1, horizon + 1)
+    if task.season > 1 and len(past_T) >= 2 * task.season:
+        phase_T = (np.arange(len(past_T)) - len(past_T)) % task.season
+        profile = np.array([past_T[phase_T == p].mean() for p in range(task.season)])
+        left_T = past_T - profile[phase_T]
+        starts = task.season * rng.integers(0, len(past_T) // task.season, count)
+        left_SH = left_T[(starts[:, None] + ahead_H - 1) % len(past_T)]
+        return np.asarray(profile[(ahead_H - 1) % task.season] + left_SH)
+
+    if len(past_T) < FEWEST_FOR_CHANGES:
+        return rng.choice(past_T, size=(count, horizon))
+
+    # No change is longer than half of the past: those few would all be from its beginning.
+    span_H = np.minimum(ahead_H, len(past_T) // 2)
+    starts = (rng.random(count)[:, None] * (len(past_T) - span_H)).astype(int)
+    return np.asarray(past_T[-1] + past_T[starts + span_H] - past_T[starts])
+
+
+def write_prompt(task: ContextTask) -> str:
+    """Return what a language model is asked: the text, the newest values, the steps ahead."""
+    past, horizon = task.past_T[-MOST_SHOWN:], len(task.truth_H)
+    first, last = task.stamps[len(task.past_T) - len(past)], task.stamps[len(task.past_T) - 1]
+    values = ", ".join(map(_format_value, past))
+    ahead, end = task.stamps[len(task.past_T)], task.stamps[-1]
+    return (
+        f"{task.text}\n\n"
+        f"The {len(past)} values from {first} to {last}, in equal steps:\n{values}\n\n"
+        f"Forecast of the next {horizon} values, from {ahead} to {end}, separated by commas, "
+        "numbers only:\n"
+    )
+
+
+def _format_value(value: float) -> str:
+    return np.format_float_positional(value, precision=_DIGITS, fractional=False, trim="-")
+
+
+def read_answer(text: str, horizon: int) -> FloatArray | None:
+    """Return the first H numbers of an answer, or None if it holds fewer."""
+    numbers = [float(number) for number in _NUMBER.findall(text)[:horizon]]
+    return np.array(numbers) if len(numbers) == horizon and np.isfinite(numbers).all() else None
+
+
+def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
+    """Return what answers prompts by a local model, all of a call in one batch."""
+    import torch
+
+    def write(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
+        tokenizer, model = backbone.tokenizer, backbone.model
+        tokenizer.padding_side = "left"
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+        inputs = tokenizer(list(prompts), return_tensors="pt", padding=True).to(model.device)
+        mask_NT = inputs["attention_mask"]
+        positions_NT = (mask_NT.cumsum(1) - 1).clamp(min=0)
+
+        # Each batch has a stream of its own: a run may begin anywhere.
+        stream = derive_seed(seed, "context", *prompts)
+        with torch.inference_mode(), use_seed(stream, model.device):
+            out = model(**inputs, position_ids=positions_NT, use_cache=True, logits_to_keep=1)
+            # Prompts are read once; their samples go on from copies.
+            cache = out.past_key_values
+            cache.batch_repeat_interleave(count)
+            mask_NT = mask_NT.repeat_interleave(count, 0)
+            position_N1 = positions_NT[:, -1:].repeat_interleave(count, 0)
+            logits_NV = out.logits[:, -1].repeat_interleave(count, 0)
+            written = []
+            for step in range(tokens):
+                written.append(torch.multinomial(logits_NV.float().softmax(-1), 1))
+                if step + 1 < tokens:
+                    mask_NT = torch.cat([mask_NT, torch.ones_like(position_N1)], 1)
+                    position_N1 = position_N1 + 1
+                    out = model(
+                        written[-1],
+                        attention_mask=mask_NT,
+                        position_ids=position_N1,
+                        past_key_values=cache,
+                        use_cache=True,
+                    )
+                    logits_NV = out.logits[:, -1]
+        texts = tokenizer.batch_decode(torch.cat(written, 1), skip_special_tokens=True)
+        return [texts[start : start + count] for start in range(0, len(texts), count)]
+
+    return write
+
+
+def write_by_endpoint(transport: Transport, model: str) -> Write:
+    """Return what answers prompts by an OpenAI-compatible endpoint, one request an answer."""
+
+    def ask(prompt: str, tokens: int) -> str:
+        answer = transport(
+            {
+                "model": model,
+                "messages": [{"role": "user", "content": prompt}],
+                "temperature": 1.0,
+                "max_tokens": tokens,
+            }
+        )
+        return str(read_content(answer, f"endpoint:{model}", DataError) or "")
+
+    def write(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
+        return [[ask(prompt, tokens) for _ in range(count)] for prompt in prompts]
+
+    return write
+
+
+def keep_answers(write: Write, folder: Path) -> Write:
+    """Return what answers as ``write`` does, and keeps what it answered in a folder."""
+
+    def ask(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
+        path = folder / f"{hash_text(json.dumps([list(prompts), count, tokens]))[:16]}.json"
+        if not path.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(write(prompts, count, tokens)))
+        answers: list[list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        return answers
+
+    return ask
+
+
+def run_context(
+    tasks: Sequence[ContextTask],
+    write: Write | None,
+    *,
+    model: str = "",
+    samples: int = 5,
+    seed: int = 0,
+    facts: Mapping[str, Any],
+    log: logging.Logger,
+) -> pl.DataFrame:
+    """Score the numbers alone, the reader, and the paths of both, by what the text speaks of.
+
+    An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
+
+    Args:
+        tasks: the instances of a task one after the other.
+        write: answers prompts; None: the numbers alone are scored.
+        model: its name in the rows.
+        samples: answers to each prompt, at least two; the numbers alone have :data:`PATHS`.
+        seed: of what is sampled.
+        facts: further columns of the rows.
+        log: gets a line a task.
+
+    Raises:
+        DataError: an endpoint's reply holds no answer.
+    """
+    scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
+    unread: list[float] = []
+    for name, group in groupby(tasks, key=lambda task: task.name):
+        instances = list(group)
+        answers: Sequence[Sequence[str]] = [()] * len(instances)
+        if write:
+            tokens = _TOKENS_PER_VALUE * max(len(task.truth_H) for task in instances)
+            answers = write(list(map(write_prompt, instances)), samples, tokens)
+        for task, texts in zip(instances, answers, strict=True):
+            rng = np.random.default_rng(derive_seed(seed, "numbers", name, task.seed))
+            numbers_SH = sample_from_numbers(task, PATHS, rng)
+            scores[NUMBERS].append(score_paths(task, numbers_SH))
+            if write:
+                read = [read_answer(text, len(task.truth_H)) for text in texts]
+                pairs = zip(numbers_SH, read, strict=False)
+                reader_SH = np.stack([path if answer is None else answer for path, answer in pairs])
+                both_SH = np.concatenate([reader_SH, numbers_SH[-samples:]])
+                scores[READER].append(score_paths(task, reader_SH))
+                scores[BOTH].append(score_paths(task, both_SH))
+                unread.append(float(np.mean([answer is None for answer in read])))
+        log.info(f"{len(scores[NUMBERS])} of {len(tasks)} tasks: {name}")
+
+    rows = []
+    for arm, of_arm in scores.items():
+        reads = arm != NUMBERS
+        shared = dict(facts) | {"arm": arm, "seed": seed, "model": model if reads else ""}
+        shared["samples"] = samples if reads else PATHS
+        for source in SOURCES if of_arm else ():
+            chosen = [n for n, task in enumerate(tasks) if source in (ALL, *task.sources)]
+            if chosen:
+                weights = [tasks[n].weight for n in chosen]
+                score = np.average([of_arm[n] for n in chosen], weights=weights)
+                row = {"source": source, "n_tasks": len(chosen), "score": float(score)}
+                share = float(np.mean([unread[n] for n in chosen])) if reads else None
+                rows.append(shared | row | {"unread": share})
+    return pl.DataFrame(rows, schema=CONTEXT_SCHEMA)
+
+
+def write_context(results: Path, rows: pl.DataFrame) -> Path:
+    """Write rows to ``context-is-key.csv``; they replace rows of the same arm, model and seed."""
+    path = results / "context-is-key.csv"
+    read = partial(pl.read_csv, schema=CONTEXT_SCHEMA)
+    replace_own_rows(path, rows, ["arm", "model", "seed"], read=read)
+    return path
