@@ -209,7 +209,6 @@ def lud(
 
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
-    """Return the judges by name."""
     from compevo_core.paper.lud_judges import BackboneJudge, SlotJudge
     from compevo_pipeline.config.endpoints import read_endpoint_judge
 

@@ -113,7 +113,6 @@ def _market_time(clock: Clock) -> datetime:
 
 
 def _find_evaluations(context: dg.SensorEvaluationContext) -> list[dg.EventLogEntry]:
-    """Return the newest evaluation of every check."""
     repository = context.repository_def
     keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
     # The records of all runs cannot be read in order where each has a file of its own (SQLite).

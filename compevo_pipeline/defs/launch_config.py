@@ -98,7 +98,6 @@ def _to_dagster_field(field: FieldInfo) -> dg.Field:
 
 
 def _to_dagster_type(annotation: Any) -> Any:  # noqa: ANN401 - a type hint, and a Dagster type
-    """Return the Dagster type of a pydantic annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _to_dagster_type(arguments[0])

@@ -278,7 +278,6 @@ def _parse_each(
 
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the 100-window test file alone."""
     # The targets of the validation sample lie in the train split.
     files = n2f_parsers.read_files(mode, archive, clock)
     yield from (raw for raw in files if n2f_parsers.is_test_file(raw))

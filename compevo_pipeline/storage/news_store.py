@@ -136,7 +136,6 @@ class DuckDBFile:
 
 
 def _create(path: Path) -> None:
-    """Make an empty database in the place of an empty file."""
     path.unlink()
     try:
         duckdb.connect(path, config=_OPTIONS).close()

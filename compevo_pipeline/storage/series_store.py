@@ -494,7 +494,6 @@ class FrameStore:
 
 
 def _list_frame_files(folder: Path) -> dict[str, Path]:
-    """Return the files that a folder's manifest names, by name."""
     if not (folder / MANIFEST_FILE).exists():
         return {}
     return read_together(folder, lambda files: dict(files.paths), remedy=_REMEDY, is_verified=False)

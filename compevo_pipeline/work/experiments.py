@@ -222,7 +222,6 @@ def _train_changes(
     train: Callable[[Sequence[TrainJob]], object],
     log: logging.Logger,
 ) -> list[Trial]:
-    """Train every change under every seed, and return what was trained."""
     layout = deployment.layout
     # A change that differs after the supervised stage alone starts at the end of a shared one.
     stages = stages_folder(layout, f"{plan.experiment.name}-{plan.dataset}")

@@ -376,7 +376,6 @@ def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[
 
 
 def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
-    """Write the outcome of the checks where the report reads it."""
     rows = [
         (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
         for name, listed in violations.items()

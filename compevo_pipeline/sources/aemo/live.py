@@ -40,6 +40,7 @@ MMSDM_ROOT = "https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM"
 MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
+_MMSDM_TABLES = "MMSDM_Historical_Data_SQLLoader/DATA"
 LISTINGS = "aemo_listings"
 WEEK = timedelta(days=7)
 LOOKBACK = 14 * DAY
@@ -173,18 +174,14 @@ def _fetch_older(
     oldest = min((week.first for week in weeks), default=end)
     if live.since is not None and start < oldest and report == ACTUAL_REPORT:
         for month in _list_months(start, min(end, oldest)):
-            yield from _fetch_mmsdm_month(live, month, tolerance)
+            # A month appears in MMSDM weeks after its end: its absence is not a failure.
+            name = f"MMSDM_{month:%Y%m}"
+            folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/{_MMSDM_TABLES}/"
+            if live.ledger.is_due(OPERATIONAL, name, live.now):
+                with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
+                    tables = read_listing(live.client, [folder], MMSDM_FILES)
+                    yield from _fetch_files(live, tables, tolerance)
     yield from _fetch_files(live, [w for w in weeks if w.overlaps(start, end)], tolerance)
-
-
-def _fetch_mmsdm_month(live: LiveContext, month: date, tolerance: Tolerance) -> Iterator[RawFile]:
-    folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/MMSDM_Historical_Data_SQLLoader/DATA/"
-    # A month appears in MMSDM weeks after its end: its absence is not a failure.
-    name = f"MMSDM_{month:%Y%m}"
-    if live.ledger.is_due(OPERATIONAL, name, live.now):
-        with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
-            tables = read_listing(live.client, [folder], MMSDM_FILES)
-            yield from _fetch_files(live, tables, tolerance)
 
 
 def _fetch_files(

@@ -498,7 +498,6 @@ def _translate(error: Exception, url: str) -> SourceError:
 
 
 def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:
-    """Return the headers that ask for newer bytes than the known ones."""
     # Another address under the same name (another query) is another file.
     if known is None or known.url != address or known.fetched_at is None:
         return {}

@@ -74,7 +74,11 @@ class KeptFile:
 
     def load(self) -> RawFile | None:
         """Return the file, or None where it holds other bytes than came."""
-        content = _read_bytes(self.path, self.fetched_at, self.sha256)
+        content: bytes | None = None
+        with contextlib.suppress(FileNotFoundError):
+            content = self.path.read_bytes()
+        if content is None or hashlib.sha256(content).hexdigest() != self.sha256:
+            content = _read_packed(self.path, self.fetched_at, self.sha256)
         if content is None:
             return None
         return RawFile(
@@ -231,15 +235,6 @@ def _pack_of(path: Path, fetched_at: datetime) -> Path:
 def _open_pack(pack: Path, written_ns: int) -> zipfile.ZipFile:
     """Open a version of a zip; thousands of files are read from it one by one."""
     return zipfile.ZipFile(pack)
-
-
-def _read_bytes(path: Path, fetched_at: datetime, sha256: str) -> bytes | None:
-    """Return the bytes of a hash, from a file or the zip of its month; None where they are gone."""
-    with contextlib.suppress(FileNotFoundError):
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() == sha256:
-            return content
-    return _read_packed(path, fetched_at, sha256)
 
 
 def _read_packed(path: Path, fetched_at: datetime, sha256: str) -> bytes | None:

@@ -222,5 +222,4 @@ def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
 
 
 def _name_list(access: PemsAccess, kind: str, year: int) -> str:
-    """Return the name of a list in the ledger."""
     return f"d{access.district:02d}_{kind}_{year}.json"

@@ -158,7 +158,6 @@ def _count_hours(hours: pl.Series, start: datetime) -> IntArray:
 
 
 def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
-    """Return every state by time and region."""
     regions = {city: region for region, city in enumerate(CITIES.values())}
     states = []
     by_state = table.sort("known_at_utc", "city", "hour").partition_by(
