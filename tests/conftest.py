@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,20 +38,34 @@ def archive_dir() -> Path:
     return path
 
 
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder that the first process of a session makes, and the others find."""
+    from compevo_core.runtime.files import file_lock
+
+    # The processes of a session have a folder each in one folder.
+    out = factory.getbasetemp()
+    out = out.parent if "PYTEST_XDIST_WORKER" in os.environ else out
+    with file_lock(out / f"{name}.lock", exclusive=True, wait_seconds=600):
+        if not (out / name).exists():
+            make(out / f"making-{name}")
+            (out / f"making-{name}").rename(out / name)
+    return out / name
+
+
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of one finished tiny run; a test that changes it copies it first."""
-    from compevo_core.runtime.files import file_lock
     from tests.support.tiny_run import train_tiny  # torch, for the tests that ask for it
 
-    # The processes of a session have a folder each in one folder: the first of them trains.
-    out = tmp_path_factory.getbasetemp()
-    out = out.parent if "PYTEST_XDIST_WORKER" in os.environ else out
-    with file_lock(out / "tiny.lock", exclusive=True, wait_seconds=600):
-        if not (out / "tiny").exists():
-            train_tiny(out / "training")
-            (out / "training").rename(out / "tiny")
-    return out / "tiny"
+    return make_once(tmp_path_factory, "tiny", train_tiny)
+
+
+@pytest.fixture(scope="session")
+def operational_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a finished run of operational demand, for deployments that forecast with it."""
+    from tests.support.operational import train_population
+
+    return make_once(tmp_path_factory, "operational", train_population)
 
 
 @pytest.fixture

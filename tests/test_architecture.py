@@ -1,12 +1,19 @@
-"""The shape of the code: every file has a room, and imports go one way."""
+"""The shape of the code: every file has a room, imports go one way, no call is dangerous."""
 
 import ast
 import graphlib
+import json
+import logging
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import dagster as dg
 import pytest
+
+from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Settings
+from compevo_pipeline.defs.resources import JudgeEndpoint
 
 REPO = Path(__file__).resolve().parents[1]
 CORE, PIPELINE = "compevo_core", "compevo_pipeline"
@@ -174,26 +181,6 @@ def test_an_upward_import_and_a_circle_would_be_found(tmp_path):
     assert circles({"a": frozenset({"b"}), "b": frozenset({"a"})})
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import importlib\nimportlib.import_module('compevo_pipeline.config')",
-        "import runpy\nrunpy.run_module('compevo_pipeline.config')",
-        "def load():\n    from compevo_pipeline import work",
-    ],
-)
-def test_an_import_by_name_or_inside_a_function_counts(code):
-    tree = ast.parse(code)
-    calls = [
-        one
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for one in imported_by_name(node)
-    ]
-    plain = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert any(str(one).startswith(PIPELINE) for one in calls + plain)
-
-
 def test_the_core_knows_no_dagster_no_database_and_no_network():
     found = [
         f"{name_of(path)} imports {one}"
@@ -228,11 +215,6 @@ def test_the_core_names_the_pipeline_nowhere():
     assert naming == []
 
 
-def test_every_file_says_what_belongs_in_it():
-    silent = [name_of(path) for path in ALL if not ast.get_docstring(tree_of(path))]
-    assert silent == []
-
-
 def test_the_top_of_a_package_holds_no_other_module():
     at_the_top = {
         path.name for package in (CORE, PIPELINE) for path in (REPO / package).glob("*.py")
@@ -254,57 +236,9 @@ def test_only_the_edges_read_the_environment():
     assert {name_of(path) for path in ALL if reads_environment(path)} <= MAY_READ_ENVIRONMENT
 
 
-def test_nothing_prints_past_the_command_lines_own_echo():
-    printing = {
-        name_of(path)
-        for path in ALL
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
-    }
-    assert printing == set()
-
-
-def test_nothing_is_pickled():
-    banned = {"pickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
-    assert [
-        f"{name_of(path)} imports {one}"
-        for path in ALL
-        for one in imported(path)
-        if one.split(".")[0] in banned
-    ] == []
-
-
-def hides_errors(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler takes every error and does not pass it on."""
-    broad = handler.type is None or (
-        isinstance(handler.type, ast.Name) and handler.type.id in ("Exception", "BaseException")
-    )
-    last = handler.body[-1]
-    return broad and not (isinstance(last, ast.Raise) and last.exc is None)
-
-
-def test_no_error_is_swallowed_whole():
-    found = [
-        f"{name_of(path)}:{node.lineno}"
-        for path in ALL
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ExceptHandler) and hides_errors(node)
-    ]
-    assert found == []
-
-
 NO_NAMES = {
-    "told",
-    "beside",
-    "owes",
-    "late",
-    "wall",
-    "_beside",
-    "_behind",
-    "_tell",
-    "_straightened",
+    *("told", "beside", "owes", "late", "wall"),
+    *("_beside", "_behind", "_tell", "_straightened"),
 }
 """Words that the field's own words have replaced (docs/reference/naming.md)."""
 
@@ -320,9 +254,13 @@ def names_in(tree: ast.Module) -> Iterator[str]:
             yield node.id
 
 
-@pytest.mark.parametrize("path", ALL, ids=name_of)
-def test_names_are_the_fields_words(path):
-    found = {name for name in names_in(tree_of(path)) if name.lower() in NO_NAMES}
+def test_names_are_the_fields_words():
+    found = {
+        f"{name_of(path)}: {name}"
+        for path in ALL
+        for name in names_in(tree_of(path))
+        if name.lower() in NO_NAMES
+    }
     assert found == set()
 
 
@@ -333,3 +271,131 @@ def test_one_class_name_is_one_class():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(name_of(path))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+SOURCES = [
+    path
+    for folder in ("compevo_core", "compevo_pipeline", "benchmarks", ".ci", "docs", "deploy")
+    for path in sorted((REPO / folder).rglob("*.py"))
+]
+CODE_FROM_BYTES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+"""Modules that run what a file says."""
+
+CANARY = "canary-K3y/+&="
+
+
+def find_dangers(tree: ast.AST) -> list[str]:
+    """Calls and imports that run code from data, or hand text to a shell."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else names
+            found += [name for name in modules if name.split(".")[0] in CODE_FROM_BYTES]
+        if isinstance(node, ast.Call):
+            found += find_dangerous_call(node)
+    return found
+
+
+def find_dangerous_call(call: ast.Call) -> list[str]:
+    name = ast.unparse(call.func)
+    options = {one.arg: ast.unparse(one.value) for one in call.keywords}
+    found = []
+    if name in {"eval", "exec", "os.system", "os.popen", "torch.load", "subprocess.getoutput"}:
+        found.append(name)
+    if name.endswith(("yaml.load", "read_pickle")):
+        found.append(name)
+    if options.get("shell", "False") != "False":
+        found.append(f"{name}(shell=...)")
+    if options.get("use_safetensors", "True") != "True":
+        found.append(f"{name}(use_safetensors=...)")
+    if options.get("trust_remote_code", "False") != "False":
+        found.append(f"{name}(trust_remote_code=...)")
+    if options.get("allow_pickle", "False") != "False":
+        found.append(f"{name}(allow_pickle=...)")
+    # Weights come as safetensors or GGUF: the default would fall back to pickled ones.
+    loads_a_model = re.search(r"Model\w*\.from_pretrained$", name)
+    if loads_a_model and not {"use_safetensors", "gguf_file"} & set(options):
+        found.append(f"{name} of any kind of weights")
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from joblib import load",
+        "torch.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "yaml.load(text)",
+        "subprocess.run(command, shell=True)",
+        "AutoTokenizer.from_pretrained(name, trust_remote_code=True)",
+        "AutoModelForCausalLM.from_pretrained(name)",
+        "pd.read_pickle(path)",
+        "eval(text)",
+    ],
+)
+def test_each_danger_would_be_seen(line):
+    assert find_dangers(ast.parse(line))
+
+
+def test_no_file_is_run_and_no_text_reaches_a_shell():
+    dangers = {
+        f"{path.relative_to(REPO)}: {danger}"
+        for path in SOURCES
+        for danger in find_dangers(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert dangers == set()
+
+
+def test_no_file_of_the_repository_holds_a_pickle():
+    endings = {".pkl", ".pickle", ".pt", ".pth", ".joblib", ".ckpt", ".bin"}
+    folders = ("compevo_core", "compevo_pipeline", "tests", "results", "docs", "benchmarks")
+    held = [path for folder in folders for path in (REPO / folder).rglob("*")]
+    assert [path.name for path in held if path.suffix in endings] == []
+
+
+@dg.asset
+def _asks_the_judge(context: dg.AssetExecutionContext, judge_endpoint: JudgeEndpoint) -> None:
+    context.log.info(f"asks {judge_endpoint}")
+    judge = judge_endpoint.create_judge()
+    assert judge is not None
+    judge.judge("old", "new")
+
+
+def test_the_judges_key_shows_nowhere_in_a_run_that_fails(monkeypatch, tmp_path, caplog):
+    # Nothing listens there: the key would be sent to this machine alone, and is not even sent.
+    monkeypatch.setenv(JUDGE_KEY_VARIABLE, CANARY)
+    settings = Settings.from_environment(
+        {
+            "COMPEVO_HOME": str(tmp_path / "home"),
+            "COMPEVO_JUDGE_URL": "http://127.0.0.1:9",
+            "COMPEVO_JUDGE_MODEL": "judge",
+            JUDGE_KEY_VARIABLE: CANARY,
+        }
+    )
+    (tmp_path / "dagster").mkdir()
+    instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
+    with caplog.at_level(logging.DEBUG):
+        result = dg.materialize(
+            [_asks_the_judge],
+            instance=instance,
+            resources={"judge_endpoint": JudgeEndpoint.from_settings(settings)},
+            raise_on_error=False,
+        )
+    assert not result.success
+
+    events = [str(entry) for entry in instance.all_logs(result.run_id)]
+    run = instance.get_run_by_id(result.run_id)
+    assert run is not None
+    shown = [*events, json.dumps(run.run_config), str(run), caplog.text, repr(settings)]
+    assert [text for text in shown if CANARY in text] == []
+
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.name for path in written if CANARY.encode() in path.read_bytes()] == []
+
+
+def test_the_ui_listens_on_this_machine_alone():
+    starts = re.findall(r"dagster dev[^\n]*", (REPO / "Makefile").read_text(encoding="utf-8"))
+    assert starts
+    assert all("--host 127.0.0.1" in start for start in starts)

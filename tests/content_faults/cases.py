@@ -105,7 +105,6 @@ _PRICES = [
             "another region": (price_file("QLD1", days=4), BEYOND),
             "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
             "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
-            "two regions": (_WHOLE + price_file("QLD1")[1].partition(b"\n")[2], BEYOND),
             "an hour early": (price_file(days=4, shift=-AN_HOUR), BEYOND),
             "day and month swapped": (_dates_swapped(), "comes"),
             "a day is missing": (_without_a_day(), "comes"),
@@ -122,7 +121,6 @@ _PRICES = [
                 price_file(days=4, level=lambda step: usual(step - 12)),
                 WAITS,
             ),
-            "stuck": (price_file(days=4, level=lambda _: 8000.0), WAITS),
         },
     ),
     *_list(
@@ -173,8 +171,6 @@ _ACTUALS = _list(
     "actual",
     {
         "another half-hour": (_report(DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
-        "another half-hour's zip": (nemweb.actual(DAY + 2 * HALF_HOUR, 1234.0)[1], BEYOND),
-        "last year": (_report(_NEXT - 365 * A_DAY), BEYOND),
         "the next half-hour": (_report(_NEXT + HALF_HOUR), BEYOND),
         "zeros": (_report(_NEXT, 0.0), BOUNDS),
         "tenfold": (_report(_NEXT, 80000.0), BOUNDS),
@@ -219,7 +215,6 @@ _FORECASTS = [
             "a third": (_issue(value=2600.0), LEVEL),
             "swapped quantiles": (_issue(spread=-300.0), ORDER),
             "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
-            "last year's issue": (_issue(_AT - 365 * A_DAY), BEYOND),
         },
     ),
     *_list(
@@ -316,7 +311,6 @@ _BITCOIN = [
             "zeros": (page_file("price", lambda _: 0), BOUNDS),
             "cents": (page_file("price", lambda n: 100 * price_of(n)), BOUNDS),
             "a day late": (page_file("price", lambda n: price_of(n - 1)), WAITS),
-            "the latest price on all days": (page_file("price", lambda _: 60000.5), WAITS),
         },
     ),
     *_list(

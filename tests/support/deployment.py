@@ -15,6 +15,8 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
 
 NOW = datetime(2026, 4, 1, 8, 0, tzinfo=UTC)
+QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+"""Loggers of a run whose log nobody reads."""
 
 
 class FixedClock:
@@ -40,16 +42,25 @@ def few_feeds():
     return {**feeds, "news": tuple(feed for feed in feeds["news"] if feed.name == "news2forecast")}
 
 
+def read_materialization(result, key=None):
+    """Returns the only materialization of a run, or the one of an asset."""
+    (event,) = (
+        event
+        for event in result.get_asset_materialization_events()
+        if key is None or event.asset_key.to_user_string() == key
+    )
+    return event.step_materialization_data.materialization
+
+
 @dataclass
 class DagsterHome:
     home: Path
     defs: dg.Definitions
     instance: dg.DagsterInstance
-    folder: str = "sample"
 
     @property
     def layout(self) -> Layout:
-        return Layout(root=self.home / self.folder)
+        return Layout(root=self.home / "sample")
 
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
         """Materializes assets by key (``windows/electricity``) with their checks.
@@ -67,21 +78,15 @@ class DagsterHome:
         return job.execute_in_process(
             asset_selection=[dg.AssetKey(key.split("/")) for key in keys],
             partition_key=partition,
-            run_config={"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config={"ops": ops, "loggers": QUIET},
             instance=self.instance,
             raise_on_error=raise_on_error,
         )
 
 
-def deploy(home, *, settings=(), archive=None, **overrides):
-    """Wires a deployment: in sample mode, or on the files of an archive folder."""
-    settings = Settings(
-        home=home,
-        mode=Mode.ARCHIVE if archive else Mode.SAMPLE,
-        archive=archive,
-        preset="tiny",
-        **dict(settings),
-    )
+def deploy(home, *, settings=(), **overrides):
+    """Wires a deployment in sample mode."""
+    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", **dict(settings))
     wired = {
         "feeds": few_feeds(),
         "launchers": InlineLaunchers(),
@@ -91,5 +96,4 @@ def deploy(home, *, settings=(), archive=None, **overrides):
         home=home,
         defs=build_defs(settings, **wired),
         instance=dg.DagsterInstance.ephemeral(),
-        folder="real" if archive else "sample",
     )

@@ -15,6 +15,7 @@ from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import WHAT_IS_NEW, ingest_feeds
 from compevo_pipeline.work.source_coverage import NEWS
+from tests.support.deployment import QUIET
 
 LOG = logging.getLogger("compevo.tests.live")
 
@@ -77,7 +78,7 @@ class LiveHome:
                 "feeds": feeds,
                 "clock": self.clock,
             },
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config={"loggers": QUIET},
             raise_on_error=False,
         )
 

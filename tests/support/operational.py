@@ -1,10 +1,10 @@
 """A deployment that forecasts operational demand: stores, windows and a trained tiny population.
 
-What belongs here: regions of made-up operational demand, one unless more are named, and a
-deployment at an instant. What does not: assertions.
+What belongs here: made-up operational demand of a region, and a deployment at an instant. What does
+not: assertions.
 """
 
-from collections.abc import Sequence
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -31,39 +31,32 @@ from tests.support.window_samples import (
 
 DATASET = ELECTRICITY_OPERATIONAL.name
 SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
-REGION = ("NSW1",)
 # Days of train, of validation, and from the end of validation to 24 February 2026.
 PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
 NOW = datetime(2026, 2, 25, tzinfo=UTC)
 
 
-def make_frames(regions: Sequence[str] = REGION) -> tuple[pl.DataFrame, pl.DataFrame]:
+def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the series and the published forecast of every piece."""
     series, published = [], []
-    for region in regions:
-        series_id = SERIES_ID.replace("NSW1", region)
-        for seed, (first, days) in enumerate(PIECES):
-            start = from_nem(first.year, first.month, first.day)
-            values = make_daily_values(days, seed)
-            series.append(make_series(values, first=start, series_id=series_id))
-            published.append(make_published(start, days, region))
+    for seed, (first, days) in enumerate(PIECES):
+        start = from_nem(first.year, first.month, first.day)
+        values = make_daily_values(days, seed)
+        series.append(make_series(values, first=start, series_id=SERIES_ID))
+        published.append(make_published(start, days))
     return pl.concat(series), pl.concat(published)
 
 
-def store_until(layout: Layout, until: datetime, regions: Sequence[str] = REGION) -> None:
+def store_until(layout: Layout, until: datetime) -> None:
     """Store what had been measured by an instant; published forecasts are stored whole."""
-    series, published = make_frames(regions)
+    series, published = make_frames()
     SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
     FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
 
 
-def make_deployment(home: Path, until: datetime, regions: Sequence[str] = REGION) -> Layout:
-    """Make a deployment whose newest value is of an instant, with a trained population."""
-    layout = Layout(root=home / "sample")
-    store_until(layout, until, regions)
-    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
-
-    series, published = make_frames(regions)
+def train_population(run: Path) -> None:
+    """Train a tiny population on all pieces."""
+    series, published = make_frames()
     windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
     config = tiny(
         forecast__prior="published-error-ridge",
@@ -71,9 +64,15 @@ def make_deployment(home: Path, until: datetime, regions: Sequence[str] = REGION
         forecast__prior_folds=2,
         run__rounds=1,
     )
-    train(
-        config, windows.split("train"), windows.split("val"), small.news_pool(), layout.run("one")
-    )
+    train(config, windows.split("train"), windows.split("val"), small.news_pool(), run)
+
+
+def make_deployment(home: Path, until: datetime, run: Path) -> Layout:
+    """Make a deployment whose newest value is of an instant, with a copy of a trained run."""
+    layout = Layout(root=home / "sample")
+    store_until(layout, until)
+    NewsStore(layout.news_database).upsert_articles(small.news_pool().articles)
+    shutil.copytree(run, layout.run("one"))
     set_current_run(layout, DATASET, "one")
     return layout
 

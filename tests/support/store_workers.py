@@ -8,9 +8,7 @@ import polars as pl
 
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.window_samples import HALF_HOUR, make_series
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -50,28 +48,11 @@ def articles(*numbers, title="Heatwave {}", available=START, fetched=FETCHED):
     return pl.DataFrame(rows, schema=ARTICLE_SCHEMA)
 
 
-def write_series(root, worker, times):
-    for turn in range(times):
-        number = worker * times + turn
-        frame = series(first=number * 3, source=f"archive:test/{number}.csv")
-        SeriesStore(Path(root)).write("electricity", frame)
-    return worker
-
-
 def write_articles(path, worker, times):
     store = NewsStore(Path(path))
     for turn in range(times):
         frame = articles(*range((worker * times + turn) * 5, (worker * times + turn) * 5 + 5))
         store.upsert_articles(frame)
-    return worker
-
-
-def write_embeddings(root, worker, times):
-    """Append titles of this worker, and some that every worker has."""
-    store = EmbeddingStore(Path(root), "m")
-    for turn in range(times):
-        titles = [*(f"shared {turn} {k}" for k in range(5)), f"own {worker} {turn}"]
-        store.append(titles, make_vectors(titles))
     return worker
 
 

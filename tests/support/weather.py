@@ -1,10 +1,13 @@
 """Runs of forecast weather in Open-Meteo's layout, made up; no test lives here."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from compevo_pipeline.sources.weather.forecast import PLACES, VARIABLES
+from tests.support.replay import Answer, Seen
 
+ENDPOINT = ("single-runs-api.open-meteo.com", "/v1/forecast")
 RUN = datetime(2025, 11, 10, 18, tzinfo=UTC)
 
 
@@ -25,3 +28,18 @@ def make_run(first: datetime = RUN, hours: int = 72) -> list[dict[str, Any]]:
         }
         for latitude, longitude in PLACES.values()
     ]
+
+
+def asked_run(seen: Seen) -> datetime:
+    """Return the start of the run that a request asks for."""
+    return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
+
+
+def answer_run(first: datetime, hours: int = 2) -> Answer:
+    """Return the answer that holds a run of a few hours."""
+    return Answer(body=json.dumps(make_run(first, hours)).encode(), kind="application/json")
+
+
+def answer(seen: Seen) -> Answer:
+    """Answer with the run that is asked for."""
+    return answer_run(asked_run(seen))

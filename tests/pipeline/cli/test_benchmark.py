@@ -2,36 +2,43 @@
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.work.deployment import Deployment
+from tests.support.commands import invoke
 from tests.support.window_samples import make_window
 
-RUNNER = CliRunner()
 SPLITS = {"train": 24, "val": 6, "test": 4}
 
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
-    """A deployment with windows of one data set; returns the folder for its rows."""
+def store(tmp_path, monkeypatch):
+    """Store windows of a data set in a deployment; return its layout."""
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
+
+    def write(dataset, windows):
+        layout = Deployment(settings=Settings.from_environment()).layout
+        WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
+        return layout
+
+    return write
+
+
+@pytest.fixture
+def results(tmp_path, store):
+    """The folder for the rows of a deployment with windows of traffic."""
     names = [split for split, count in SPLITS.items() for _ in range(count)]
-    windows = [make_window(i, split=name, dataset="traffic") for i, name in enumerate(names)]
-    layout = Deployment(settings=Settings.from_environment()).layout
-    WindowSet(windows, dataset="traffic").write(layout.windows("traffic"))
+    store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
     return tmp_path / "results"
 
 
 def run(results, methods: str, seeds: int) -> pl.DataFrame:
-    arguments = ["benchmark", "traffic", "--methods", methods, "--seeds", str(seeds)]
-    done = RUNNER.invoke(app, [*arguments, "--results", str(results)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert f"compevo table main --results {results}\n" in done.output
+    words = ("traffic", "--methods", methods, "--seeds", seeds)
+    shown = invoke("benchmark", *words, "--results", results)
+    assert f"compevo table main --results {results}\n" in shown
     return pl.read_csv(results / "benchmark-traffic.csv")
 
 
@@ -53,27 +60,21 @@ def test_an_unknown_network_is_refused_before_any_is_fitted(results):
     assert not results.exists()
 
 
-def test_the_first_test_sets_alone_can_be_scored(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COMPEVO_MODE", "sample")
+def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
     windows = [make_window(i) for i in range(4)] + [
         make_window(10 + i, split="test", subsets=(subset,))
         for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
     ]
-    layout = Deployment(settings=Settings.from_environment()).layout
-    WindowSet(windows, dataset="electricity").write(layout.windows("electricity"))
+    layout = store("electricity", windows)
 
     stored = []
     for options, expected in (
         ([], ["aemo-2021", "n2f-test-100"]),
         (["--scopes", "1"], ["n2f-test-100"]),
     ):
-        arguments = ["benchmark", "electricity", "--methods", "persistence"]
         results = tmp_path / f"results-{len(expected)}"
-        done = RUNNER.invoke(
-            app, [*arguments, *options, "--results", str(results)], catch_exceptions=False
-        )
-        assert done.exit_code == 0, done.output
+        words = ("electricity", "--methods", "persistence", *options)
+        invoke("benchmark", *words, "--results", results)
         rows = pl.read_csv(results / "benchmark-electricity.csv")
         assert sorted(rows["subset"].unique()) == expected
 

@@ -6,30 +6,25 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from compevo_core.data.build import build_windows
-from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import read_chain, read_issued
 from compevo_pipeline.cli.forecast import read_day
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.series_store import SeriesStore
-from tests.support import population as small
+from tests.support.commands import invoke
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
 
-RUNNER = CliRunner()
 TOMORROW = "2026-02-24"
 ORIGIN = from_nem(2026, 2, 24)
 ISSUE_TIME = ORIGIN - timedelta(hours=7)
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def layout(tmp_path_factory: pytest.TempPathFactory, operational_run: Path) -> Layout:
     """A deployment at 17:00 of the day before."""
-    return make_deployment(tmp_path_factory.mktemp("home"), ISSUE_TIME)
+    return make_deployment(tmp_path_factory.mktemp("home"), ISSUE_TIME, operational_run)
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +34,7 @@ def in_the_deployment(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forecast(*words: str) -> str:
-    result = RUNNER.invoke(app, ["forecast", "--day", TOMORROW, *words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+    return invoke("forecast", "--day", TOMORROW, *words)
 
 
 def read(layout: Layout, known: datetime) -> Path:
@@ -89,19 +82,6 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
     assert midnight.facts["series"][0]["unknown_inputs"] == 0
 
 
-def test_the_levels_of_the_priors_move_on_with_the_days_since_validation(layout: Layout) -> None:
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-
-    forecaster = CompEvoForecaster.load(layout.run("one"), small.news_pool())
-    series, published = make_frames()
-    windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
-    known = forecaster.select_unobserved(windows, ISSUE_TIME)
-    # 19 to 22 February: the 23rd had not ended at 17:00. Each day gives two windows.
-    assert sorted({view.calendar.target_date.day for view in known.views()}) == [19, 20, 21, 22]
-    # But for the first, as nobody knows what stood in for its yesterday at 17:00.
-    assert len(known) == 7
-
-
 def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> None:
     forecast()
     # The same forecast is the one that was issued, whoever asks.
@@ -127,15 +107,14 @@ def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> 
     head = read_chain(layout.issued(DATASET)).head
     assert f"of chain {head[:16]}" in shown
     for words in (["verify"], ["verify", DATASET]):
-        assert head in RUNNER.invoke(app, words, catch_exceptions=False).output
+        assert head in invoke(*words)
     with pytest.raises(DataError, match="no forecast of exchange was issued"):
-        RUNNER.invoke(app, ["verify", "exchange"], catch_exceptions=False)
+        invoke("verify", "exchange")
 
 
 def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
-    arguments = ["forecast", "--day", "2026-03-05"]
     with pytest.raises(DataError, match=r"NSW1: the series does not reach .* values end 2026-02-2"):
-        RUNNER.invoke(app, arguments, catch_exceptions=False)
+        invoke("forecast", "--day", "2026-03-05")
 
 
 def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
@@ -143,10 +122,10 @@ def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
 ) -> None:
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
-        RUNNER.invoke(app, ["forecast"], catch_exceptions=False)
+        invoke("forecast")
     assert str(tmp_path) in str(caught.value)
     with pytest.raises(DataError, match="synthetic data") as missing:
-        RUNNER.invoke(app, ["forecast", DATASET], catch_exceptions=False)
+        invoke("forecast", DATASET)
     assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
 
 

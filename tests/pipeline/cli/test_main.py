@@ -1,26 +1,17 @@
 """The command line: thin, and its errors are one line with a remedy."""
 
-import json
 import subprocess
 import sys
-from typing import get_args
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from compevo_core.errors import ConfigError
 from compevo_core.report.figures import Plot
 from compevo_pipeline.cli.arguments import parse_changes, show_progress
-from compevo_pipeline.cli.demo import Dataset, Job
 from compevo_pipeline.cli.main import app, main
-from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.defs.asset_keys import DATASETS
-from compevo_pipeline.defs.jobs import DEFAULT_DATASET, build_jobs, job_name
-from compevo_pipeline.sources.registry import load_registry
+from tests.support.commands import invoke
 from tests.support.report_samples import make_rows, write_run
-
-RUNNER = CliRunner()
 
 
 def test_every_argument_and_option_says_what_it_is():
@@ -68,14 +59,6 @@ def test_a_change_without_a_value_is_refused_with_an_example(change):
         parse_changes([change])
 
 
-def test_the_demo_offers_every_job_of_data_sets_and_every_data_set(tmp_path):
-    names = [job_name(job, dataset) for job in get_args(Job) for dataset in get_args(Dataset)]
-    built = [job.name for job in build_jobs(load_registry(tmp_path), Layout(root=tmp_path))]
-    refreshed = [job_name("refresh", dataset) for dataset in get_args(Dataset)]
-    assert built[: len(names)] == names and sorted(built[len(names) :]) == sorted(refreshed)
-    assert get_args(Dataset) == DATASETS and DATASETS[0] == DEFAULT_DATASET
-
-
 def test_help_answers_without_loading_a_heavy_library():
     heavy = ("torch", "transformers", "dagster", "polars", "matplotlib", "sklearn")
     code = (
@@ -92,11 +75,7 @@ def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
     make_rows().write_csv(tmp_path / "results" / "main.csv")
     target = tmp_path / "pages"
     run = write_run(tmp_path / "electricity")
-    result = RUNNER.invoke(
-        app,
-        ["report", str(tmp_path / "results"), str(run), "--out", str(target), "--mode", "archive"],
-    )
-    assert result.exit_code == 0, result.output
+    invoke("report", tmp_path / "results", run, "--out", target, "--mode", "archive")
     assert "What the agents learnt to read" in (target / "research.html").read_text(
         encoding="utf-8"
     )
@@ -107,11 +86,6 @@ def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):
         main(["report", str(tmp_path), str(tmp_path)])
     assert stop.value.code == 1
     assert capsys.readouterr().err.startswith(f"compevo: {tmp_path}: no rounds.jsonl")
-
-
-def test_parameter_counts_are_those_of_the_paper():
-    result = RUNNER.invoke(app, ["params"])
-    assert json.loads(result.stdout)["methods"]["compevo"]["millions"] == 922.8
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
 
 from compevo_core.data.window import WindowSet
-from compevo_pipeline.cli.main import app
+from compevo_core.errors import ConfigError
+from tests.support.commands import invoke
 from tests.support.population import news_pool, windows
 
 REPO = Path(__file__).resolve().parents[3]
@@ -37,8 +37,7 @@ def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(
     places: list[str], tmp_path: Path
 ) -> None:
     alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
-    result = CliRunner().invoke(app, ["predict", *places, "--out", str(alone)])
-    assert result.exit_code == 0, result.output
+    invoke("predict", *places, "--out", alone)
 
     command = ["compevo_pipeline.cli.main", "predict", *places, "--out", str(together)]
     done = subprocess.run(
@@ -58,7 +57,6 @@ def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(
 
 def test_one_process_cannot_hold_a_part_of_a_backbone(places: list[str], tmp_path: Path) -> None:
     out = tmp_path / "forecast.parquet"
-    result = CliRunner().invoke(app, ["predict", *places, "--out", str(out), "--shard-backbone"])
-    assert result.exit_code != 0
-    assert "there is one: start several" in str(result.exception) + result.output
+    with pytest.raises(ConfigError, match="there is one: start several"):
+        invoke("predict", *places, "--out", out, "--shard-backbone")
     assert not out.exists()

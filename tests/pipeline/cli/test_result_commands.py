@@ -15,11 +15,10 @@ from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
+from tests.support.commands import invoke
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
-
-RUNNER = CliRunner()
 
 
 @pytest.fixture
@@ -30,18 +29,12 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def invoke(*arguments: object) -> str:
-    result = RUNNER.invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path) -> None:
     paper = invoke("table", "main", "--results", results)
     assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in paper
     assert "pooled errors" in invoke("table", "--results", results)
-    wrong = RUNNER.invoke(app, ["table", str(results)])
-    assert isinstance(wrong.exception, ConfigError), "a folder is not a name of a table"
+    with pytest.raises(ConfigError):  # a folder is not a name of a table
+        invoke("table", results)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +44,8 @@ def test_rows_of_a_folder_that_is_not_there_are_refused(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    wrong = RUNNER.invoke(app, [*command, str(tmp_path / "none")])
-    assert isinstance(wrong.exception, ConfigError)
-    assert str(tmp_path / "none") in str(wrong.exception)
+    with pytest.raises(ConfigError, match=str(tmp_path / "none")):
+        invoke(*command, tmp_path / "none")
     # No product that looks finished.
     assert not any(tmp_path.iterdir())
 
@@ -74,7 +66,7 @@ def test_a_run_that_is_not_there_is_said_to_be_none(
 
 def test_a_count_of_nothing_is_an_error_of_usage() -> None:
     for option in ("--rank", "--agents"):
-        assert RUNNER.invoke(app, ["params", option, "0"]).exit_code == 2
+        assert CliRunner().invoke(app, ["params", option, "0"]).exit_code == 2
 
 
 def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path: Path) -> None:
@@ -110,6 +102,5 @@ def test_the_audit_of_a_probe_measures_every_split_apart(
 
 
 def test_a_folder_without_its_windows_is_refused(tmp_path: Path) -> None:
-    wrong = RUNNER.invoke(app, ["audit-news", str(tmp_path)])
-    assert isinstance(wrong.exception, ConfigError)
-    assert "--windows and --news" in str(wrong.exception)
+    with pytest.raises(ConfigError, match="--windows and --news"):
+        invoke("audit-news", tmp_path)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import compevo_core.paper.folds as cross_validation
 import compevo_core.training.trainer as trainer
@@ -14,13 +13,11 @@ from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.storage.news_store import NewsStore
+from tests.support.commands import invoke
 from tests.support.deployment import deploy
 from tests.support.population import news_pool, windows
 from tests.support.window_samples import place_in_folds
-
-RUNNER = CliRunner()
 
 
 @pytest.fixture
@@ -32,12 +29,9 @@ def stored(tmp_path: Path) -> WindowSet:
     return placed
 
 
-def invoke(command: str, folder: Path, *options: str) -> str:
-    paths = {"--windows": "windows", "--news": "news", "--out": "run"}
-    given = [part for name, path in paths.items() for part in (name, str(folder / path))]
-    result = RUNNER.invoke(app, [command, *given, "--preset", "tiny", *options])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+def run(command: str, folder: Path, *options: str) -> str:
+    given = ("--windows", folder / "windows", "--news", folder / "news", "--out", folder / "run")
+    return invoke(command, *given, "--preset", "tiny", *options)
 
 
 @pytest.mark.parametrize("options", [(), ("--validation", "split"), ("--validation", "last-fold")])
@@ -51,7 +45,7 @@ def test_the_chosen_validation_windows_reach_the_trainer(
         return {}
 
     monkeypatch.setattr(trainer, "train", record)
-    invoke("train", tmp_path, *options)
+    run("train", tmp_path, *options)
     pair = (stored.split("train"), stored.split("val"))
     if "last-fold" in options:
         pair = build_folds(stored)[-1]
@@ -65,7 +59,7 @@ def test_folds_prints_the_table_of_the_configuration_as_csv(
         return pl.DataFrame({"agents": [config.population.agents], "hash": [windows.hash]})
 
     monkeypatch.setattr(cross_validation, "train_folds", record)
-    printed = invoke("folds", tmp_path, "--set", "population.agents=2")
+    printed = run("folds", tmp_path, "--set", "population.agents=2")
     assert pl.read_csv(io.StringIO(printed)).rows() == [(2, stored.hash)]
 
 
@@ -83,21 +77,19 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 
-    wrong = RUNNER.invoke(app, ["experiment", "agents", "electricity", "--only", "agents=99"])
-    assert isinstance(wrong.exception, ConfigError)
-    misspelt = RUNNER.invoke(app, ["experiment", "contrl"])
-    assert str(misspelt.exception).endswith("layers, control, text")
-    no_change = ["experiment", "epochs", "electricity", "--budget", "small"]
-    refused = RUNNER.invoke(app, no_change)
-    assert isinstance(refused.exception, ConfigError), refused.output
+    for words, said in (
+        (["agents", "electricity", "--only", "agents=99"], "agents=99"),
+        (["contrl"], "layers, control, text$"),
+        (["epochs", "electricity", "--budget", "small"], ""),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            invoke("experiment", *words)
     assert not deployment.layout.results.exists()
 
     given = ["--preset", "tiny", "--budget", "quick", "--set", "run.rounds=1"]
     names = "instruction=original,instruction=paraphrased"
-    made = RUNNER.invoke(app, ["experiment", "instruction", "electricity", "--only", names, *given])
-    assert made.exit_code == 0, made.output
-    show = f"compevo table sensitivity --results {deployment.layout.results}"
-    assert made.output.endswith(f"{show}\n")
+    shown = invoke("experiment", "instruction", "electricity", "--only", names, *given)
+    assert shown.endswith(f"compevo table sensitivity --results {deployment.layout.results}\n")
     rows = pl.read_csv(deployment.layout.results / "experiment-instruction-electricity.csv")
     assert set(rows["method"]) == set(names.split(","))
     assert set(rows["budget"]) == {"quick"}
@@ -119,7 +111,5 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     # What another experiment compares with is the same training: it is not made again.
     kept = list_runs()
     weight = RunConfig.preset("tiny").objective.lambda_pg
-    same = ["experiment", "lambda-pg", "electricity", "--only", f"lambda-pg={weight:g}", *given]
-    again = RUNNER.invoke(app, same)
-    assert again.exit_code == 0, again.output
+    invoke("experiment", "lambda-pg", "electricity", "--only", f"lambda-pg={weight:g}", *given)
     assert list_runs() == kept

@@ -39,13 +39,6 @@ def test_a_verdict_comes_back_through_http_with_the_key_in_one_header() -> None:
     assert KEY not in request.body.decode()
 
 
-@responses.activate
-def test_without_a_key_no_authorization_is_sent() -> None:
-    responses.post(URL, json={})
-    endpoint_transport(BASE, api_key=None)({})
-    assert "Authorization" not in responses.calls[0].request.headers
-
-
 @pytest.mark.parametrize(
     ("status", "error"),
     [
@@ -73,30 +66,29 @@ def test_every_status_has_a_meaning_and_no_message_holds_the_key(
     assert len(responses.calls) == 1
 
 
+NO_CONNECTION = (requests.ConnectTimeout(), requests.ReadTimeout(), requests.ConnectionError())
+
+
 @pytest.mark.parametrize(
-    "failure", [requests.ConnectTimeout(), requests.ReadTimeout(), requests.ConnectionError()]
+    ("body", "error", "said"),
+    [
+        *((failure, SourceTransient, "try again") for failure in NO_CONNECTION),
+        *((body, SchemaDrift, "") for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
+        (json.dumps({"text": "x" * 100}), SchemaDrift, "more than 50 bytes"),
+    ],
 )
 @responses.activate
-def test_no_connection_and_no_answer_in_time_are_transient(failure: Exception) -> None:
-    responses.post(URL, body=failure)
-    with pytest.raises(SourceTransient, match="try again"):
-        endpoint_transport(BASE, api_key=None)({})
-
-
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff\xfe", b""])
-@responses.activate
-def test_an_answer_that_is_not_a_json_object_is_drift(body: bytes) -> None:
+def test_no_connection_and_what_is_no_json_object_have_their_classes(
+    monkeypatch: pytest.MonkeyPatch,
+    body: bytes | str | Exception,
+    error: type[Exception],
+    said: str,
+) -> None:
+    monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 50)
     responses.post(URL, body=body)
-    with pytest.raises(SchemaDrift):
+    with pytest.raises(error, match=said):
         endpoint_transport(BASE, api_key=None)({})
-
-
-@responses.activate
-def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 10)
-    responses.post(URL, json={"text": "x" * 100})
-    with pytest.raises(SchemaDrift, match="more than 10 bytes"):
-        endpoint_transport(BASE, api_key=None)({})
+    assert "Authorization" not in responses.calls[0].request.headers
 
 
 def test_a_request_ends_after_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,27 +134,25 @@ def with_endpoint() -> RunConfig:
 
 @responses.activate
 def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch) -> None:
-    monkeypatch.setenv("COMPEVO_JUDGE_URL", "https://judge.example/v1")
+    monkeypatch.setenv("COMPEVO_JUDGE_URL", BASE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
-    monkeypatch.setenv("COMPEVO_JUDGE_KEY", "not-a-real-key")
-    responses.post("https://judge.example/v1/chat/completions", json={"choices": []})
+    monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
+    responses.post(URL, json={"choices": []})
 
     selector = read_selector(with_endpoint())
     assert selector is not None and selector({"model": "writer"}) == {"choices": []}
     request = responses.calls[0].request
-    assert request.headers["Authorization"] == "Bearer not-a-real-key"
+    assert request.headers["Authorization"] == f"Bearer {KEY}"
     assert json.loads(request.body) == {"model": "writer"}
 
 
-def test_a_run_that_names_no_endpoint_asks_none(monkeypatch) -> None:
-    monkeypatch.setenv("COMPEVO_JUDGE_URL", "https://judge.example/v1")
+def test_a_run_asks_an_endpoint_only_where_it_names_one_and_the_address_is_set(monkeypatch) -> None:
+    monkeypatch.setenv("COMPEVO_JUDGE_URL", BASE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
     assert read_selector(tiny()) is None
     assert read_selector(find_variant("mae-gpt").configure(tiny())) is None
 
-
-def test_a_run_that_names_one_without_an_address_is_refused(monkeypatch) -> None:
-    monkeypatch.delenv("COMPEVO_JUDGE_URL", raising=False)
-    monkeypatch.delenv("COMPEVO_JUDGE_MODEL", raising=False)
+    for name in ("URL", "MODEL"):
+        monkeypatch.delenv(f"COMPEVO_JUDGE_{name}")
     with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
         read_selector(with_endpoint())

@@ -1,13 +1,12 @@
-"""Alerts: one sentence for each fault and day, at an HTTP receiver, from Dagster's own sensors."""
+"""Alerts: one sentence for each fault and day, at a webhook, from Dagster's own sensors."""
 
 import json
 import logging
-import threading
 from datetime import UTC, date, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import dagster as dg
 import pytest
+import responses
 
 from compevo_core.errors import ConfigError, SourceTransient
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
@@ -28,33 +27,26 @@ SECRET = "canary"
 DEADLINE = datetime(2026, 4, 1, 8, 45, tzinfo=UTC)
 
 
-class Receiver(HTTPServer):
+class Receiver:
     """A webhook that keeps what it is sent."""
 
+    url = f"json://user:{SECRET}@hook.example/hook"
+
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
         self.messages, self.status = [], 200
-        self.url = f"json://user:{SECRET}@127.0.0.1:{self.server_port}/hook"
 
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.status == 200:
-            self.server.messages.append(body["message"])
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+    def answer(self, request):
+        if self.status == 200:
+            self.messages.append(json.loads(request.body)["message"])
+        return self.status, {}, ""
 
 
 @pytest.fixture
 def receiver():
-    with Receiver() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    receiver = Receiver()
+    with responses.RequestsMock(assert_all_requests_are_fired=False) as hosts:
+        hosts.add_callback("POST", "http://hook.example/hook", callback=receiver.answer)
+        yield receiver
 
 
 def make_settings(home, *destinations, **others):
@@ -240,5 +232,3 @@ def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
     assert "refresh_traffic_daily" in running(schedules="on", pems_user="u")
     with pytest.raises(ConfigError, match="'exchnge'"):
         running(schedules="exchnge")
-    with pytest.raises(ConfigError, match="COMPEVO_SCHEDULES"):
-        Settings.from_environment({"COMPEVO_SCHEDULES": "on, exchange"})

@@ -15,6 +15,7 @@ from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_dead_runs
 from compevo_pipeline.defs.jobs import run_job
 from compevo_pipeline.defs.loggers import progress_logger
+from tests.pipeline.launchers.test_launchers import is_running
 
 DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
 PATIENCE_S = 120.0
@@ -30,11 +31,6 @@ def materialize(home: Path, seconds: float) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def is_running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().split()[2] != "Z"
 
 
 def wait_until(condition) -> None:

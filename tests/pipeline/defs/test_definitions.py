@@ -1,19 +1,31 @@
-"""The asset graph: assets, dependencies, pools, blocking checks, and a light import."""
+"""The definitions: assets, pools, checks, jobs, freshness, code versions, and a light import."""
 
+import ast
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
-from compevo_pipeline.config.settings import Settings
+from compevo_core.data import datasets
+from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.errors import ConfigError
+from compevo_core.paper.changes import FULL_METHOD, list_changes
+from compevo_pipeline.config.settings import REPOSITORY, Settings
 from compevo_pipeline.definitions import build_defs
-from compevo_pipeline.defs.asset_keys import target_days
-from compevo_pipeline.defs.jobs import job_name, run_config
+from compevo_pipeline.defs.asset_keys import DATASETS, NEM_ZONE
+from compevo_pipeline.defs.assets import windows
+from compevo_pipeline.defs.assets.research import AblationConfig
+from compevo_pipeline.defs.assets.training import TrainConfig
+from compevo_pipeline.defs.jobs import build_demo_config, choose_day, run_config, run_job
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.storage import code_versions
+from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import set_current_run
-
-DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
+from tests.pipeline.sources.test_registry import SOUND, declare
 
 USERS_OF_THE_GPU = (
     *("models/compevo", "evaluation/test", "evaluation/lud", "ablation/variants"),
@@ -91,53 +103,13 @@ def made_by(defs, job):
     return {key.to_user_string() for key in keys}
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_demo_and_full_run_everything_of_one_data_set(defs, graph, dataset):
-    everything = {key.to_user_string() for key in graph.get_all_asset_keys()}
-    trained_and_scored = {name for name in everything if name.count("/") == 2}
-    of_others = {name for name in trained_and_scored if not name.endswith(f"/{dataset}")}
-    # A job has no partitions, and the methods of the benchmark are partitions.
-    on_demand = {name for name in everything if name.startswith(("benchmark/", "evidence/"))}
-    expected = everything - of_others - FORECASTS - on_demand - {"sources/coverage"}
-    if dataset != "electricity":
-        # Nothing of other data sets is read either.
-        others = set(DATASETS) - {dataset}
-        expected -= {f"{layer}/{other}" for layer in ("series", "windows") for other in others}
-        expected -= {"leakage/inference_2026"}
-    for name in ("demo", "full"):
-        assert made_by(defs, job_name(name, dataset)) == expected
-
-
-NEWS_AND_REPORT = {"news/articles", "news/embeddings", "report/site", "report/cleaned"}
-
-
-@pytest.mark.parametrize("trained", [False, True])
-def test_refresh_trains_nothing_and_checks_the_2026_inference_of_a_population_that_exists(
-    tmp_path, trained
-):
+def test_refresh_checks_the_2026_inference_of_a_population_that_exists(tmp_path):
     settings = Settings(home=tmp_path)
-    if trained:
-        set_current_run(settings.layout(Mode.SAMPLE), "electricity", "one")
-    defs = build_defs(settings)
-    read = ("electricity-operational", *(["electricity"] if trained else []))
-    assert made_by(defs, "refresh") == NEWS_AND_REPORT | {
-        *(f"{layer}/{dataset}" for layer in ("series", "windows") for dataset in read),
-        *("forecast/next_day", "forecast/scored"),
-        *(["leakage/inference_2026"] if trained else []),
-    }
-    assert defs.resolve_job_def("refresh").partitions_def == target_days
-
-
-@pytest.mark.parametrize("dataset", ["electricity", "exchange", "bitcoin", "traffic"])
-def test_each_other_data_set_has_a_refresh_of_its_own_with_days_where_its_windows_have(
-    defs, dataset
-):
-    days = () if dataset == "traffic" else ("forecast/next_day", "forecast/scored")
-    job = job_name("refresh", dataset)
-    assert made_by(defs, job) == NEWS_AND_REPORT | {
-        f"{layer}/{dataset}" for layer in ("series", "windows", *days)
-    }
-    assert (defs.resolve_job_def(job).partitions_def is None) is (dataset == "traffic")
+    assert "leakage/inference_2026" not in made_by(build_defs(settings), "refresh")
+    set_current_run(settings.layout(Mode.SAMPLE), "electricity", "one")
+    made = made_by(build_defs(settings), "refresh")
+    assert {"series/electricity", "windows/electricity", "leakage/inference_2026"} < made
+    assert not any(name.startswith("models/") for name in made)
 
 
 def test_every_job_shows_that_its_runs_live(defs):
@@ -167,3 +139,152 @@ def test_loading_the_definitions_imports_no_heavy_library():
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+ASSETS = REPOSITORY / "compevo_pipeline" / "defs" / "assets"
+SHARED = {"training"}
+"""Modules that another asset takes its run configuration from."""
+REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
+
+
+def test_asset_modules_import_only_what_is_there_to_be_shared():
+    for path in ASSETS.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = node.module.split(".")
+                names = {alias.name for alias in node.names} if len(parts) == 3 else {parts[-1]}
+                if parts[:3] == ["compevo_pipeline", "defs", "assets"]:
+                    assert names <= SHARED, f"{path.name} imports {names}"
+
+
+def list_due(graph):
+    return {
+        key.to_user_string()
+        for key in graph.get_all_asset_keys()
+        if graph.get(key).freshness_policy is not None
+    }
+
+
+@pytest.mark.parametrize("mode", [Mode.SAMPLE, Mode.ARCHIVE])
+def test_files_need_no_daily_refresh(tmp_path, mode):
+    defs = build_defs(Settings(home=tmp_path, mode=mode, archive=tmp_path))
+    assert list_due(defs.resolve_asset_graph()) == set()
+
+
+def test_what_publishers_bring_every_day_must_be_refreshed_daily_and_no_file_of_a_user(tmp_path):
+    (tmp_path / "datasets").mkdir()
+    declare(tmp_path / "datasets", SOUND)
+    graph = build_defs(Settings(home=tmp_path, mode=Mode.LIVE)).resolve_asset_graph()
+    names = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    assert {"series/demand", "windows/demand"} < names
+    assert list_due(graph) == {
+        name for name in names if name.startswith(REFRESHED_DAILY) and not name.endswith("/demand")
+    }
+    for key in graph.get_all_asset_keys():
+        policy = graph.get(key).freshness_policy
+        if key == dg.AssetKey(["forecast", "next_day"]):
+            assert (policy.deadline_cron, policy.timezone) == ("45 18 * * *", NEM_ZONE)
+        elif policy is not None:
+            # One refresh may take its time; a second missed one is a failure.
+            assert timedelta(days=1) < policy.warn_window.to_timedelta() < timedelta(days=2)
+            assert policy.fail_window.to_timedelta() > timedelta(days=2)
+
+
+def test_every_asset_has_a_code_version_and_equal_code_has_an_equal_one(graph):
+    versions = {
+        key.to_user_string(): graph.get(key).code_version for key in graph.get_all_asset_keys()
+    }
+    assert all(len(version) == 12 for version in versions.values())
+    assert len({versions[f"series/{dataset}"] for dataset in DATASETS}) == 1
+    assert versions["series/traffic"] != versions["windows/traffic"]
+    # Windows hold public holidays, which another release of their library may name otherwise.
+    assert versions["windows/traffic"] == code_version(
+        *windows.CUTTING_CODE, data_release=HOLIDAYS_VERSION
+    )
+    assert versions["windows/traffic"] != code_version(*windows.CUTTING_CODE, data_release="0.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_equal"),
+    [
+        ('"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n', True),
+        ('"""A text."""\n\n\ndef f():\n    return 2\n', False),
+    ],
+)
+def test_a_code_version_follows_statements_and_not_their_comments(
+    tmp_path, monkeypatch, text, is_equal
+):
+    monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
+    code_versions.code_version.cache_clear()
+    (tmp_path / "a.py").write_text('"""A text."""\n\n\ndef f():\n    return 1\n')
+    before = code_version("a.py")
+    (tmp_path / "a.py").write_text(text)
+    code_versions.code_version.cache_clear()
+    assert (code_version("a.py") == before) is is_equal
+
+
+def test_a_module_is_parsed_once_however_many_processes_ask_for_its_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
+    (tmp_path / "once.py").write_text("x = 1\n")
+    before = code_version("once.py")
+    for cached in (code_versions.code_version, code_versions._read_kept):
+        cached.cache_clear()
+    monkeypatch.setattr(code_versions, "_dump_statements", lambda text: pytest.fail("parsed again"))
+    assert code_version("once.py") == before
+
+
+def test_a_code_version_of_a_module_that_was_moved_is_refused():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        code_version("compevo_core/nowhere")
+
+
+def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():
+    text = Path(REPOSITORY / "dagster_home" / "demo.yaml").read_text()
+    assert yaml.safe_load(text) == run_config("demo")
+
+
+OPS = {name: op["config"] for name, op in build_demo_config("electricity")["ops"].items()}
+
+
+def test_the_demos_trainings_resolve_and_the_ablation_is_the_smaller_one():
+    training = TrainConfig(**OPS["models__compevo__electricity"]).resolve("demo")
+    ablation = AblationConfig(**OPS["ablation__variants__electricity"]).resolve("demo")
+    assert ablation.population.agents == len(ablation.population.members) == 2
+    assert 0 < ablation.run.rounds < training.run.rounds
+    assert 0 < ablation.run.supervised_rounds < training.run.supervised_rounds
+
+
+def test_no_variant_of_the_demos_ablation_repeats_the_full_method():
+    config = AblationConfig(**OPS["ablation__variants__electricity"])
+    changes, base = config.select_variants(), config.resolve("demo")
+    assert changes[0].name == FULL_METHOD
+    assert {change.name for change in changes} < set(list_changes("variant", "control"))
+    assert not any(change.changes_nothing(base) for change in changes)
+
+
+class AskedError(Exception):
+    """Ends a run where its job is looked up."""
+
+
+class Definitions:
+    def resolve_job_def(self, name):
+        raise AskedError(name)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "job"),
+    [("exchange", "refresh_exchange"), ("electricity-operational", "refresh")],
+)
+def test_a_refresh_is_of_the_data_set_that_was_named(dataset, job):
+    with pytest.raises(AskedError, match=f"^{job}$"):
+        run_job(Definitions(), "refresh", dataset)
+
+
+def test_a_refresh_forecasts_tomorrow_for_the_market_and_else_the_day_that_has_begun(defs):
+    evening = datetime(2026, 3, 30, 15, 0, tzinfo=UTC)
+    days = {name: choose_day(spec, evening) for name, spec in datasets.DATASETS.items()}
+    # It is the 31st already in Brisbane.
+    assert days["electricity-operational"] == "2026-04-01" and days["electricity"] == "2026-03-31"
+    assert days["exchange"] == "2026-03-30" and days["traffic"] == ""
+    with pytest.raises(ConfigError, match="leave --day 2026-03-30 out"):
+        run_job(defs, "refresh", "traffic", "2026-03-30")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
@@ -23,8 +24,8 @@ from compevo_pipeline.defs.launchers import (
 )
 from compevo_pipeline.launchers import process as launch
 from compevo_pipeline.launchers.pod import CONTAINER, PodSpec
-from compevo_pipeline.launchers.process import terminate, worker_command
-from compevo_pipeline.launchers.worker import TrainJob, main, select_scalars
+from compevo_pipeline.launchers.process import RoundTail, terminate, worker_command
+from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
 from tests.support.round_records import round_record
 
 REPO = Path(__file__).resolve().parents[3]
@@ -151,9 +152,6 @@ def test_torchrun_is_used_only_where_it_is_asked_for():
         "-m compevo_pipeline.launchers.worker a"
     )
     assert Launchers().get("torchrun", 2, KubernetesPipes()).processes == 2
-
-
-def test_an_unconfigured_launcher_is_refused():
     with pytest.raises(ConfigError, match="PodSpec"):
         Launchers().get("kubernetes", 1, KubernetesPipes())
 
@@ -258,3 +256,84 @@ def test_a_round_that_sampled_nothing_reports_no_figures_of_samples():
     assert "kl" not in quiet and "loss_pg" not in quiet and "loss_pred" in quiet
     assert {"kl", "loss_pg", "effective_agents"} <= set(spoken)
     assert "val_mae_scaled" not in spoken
+
+
+# A run that starts a training as the launcher does, and waits for it.
+RUN = """
+import subprocess, sys
+from compevo_pipeline.launchers import process
+child = [sys.executable, "-c", "import time; time.sleep(60)"]
+started = subprocess.Popen(child, preexec_fn=process._end_with_parent)
+print(started.pid, flush=True)
+started.wait()
+"""
+
+
+def is_running(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().split()[2] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal is Linux's")
+def test_a_training_ends_when_its_run_is_killed():
+    run = subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True)
+    training = int(run.stdout.readline())
+    assert is_running(training)
+    run.kill()
+    run.wait()
+
+    deadline = time.monotonic() + 10
+    while is_running(training) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    try:
+        assert not is_running(training)
+    finally:
+        if is_running(training):
+            os.kill(training, 9)
+
+
+def line(number):
+    return round_record(number).to_json_line() + "\n"
+
+
+def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
+    rounds = tmp_path / "rounds.jsonl"
+    rounds.write_text(line(0))
+    tail = RoundTail(rounds)
+
+    half = line(2)[:20]
+    with rounds.open("a") as stream:
+        stream.write(line(1) + half)
+    assert [record.round for record in tail.read_new()] == [1]
+
+    with rounds.open("a") as stream:
+        stream.write(line(2)[20:])
+    assert [record.round for record in tail.read_new()] == [2]
+
+    rounds.write_text(line(0))
+    assert [record.round for record in tail.read_new()] == [0]
+
+
+WHOLE = {"rounds": 60, "loss": 0.25, "loss_pred": 0.125, "seconds": 2.0, "rewards": [-2, -1]}
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "said"),
+    [
+        (
+            4,
+            WHOLE | {"eta_seconds": 185.0, "val_mae_scaled": 0.5},
+            "round 5/60, loss 0.2500, loss_pred 0.1250, best reward -1.0000, "
+            "validation MAE 0.5000 (scaled), 2.0 s, about 3m05s left",
+        ),
+        # Before the middle the time left is a guess.
+        (
+            0,
+            WHOLE | {"train_seconds": 61.0, "eta_seconds": 60.0, "stage": "supervised"},
+            "round 1/60 (supervised), loss 0.2500, loss_pred 0.1250, best reward -1.0000, "
+            "2.0 s, 1m00s left",
+        ),
+    ],
+)
+def test_a_round_is_one_line_with_its_stage_losses_and_the_time_left(number, changes, said):
+    assert describe_round(round_record(number, **{"val_mae_scaled": None} | changes)) == said

@@ -47,12 +47,6 @@ def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path: Path) -> 
     assert [feed.name for feed in registry["demand"].feeds] == ["own-demand"]
 
 
-def test_the_built_in_specs_are_what_they_were(tmp_path: Path) -> None:
-    registry = load_registry(tmp_path / "no-folder")
-    assert {name: registry[name].spec for name in registry} == DATASETS
-    assert registry.own == ()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

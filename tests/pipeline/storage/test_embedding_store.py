@@ -1,8 +1,6 @@
 """Vectors of texts: found by text, added once, whole after any interruption."""
 
-import json
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,11 +9,10 @@ from compevo_core.errors import DataError
 from compevo_pipeline.storage import embedding_store
 from compevo_pipeline.storage.embedding_store import (
     KEYS_FILE,
-    MANIFEST_FILE,
     VECTORS_FILE,
     EmbeddingStore,
 )
-from tests.support.store_workers import make_vectors, write_embeddings
+from tests.support.store_workers import make_vectors
 
 TITLES = [f"Title {number}" for number in range(20)]
 
@@ -55,11 +52,6 @@ def test_a_text_is_stored_once_and_its_first_vector_stays(store):
     assert store.append(TITLES[1:3], np.ones((2, 4), np.float32)) == 1
     assert len(store) == 3
     assert_holds(store, TITLES[:2])
-
-
-def test_encoders_share_nothing(store, tmp_path):
-    add(store, TITLES)
-    assert EmbeddingStore(tmp_path, "other").find_missing(TITLES) == TITLES
 
 
 def test_what_a_killed_append_left_behind_is_overwritten(store):
@@ -120,23 +112,10 @@ def test_vectors_that_do_not_fit_are_refused_and_nothing_is_stored(store, titles
     assert len(store) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", json.dumps({"encoder": "m"})])
-def test_a_damaged_manifest_says_what_to_do(store, text):
-    add(store, TITLES)
-    (store.folder / MANIFEST_FILE).write_text(text)
-    with pytest.raises(DataError, match="remove its folder and materialize news/embeddings"):
-        store.read(TITLES)
-
-
-@pytest.mark.slow
-def test_processes_append_at_once_and_no_text_comes_twice(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(3, mp_context=context) as pool:
-        writers = [pool.submit(write_embeddings, str(tmp_path), worker, 4) for worker in range(3)]
-        assert sorted(future.result(timeout=120) for future in writers) == [0, 1, 2]
-
-    store = EmbeddingStore(tmp_path, "m")
-    titles = [f"shared {turn} {k}" for turn in range(4) for k in range(5)]
-    titles += [f"own {worker} {turn}" for worker in range(3) for turn in range(4)]
-    assert len(store) == len(titles)
-    assert_holds(store, titles)
+def test_of_writers_at_a_time_every_text_is_kept_and_none_comes_twice(store, tmp_path):
+    parts = [TITLES[first : first + 8] for first in range(0, 16, 2)]
+    with ThreadPoolExecutor(4) as pool:
+        for part in parts:
+            pool.submit(add, EmbeddingStore(tmp_path, "m"), part)
+    assert len(store) == len({title for part in parts for title in part})
+    assert_holds(store, TITLES)

@@ -2,23 +2,16 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA
-from compevo_core.errors import DataError, StorageError
-from compevo_core.runtime import files
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage import series_store
 from compevo_pipeline.storage.series_store import FrameStore
 
 DATASET, KIND = "electricity-operational", FrameKind.PUBLISHED
-
-
-class Killed(BaseException):
-    """A kill, which no code catches by accident."""
 
 
 def issue(month, *, days=2, value=1.0, year=2026):
@@ -110,39 +103,6 @@ def test_each_value_that_changes_is_recorded_with_what_was_before(store):
     assert store.read_changes(DATASET).height == 96
 
 
-def test_a_writer_killed_at_any_rename_leaves_all_old_months_or_all_new_ones(store, monkeypatch):
-    store.write(DATASET, KIND, both(1.0))
-    rename = Path.replace
-    ends = set()
-    for at in range(5):
-        done = iter(range(100))
-
-        def kill(source, target, at=at, done=done):
-            if next(done) == at:
-                raise Killed
-            return rename(source, target)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(files.Path, "replace", kill)
-            try:
-                store.write(DATASET, KIND, both(2.0))
-            except Killed:
-                ends.add("killed")
-        values = set(store.read(DATASET, KIND)["value"])
-        assert len(values) == 1
-        ends |= values
-    assert ends == {1.0, 2.0, "killed"}
-
-
-def test_a_torn_list_of_months_is_refused_before_anything_is_replaced(store):
-    store.write(DATASET, KIND, both(1.0))
-    before = visible(store)
-    (store.folder(DATASET, KIND) / files.MANIFEST_FILE).write_text('{"files": {"2026-0')
-    with pytest.raises(DataError, match=r"published.*torn.*restore it, or remove the folder"):
-        store.write(DATASET, KIND, issue(8))
-    assert visible(store) == before
-
-
 def test_a_reader_whose_month_is_replaced_meanwhile_reads_the_new_one(store, monkeypatch):
     store.write(DATASET, KIND, both(1.0))
     scan, done = series_store._scan, iter([True])
@@ -170,22 +130,6 @@ def write_covariates(store, *values, day=15):
     return store.write("electricity", FrameKind.COVARIATES, frame)
 
 
-def test_a_frame_is_read_back_and_an_absent_one_is_none(store):
-    assert store.read("electricity", FrameKind.COVARIATES) is None
-    assert write_covariates(store, 300.0, 310.0) == 2
-    found = store.read("electricity", FrameKind.COVARIATES)
-    assert found.equals(make_covariates(300.0, 310.0))
-
-
-def test_writing_twice_changes_no_byte(store):
-    write_covariates(store, 300.0, 310.0)
-    folder = store.folder("electricity", FrameKind.COVARIATES)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert write_covariates(store, 300.0, 310.0) == 2
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert len(list(folder.glob("[!.]*.parquet"))) == 1, "rows by day are few, and are one file"
-
-
 def test_of_two_rows_of_one_key_the_one_written_last_stays(store):
     write_covariates(store, 300.0, 310.0)
     write_covariates(store, 301.0, 310.0)
@@ -201,11 +145,3 @@ def test_rows_of_several_writers_at_a_time_are_all_kept(store):
         for day in days:
             pool.submit(write_covariates, store, 300.0, 310.0, day=day)
     assert store.read("electricity", FrameKind.COVARIATES).height == 2 * len(days)
-
-
-def test_a_torn_frame_is_named_and_says_what_to_do(store):
-    write_covariates(store, 300.0, 310.0)
-    (path,) = store.folder("electricity", FrameKind.COVARIATES).glob("*.parquet")
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(StorageError, match=r"covariates/all-\w+\.parquet.*torn: restore it"):
-        store.read("electricity", FrameKind.COVARIATES)

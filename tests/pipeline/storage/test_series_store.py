@@ -1,16 +1,15 @@
 """Series on disk: idempotent, atomic, safe for parallel writers."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.nem import INCOMPLETE
+from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
 from compevo_pipeline.storage.series_store import SeriesStore
-from tests.support.store_workers import FETCHED, series, write_series
+from tests.support.store_workers import FETCHED, series
 
 LATER = FETCHED + timedelta(days=1)
 EARLIER = FETCHED - timedelta(days=1)
@@ -32,23 +31,6 @@ def tree(root):
         path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in files
     }
-
-
-def test_what_was_written_is_read_back(store):
-    report = store.write("electricity", series(values=(1.0, None, 3.0)))
-    counted = {name: count for name, count in report.as_dict().items() if count}
-    assert counted == {"rows": 3, "added": 3, "files_written": 1}
-    assert store.read("electricity").equals(series(values=(1.0, None, 3.0)))
-
-
-def test_writing_twice_changes_no_byte_even_when_fetched_again_later(store, tmp_path):
-    store.write("electricity", pl.concat([series(), series("AEMO/TOTALDEMAND/SA1")]))
-    before = tree(tmp_path)
-    again = store.write(
-        "electricity", pl.concat([series(fetched=LATER), series("AEMO/TOTALDEMAND/SA1")])
-    )
-    assert (again.unchanged, again.files_written) == (6, 0)
-    assert tree(tmp_path) == before
 
 
 def test_a_value_fetched_later_replaces_and_one_fetched_earlier_does_not(store):
@@ -101,28 +83,11 @@ def test_reading_what_is_not_there_says_what_to_materialize(tmp_path):
         SeriesStore(tmp_path).read("traffic")
 
 
-def test_a_write_that_dies_leaves_the_old_file_and_no_part(tmp_path, monkeypatch):
-    store = SeriesStore(tmp_path)
-    store.write("electricity", series())
-    before = tree(tmp_path)
-
-    def full_disk(_frame, target):
-        target.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        store.write("electricity", series(values=(5.0,), fetched=LATER))
-    assert tree(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_processes_writing_one_series_lose_no_row(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(3, mp_context=context) as pool:
-        done = [pool.submit(write_series, str(tmp_path), worker, 4) for worker in range(3)]
-        assert sorted(future.result(timeout=120) for future in done) == [0, 1, 2]
-    assert SeriesStore(tmp_path).read("electricity").height == 3 * 4 * 3
+def test_rows_of_several_writers_at_a_time_are_all_kept(store):
+    with ThreadPoolExecutor(6) as pool:
+        for part in range(12):
+            pool.submit(store.write, "electricity", series(first=3 * part, source=f"a:b/{part}"))
+    assert store.read("electricity").height == 12 * 3
 
 
 def test_a_correction_that_was_fetched_in_the_same_instant_replaces(store):
@@ -156,17 +121,6 @@ def test_a_day_issued_again_without_its_values_loses_none(store):
     assert set(store.read("electricity")["flag"]) == {"observed"}
 
 
-def test_a_file_cut_inside_a_half_hour_takes_no_value_away(store):
-    whole = labelled(series(values=(1.0, 2.0, 3.0, 4.0)), "a.csv")
-    store.write("electricity", whole)
-    cut = whole.head(2).with_columns(
-        pl.Series("value", [1.0, None]), pl.Series("flag", ["observed", INCOMPLETE])
-    )
-    report = store.write("electricity", cut)
-    assert (report.nulls_kept_out, report.removed, report.absent) == (1, 0, 2)
-    assert store.read("electricity").equals(whole)
-
-
 def test_of_two_rows_given_at_once_the_value_counts_whichever_was_fetched_later(store):
     empty = series(values=(None,)).with_columns(pl.col("fetched_at").dt.offset_by("1d"))
     store.write("electricity", pl.concat([series(values=(1.0,)), empty]))
@@ -177,6 +131,7 @@ def test_the_owner_of_a_whole_file_may_take_a_value_out(store):
     store.write("electricity", series(values=(1.0, 2.0)))
     store.write("electricity", series(values=(1.0, None)), replace=True)
     assert values(store) == [1.0, None]
+    assert store.read_changes("electricity").is_empty()
 
 
 def test_rows_of_a_mistyped_year_go_when_their_file_is_corrected(store):
@@ -196,8 +151,105 @@ def test_a_file_that_only_became_shorter_takes_nothing_away(store):
     assert store.read("electricity").height == 3
 
 
-def test_a_page_that_moves_on_keeps_the_history_that_it_no_longer_shows(store):
-    whole = labelled(series(values=(1.0, 2.0, 3.0)), "page.html")
-    store.write("electricity", whole.head(2))
-    assert store.write("electricity", whole.tail(2)).removed == 0
-    assert values(store) == [1.0, 2.0, 3.0]
+HOUR = timedelta(hours=1)
+WHOLE = tuple(float(value) for value in range(100, 120))
+CUT = (100.0, 150.0)  # the first rows, one of them revised
+
+
+@pytest.fixture
+def stored(tmp_path):
+    stored = SeriesStore(tmp_path)
+    stored.write("electricity", series(values=WHOLE))
+    return stored
+
+
+def write(stored, values, after):
+    return stored.write("electricity", series(values=values, fetched=FETCHED + after))
+
+
+def kinds(stored):
+    changes = stored.read_changes("electricity")
+    return dict(changes["kind"].value_counts().rows())
+
+
+def test_a_month_cut_at_its_first_day_keeps_its_rows_until_a_later_fetch_confirms(stored):
+    report = write(stored, CUT, HOUR)
+    assert (report.changed, report.removed, report.absent) == (1, 0, 18)
+    assert values(stored) == [100.0, 150.0, *WHOLE[2:]]
+    assert kinds(stored) == {"changed": 1, "waiting": 18}
+
+    # Half an evening later it is still cut: that confirms nothing.
+    assert write(stored, CUT, CONFIRMED_AFTER).removed == 0
+    assert write(stored, CUT, HOUR + CONFIRMED_AFTER).removed == 18
+    assert values(stored) == [100.0, 150.0]
+    changes = stored.read_changes("electricity")
+    assert kinds(stored) == {"changed": 1, "removed": 18}
+    assert changes.filter(kind="removed")["before"].to_list() == list(WHOLE[2:])
+
+
+def test_a_month_that_is_whole_again_waits_for_nothing(stored):
+    write(stored, CUT, HOUR)
+    write(stored, (100.0, 150.0, *WHOLE[2:]), 2 * HOUR)
+    assert stored.read_waiting("electricity").is_empty()
+    # What was wanted before it was whole does not count towards the next time.
+    write(stored, (100.0, 160.0), 3 * HOUR)
+    assert write(stored, (100.0, 160.0), CONFIRMED_AFTER + 2 * HOUR).removed == 0
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.0, -1.0])
+def test_a_file_that_changes_most_of_what_it_repeats_brings_nothing_until_confirmed(stored, factor):
+    given = (*(factor * value for value in WHOLE), 7.0)
+    report = write(stored, given, HOUR)
+    assert (report.waiting, report.added, report.changed) == (21, 0, 0)
+    assert values(stored) == list(WHOLE)
+    assert write(stored, given, HOUR + CONFIRMED_AFTER).changed == 20
+    assert values(stored) == list(given)
+    assert stored.read_changes("electricity")["before"].to_list() == list(WHOLE)
+
+
+def test_differences_of_a_percent_and_changes_of_half_are_revisions(stored):
+    near = [1.01 * value for value in WHOLE]
+    assert write(stored, near, HOUR).changed == 20
+    assert write(stored, [*(2 * value for value in near[:10]), *near[10:]], 2 * HOUR).changed == 10
+
+
+def test_few_changes_are_applied_at_once_with_what_was_before(stored):
+    revised = (*WHOLE[:17], 1.0, 2.0, 3.0)
+    assert write(stored, revised, HOUR).changed == 3
+    changes = stored.read_changes("electricity")
+    assert changes["before"].to_list() == [117.0, 118.0, 119.0]
+    assert changes["after"].to_list() == [1.0, 2.0, 3.0]
+    assert changes["fetched_at"].unique().to_list() == [FETCHED + HOUR]
+    assert write(stored, revised[:3], 2 * HOUR).absent == 17
+    assert kinds(stored) == {"changed": 3}
+
+
+def test_the_record_is_no_part_of_the_data(stored):
+    before = stored.hash_files("electricity")
+    stored.write("electricity", series(values=CUT[:1], fetched=FETCHED + HOUR))
+    write(stored, tuple(2 * value for value in WHOLE), HOUR)
+    assert stored.hash_files("electricity") == before
+
+
+def test_a_file_that_is_wrong_in_one_of_its_series_waits_in_all_of_them(stored):
+    other = "AEMO/TOTALDEMAND/VIC1"
+
+    def deliver(first, second, after):
+        at = FETCHED + after
+        stored.write(
+            "electricity",
+            pl.concat([series(values=first, fetched=at), series(other, 0, second, fetched=at)]),
+        )
+
+    deliver(WHOLE, WHOLE, HOUR)
+    revised, doubled = (99.0, *WHOLE[1:], 7.0), tuple(2 * value for value in WHOLE)
+    deliver(revised, doubled, 2 * HOUR)
+    assert values(stored) == [*WHOLE, *WHOLE]
+    assert kinds(stored) == {"waiting": 21}
+
+    # Whoever reads it as before is asked nothing; half a day later the same is believed.
+    deliver(revised, doubled, 3 * HOUR)
+    assert values(stored) == [*WHOLE, *WHOLE]
+    deliver(revised, doubled, 2 * HOUR + CONFIRMED_AFTER)
+    assert values(stored) == [*revised, *doubled]
+    assert kinds(stored) == {"changed": 21}

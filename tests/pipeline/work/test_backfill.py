@@ -1,15 +1,8 @@
 """A backfill stores month by month, and goes on where it was stopped."""
 
-import json
 import logging
-import os
-import signal
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import numpy as np
@@ -25,23 +18,15 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_series
 from tests.pipeline.sources.exchange import test_exchange_live as rates
 from tests.support import nemweb
+from tests.support.deployment import QUIET
 from tests.support.replay import Answer
-from tests.support.weather import make_run
+from tests.support.weather import ENDPOINT, answer, asked_run
 
 DATASET = "electricity-operational"
 WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
-ENDPOINT = ("single-runs-api.open-meteo.com", "/v1/forecast")
 SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
 NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 N_RUNS = 4
-
-
-def asked(seen):
-    return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
-
-
-def answer(seen):
-    return Answer(body=json.dumps(make_run(asked(seen), hours=2)).encode(), kind="application/json")
 
 
 def fetch(home, **changes):
@@ -125,60 +110,23 @@ def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tm
 
 def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(replay, tmp_path):
     def refuse_second_of_may(seen):
-        if asked(seen) >= datetime(2025, 5, 2, tzinfo=UTC):
+        if asked_run(seen) >= datetime(2025, 5, 2, tzinfo=UTC):
             return Answer(status=403, body=b"no", kind="text/plain")
         return answer(seen)
 
     replay.serve({ENDPOINT: refuse_second_of_may})
     with pytest.raises(SourceBlocked):
         fetch(tmp_path)
-    first = [asked(seen) for seen in replay.seen]
+    first = [asked_run(seen) for seen in replay.seen]
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
     # The run that failed is the last that was asked for; those of its month before it are stored.
     assert count_stored_runs(workspace) == len(first) - 1 == 3
 
     replay.serve({ENDPOINT: answer})
     workspace, _ = fetch(tmp_path)
-    again = [asked(seen) for seen in replay.seen][len(first) :]
+    again = [asked_run(seen) for seen in replay.seen][len(first) :]
     assert again[0] == first[-1] and not set(again) & set(first[:-1])
     assert count_stored_runs(workspace) == N_RUNS
-
-
-@pytest.mark.slow
-def test_a_killed_backfill_reads_what_it_fetched_from_disk(replay, tmp_path):
-    process = None
-
-    def kill_in_may(seen):
-        if asked(seen).date().isoformat() == "2025-05-01" and process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-        return answer(seen)
-
-    replay.serve({ENDPOINT: kill_in_may})
-    words = [
-        DATASET,
-        "--feed",
-        "weather-forecast",
-        "--since",
-        "2025-04-29",
-        "--until",
-        "2025-05-03",
-    ]
-    environment = {
-        "COMPEVO_HOME": str(tmp_path),
-        "COMPEVO_MODE": "live",
-        "PYTHONPATH": str(Path.cwd()),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "compevo_pipeline.cli.main", "backfill", *words],
-        env=os.environ | environment,
-        stderr=subprocess.DEVNULL,
-    )
-    assert process.wait(timeout=60) == -signal.SIGKILL
-
-    workspace, _ = fetch(tmp_path)
-    assert count_stored_runs(workspace) == 4
-    times = Counter(asked(seen).date().isoformat() for seen in replay.seen)
-    assert times == {"2025-04-29": 1, "2025-04-30": 1, "2025-05-01": 2, "2025-05-02": 1}
 
 
 def test_a_backfill_without_a_publisher_or_a_span_is_refused(tmp_path):
@@ -206,7 +154,7 @@ def run_backfill_job(home, until):
     return build_backfill_job().execute_in_process(
         run_config={
             "ops": {"fetch_missing": {"config": config | {"until": until}}},
-            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+            "loggers": QUIET,
         },
         resources={
             "workspace": Deployment(settings=Settings(home=home, mode=Mode.LIVE), mode=Mode.LIVE),
@@ -234,7 +182,7 @@ def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_st
     replay, tmp_path
 ):
     def refuse_may(seen):
-        if asked(seen) >= datetime(2025, 5, 1, tzinfo=UTC):
+        if asked_run(seen) >= datetime(2025, 5, 1, tzinfo=UTC):
             return Answer(status=403, body=b"no", kind="text/plain")
         return answer(seen)
 

@@ -1,6 +1,5 @@
 """Two refreshes in a row over every live feed: the second asks conditionally, and writes no row."""
 
-import json
 from datetime import UTC, date, datetime
 
 import pytest
@@ -17,7 +16,8 @@ from tests.pipeline.sources.pems import test_pems_live as pems
 from tests.support import nemweb
 from tests.support.live import NEWS, LiveHome
 from tests.support.replay import Answer
-from tests.support.weather import make_run
+from tests.support.weather import ENDPOINT
+from tests.support.weather import answer as answer_weather
 
 EVENING = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 
@@ -26,18 +26,9 @@ def serve_prices(replay):
     nemweb.serve_prices(replay, date(2026, 6, 1), date(2026, 7, 1))
 
 
-def serve_runs(replay):
-    def run(seen):
-        asked = datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
-        body = json.dumps(make_run(asked, hours=2)).encode()
-        return Answer(body=body, kind="application/json")
-
-    replay.serve({("single-runs-api.open-meteo.com", "/v1/forecast"): run})
-
-
 def serve_operational(replay):
     nemweb.serve_day(replay)
-    serve_runs(replay)
+    replay.serve({ENDPOINT: answer_weather})
 
 
 def serve_rates(replay):

@@ -8,14 +8,11 @@ import pytest
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.source_coverage import (
     find_month,
-    list_troubled,
     measure_coverage,
     pivot_months,
-    tabulate_files,
 )
 from tests.support.window_samples import (
     DAY,
@@ -91,41 +88,6 @@ def test_forecasts_and_news_are_counted_by_day(workspace):
     assert (forecasts["expected"], forecasts["stored"]) == (3, 1)
     news = row(counts, "news: gdelt", "2026-03", "days")
     assert (news["expected"], news["stored"]) == (6, 2)
-
-
-def make_ledger(workspace):
-    ledger = Ledger(workspace.layout.ledger)
-    for name in ("a_20260301.zip", "a_20260302.zip"):
-        ledger.record_fetched("aemo", name, url="u", sha256="0", now=NOW)
-    ledger.confirm()
-    ledger.mark_absent("aemo", "a_20260303.zip", "u", NOW)
-    ledger.mark_absent("aemo", "a_20260304.zip", "u", NOW)
-    ledger.freeze("aemo", "a_20260304.zip")
-    ledger.record_failure(
-        "aemo", "list.html", url="u", note="SourceTransient: x", now=NOW + timedelta(hours=1)
-    )
-
-
-def test_files_are_counted_by_what_became_of_them(workspace):
-    make_ledger(workspace)
-    counts = measure_coverage(workspace, TODAY)
-    march = row(counts, "aemo", "2026-03", "files")
-    del march["source"], march["counted"], march["month"]
-    assert march == {"expected": 4, "stored": 2, "absent": 1, "frozen": 1, "failed": 0}
-    assert row(counts, "aemo", "", "files")["failed"] == 1
-
-    table = pivot_months(counts, 12)
-    assert table["2026-03"].to_list() == ["50 %, 1 absent, 1 frozen"]
-
-
-def test_what_will_be_asked_for_again_is_listed_with_the_reason(workspace):
-    assert list_troubled(workspace) == []
-    assert not workspace.layout.ledger.exists(), "a look makes no ledger"
-    make_ledger(workspace)
-    files = tabulate_files(list_troubled(workspace))
-    assert files["file"].to_list() == ["aemo/list.html", "aemo/a_20260303.zip"]
-    assert files["again"].to_list() == ["next run", "2026-03-10 12:15"]
-    assert files["why"].to_list() == ["SourceTransient: x", ""]
 
 
 def test_only_the_last_months_are_shown_and_an_empty_home_has_none(workspace):

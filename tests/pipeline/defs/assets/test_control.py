@@ -5,13 +5,12 @@ import logging
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from compevo_core.errors import ConfigError
+from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.paper.control import ControlPlan
 from compevo_core.paper.planted_news import CONTROL_SCHEMA
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.work.experiments import run_control_on
+from tests.support.commands import invoke
 from tests.support.deployment import deploy
 from tests.support.planted import base_windows, search
 
@@ -55,9 +54,7 @@ def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_pa
     monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     command = ["experiment", "control", "electricity", "--preset", preset, "--effects", "2"]
     command += ["--series", "NSW1", "--results", str(tmp_path)]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert "evolved logics" in result.output
+    assert "evolved logics" in invoke(*command)
     again = pl.read_csv(tmp_path / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
     assert again.equals(rows)
     assert trained == {
@@ -70,9 +67,8 @@ def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(de
         run_control_on(
             deployment, "electricity", ControlPlan(config=search()), series=["XYZ"], log=LOG
         )
-    result = CliRunner().invoke(app, ["experiment", "control", "electricity", "--effects", "big"])
-    assert result.exit_code != 0
-    assert "--effects big is not a list of numbers" in f"{result.output}{result.exception}"
+    with pytest.raises(ConfigError, match="--effects big is not a list of numbers"):
+        invoke("experiment", "control", "electricity", "--effects", "big")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +80,5 @@ def test_worded_data_that_are_unknown_or_without_an_archive_are_named(
 ):
     monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))
     monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
-    result = CliRunner().invoke(app, ["experiment", "text", name])
-    assert result.exit_code != 0
-    assert said in f"{result.output}{result.exception}"
+    with pytest.raises(CompEvoError, match=said):
+        invoke("experiment", "text", name)

@@ -11,6 +11,7 @@ from compevo_pipeline.defs.assets.coverage import check_coverage, coverage
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
+from tests.support.deployment import QUIET
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 NOTE = "SourceTransient: ![x](http://h/p.png)\x1b[31m"
@@ -38,7 +39,7 @@ def materialize(workspace):
             "workspace": workspace,
             "clock": dg.ResourceDefinition.hardcoded_resource(lambda: NOW),
         },
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        run_config={"loggers": QUIET},
     )
     (event,) = result.asset_materializations_for_node("sources__coverage")
     (check,) = result.get_asset_check_evaluations()

@@ -5,18 +5,18 @@ import logging
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
 
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import CompEvoError
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.cli.main import app
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import set_current_run
 from tests.support import population as small
+from tests.support.commands import invoke
 from tests.support.deployment import deploy
 
 pytestmark = pytest.mark.slow
@@ -24,12 +24,6 @@ pytestmark = pytest.mark.slow
 RUN = "electricity-run"
 SEEDS = 2
 EVERY = 2
-
-
-def invoke(*words):
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def read_rows(*paths):
@@ -126,18 +120,10 @@ def test_the_command_leaves_the_other_files_of_the_assets(by_asset, by_command):
 
 def test_a_split_without_windows_is_refused_before_anything_is_written(deployment, tmp_path):
     layout = deployment.layout
-    words = ["evaluate", layout.run(RUN), "--windows", layout.windows("electricity")]
-    words += [
-        "--news",
-        layout.news_pool("electricity"),
-        "--results",
-        tmp_path / "none",
-        "--split",
-        "inference",
-    ]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-
-    assert "no window in inference" in str(result.exception)
+    given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
+    words = ("--results", tmp_path / "none", "--split", "inference")
+    with pytest.raises(CompEvoError, match="no window in inference"):
+        invoke("evaluate", layout.run(RUN), *given, *words)
     assert not (tmp_path / "none").exists()
 
 

@@ -15,7 +15,7 @@ from compevo_pipeline.defs.assets.forecast import build_next_day_asset
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND
-from tests.support.deployment import DagsterHome, deploy
+from tests.support.deployment import QUIET, DagsterHome, deploy, read_materialization
 from tests.support.own_tables import declare_demand, write_demand
 from tests.support.scored_samples import make_rows
 
@@ -42,8 +42,7 @@ def issue(deployment: DagsterHome, day: str, **options: Any) -> dg.ExecuteInProc
 
 
 def read_metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    (event,) = result.get_asset_materialization_events()
-    return dict(event.step_materialization_data.materialization.metadata)
+    return dict(read_materialization(result).metadata)
 
 
 def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: DagsterHome) -> None:
@@ -74,7 +73,7 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
     result = deployment.defs.resolve_job_def("refresh_demand").execute_in_process(
         partition_key="2024-02-21",
         instance=deployment.instance,
-        run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+        run_config={"loggers": QUIET},
     )
     made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
     assert made[0] == "series/demand" and made[-2:] == ["report/site", "report/cleaned"]

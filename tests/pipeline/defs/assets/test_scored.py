@@ -23,7 +23,13 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import read_scored
 from tests.support import operational
 from tests.support import population as small
-from tests.support.deployment import DagsterHome, deploy, few_feeds
+from tests.support.deployment import (
+    QUIET,
+    DagsterHome,
+    deploy,
+    few_feeds,
+    read_materialization,
+)
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import from_nem
 
@@ -33,10 +39,10 @@ SPEC = ELECTRICITY_OPERATIONAL
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, operational_run: Path) -> Path:
     """The home of a deployment at 17:00 before the first day."""
     home = tmp_path_factory.mktemp("trained")
-    operational.make_deployment(home, operational.issue_time(DAYS[0]))
+    operational.make_deployment(home, operational.issue_time(DAYS[0]), operational_run)
     return home
 
 
@@ -78,8 +84,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> No
     result = live.materialize("forecast/scored")
     assert path.stat().st_mtime_ns == before
 
-    (event,) = result.get_asset_materialization_events()
-    shown = event.step_materialization_data.materialization.metadata
+    shown = read_materialization(result).metadata
     assert (shown["added"].value, shown["revised"].value, shown["waiting_for_truth"].value) == (
         0,
         0,
@@ -121,8 +126,7 @@ def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
             config={"forecast/next_day": {"known_to": known_to}},
         )
 
-    (event,) = result.get_asset_materialization_events()
-    shown = event.step_materialization_data.materialization.metadata["of_this_day"].records
+    shown = read_materialization(result).metadata["of_this_day"].records
     # Seven hours of the evening before lie between them.
     assert [
         tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
@@ -166,7 +170,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
             partition_key=of.isoformat(),
             asset_selection=[dg.AssetKey(key.split("/")) for key in selected],
             instance=deployment.instance,
-            run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+            run_config={"loggers": QUIET},
         )
 
     layout = Layout(root=tmp_path / "sample")

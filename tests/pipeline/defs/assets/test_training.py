@@ -11,7 +11,7 @@ from compevo_pipeline.defs import definition
 from compevo_pipeline.defs.assets import training
 from compevo_pipeline.defs.launchers import Launchers
 from compevo_pipeline.storage.runs import find_current_run, hash_model
-from tests.support.deployment import deploy
+from tests.support.deployment import deploy, read_materialization
 from tests.support.round_records import round_record
 
 MODEL = "models/compevo/exchange"
@@ -56,8 +56,7 @@ def home(tmp_path_factory, sample_home):
 def materialize(home, launcher):
     """Materializes the model; returns the version of its data and of its code."""
     deployment = deploy(home, launchers=FakeLaunchers(launcher))
-    (event,) = deployment.materialize(MODEL).get_asset_materialization_events()
-    tags = event.step_materialization_data.materialization.tags
+    tags = read_materialization(deployment.materialize(MODEL)).tags
     return tags["dagster/data_version"], tags["dagster/code_version"]
 
 

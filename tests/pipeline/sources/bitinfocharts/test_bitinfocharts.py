@@ -1,12 +1,10 @@
 """The long Bitcoin table and chart pages."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 
-import polars as pl
 import pytest
 
-from compevo_core.data.cutting import apply_known_faults
-from compevo_core.data.series import is_synthetic, regularise_series, validate_series
+from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift, SourceBlocked
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode
@@ -25,14 +23,6 @@ def long(text=LONG):
 
 def page(text=PAGE, name="bitcoin-transactions.html"):
     return validate_series(bitinfocharts.parse(raw(name, text)))
-
-
-def test_a_long_table_becomes_one_series_a_variable():
-    frame = long()
-    price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
-    assert price["variable"].unique().to_list() == ["price_usd"]
-    assert price["unit"].unique().to_list() == ["USD"]
-    assert price["flag"].to_list() == ["observed", "missing"]
 
 
 def test_an_unknown_variable_names_the_line():
@@ -79,37 +69,8 @@ def test_a_page_under_another_name_is_refused(name):
         page(PAGE, name)
 
 
-def test_every_page_metric_is_a_known_variable():
-    ids = {metric.id for metric in bitinfocharts.METRICS.values()}
-    assert len(ids) == len(bitinfocharts.METRICS) == 18
-
-
-def test_the_sample_has_18_variables_for_640_days_and_is_synthetic():
-    (file,) = bitinfocharts.read_files(Mode.SAMPLE, archive=None, clock=clock)
-    frame = validate_series(bitinfocharts.parse(file))
-    assert is_synthetic(frame)
-    assert frame["series_id"].n_unique() == 18
-    assert frame.group_by("series_id").len()["len"].unique().to_list() == [640]
-    assert (frame["flag"] == "observed").all()
-
-
 def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin").mkdir()
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
     (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
     assert bitinfocharts.parse(file)["series_id"].unique().to_list() == ["BITINFOCHARTS/price"]
-
-
-def test_the_real_table_has_18_variables_for_4521_days(archive_dir):
-    (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
-    frame = validate_series(bitinfocharts.parse(file))
-    assert frame.height == 81_378
-    assert frame.group_by("series_id").len()["len"].unique().to_list() == [4521]
-    assert (frame["flag"] == "missing").sum() == 290
-    price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
-    assert regularise_series(price, timedelta(days=1))[1]["rows"] == 4521
-    recent = price.filter(pl.col("start_utc") >= datetime(2019, 1, 1, tzinfo=UTC))
-    assert (recent["value"].min(), recent["value"].max()) == (3392.0, 63438.0)
-    old = price.filter(pl.col("start_utc") < datetime(2010, 7, 17, tzinfo=UTC))
-    assert (old["value"].round(2) == 46678.67).sum() == 372
-    assert apply_known_faults(old)["value"].null_count() == old.height

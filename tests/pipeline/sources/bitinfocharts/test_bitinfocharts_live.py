@@ -43,14 +43,6 @@ def save(home, name, content, at=NOW):
     os.utime(saved, (at.timestamp(), at.timestamp()))
 
 
-def test_the_asset_stores_18_metrics_without_the_unfinished_day(home):
-    assert home.materialize("bitcoin").success
-    frame = home.series("bitcoin")
-    assert frame["series_id"].n_unique() == 18
-    assert frame["start_utc"].max() == datetime(2026, 11, 19, tzinfo=UTC)
-    assert frame["source"].str.starts_with("live:bitinfocharts/").all()
-
-
 def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, replay):
     home.ingest("bitcoin")
     assert len(replay.seen) == 18

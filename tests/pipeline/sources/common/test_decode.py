@@ -14,7 +14,6 @@ from compevo_pipeline.sources.common.decode import (
     decode_text,
     gunzip,
     parse_json,
-    raise_if_html,
     read_json,
     read_members,
     read_title,
@@ -25,22 +24,7 @@ from compevo_pipeline.sources.common.decode import (
 from tests.support.nemweb import pack as zipped
 
 
-@pytest.mark.parametrize(
-    "page", [b"<!DOCTYPE html><html>", b"\n  <HTML>", b"\xef\xbb\xbf<html>", b"<script>"]
-)
-def test_a_web_page_under_a_data_name_is_refused(page):
-    with pytest.raises(SchemaDrift, match=r"x\.csv, line 1: a web page"):
-        raise_if_html(page, "x.csv")
-
-
-def test_no_bytes_at_all_is_worth_another_try():
-    with pytest.raises(SourceTransient, match="empty"):
-        raise_if_html(b"", "x.csv")
-
-
-def test_a_byte_that_is_not_utf8_is_named_with_its_line():
-    with pytest.raises(SchemaDrift, match=r"x\.csv, line 3: byte 0xe9 is not UTF-8"):
-        decode_text(b"a\nb\ncaf\xe9\n", "x.csv")
+def test_a_mark_of_byte_order_and_other_line_ends_are_no_part_of_a_text():
     assert decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
 
 
@@ -48,14 +32,10 @@ def test_lossy_decoding_counts_only_what_it_replaced():
     assert decode_lossy("old � ".encode() + b"\xe9\xff") == ("old � ��", 2)
 
 
-def test_json_that_is_cut_is_named_with_its_line():
-    with pytest.raises(SchemaDrift, match=r"day\.json, line 2, column 10: not JSON"):
-        read_json(b'{\n "a": [1,', "day.json")
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
+        (b'{\n "a": [1,', "line 2, column 10: not JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"mw": ' + b"9" * 5_000 + b"}", "an invalid number"),
@@ -63,7 +43,7 @@ def test_json_that_is_cut_is_named_with_its_line():
     ],
 )
 def test_json_that_breaks_the_decoder_is_refused_by_name(content, reason):
-    with pytest.raises(SchemaDrift, match=rf"day\.json: .*{reason}.*fetch the file again"):
+    with pytest.raises(SchemaDrift, match=rf"day\.json.*{reason}"):
         read_json(content, "day.json")
 
 
@@ -95,55 +75,62 @@ FLIPPED[len(FLIPPED) // 2] ^= 0xFF
         (PACKED[:-20], SourceTransient, "the gzip stream is truncated after .* fetch or copy"),
         (bytes(FLIPPED), SourceTransient, "damaged"),
         (b"REGION,SETTLEMENTDATE\n", SchemaDrift, "not a gzip file"),
+        (gzip.compress(b"0" * 10**6), SchemaDrift, "more than 200000 bytes"),
     ],
-    ids=["cut", "flipped", "text"],
+    ids=["cut", "flipped", "text", "bomb"],
 )
 def test_a_gzip_is_unpacked_and_what_is_none_is_named(content, error, reason):
     assert gunzip(PACKED, "x.csv.gz") == b"a,b\n" * 10_000
     with pytest.raises(error, match=rf"x\.csv\.gz: .*{reason}"):
-        gunzip(content, "x.csv.gz")
+        gunzip(content, "x.csv.gz", cap=200_000)
 
 
-def test_a_decompression_bomb_stops_at_the_cap():
-    with pytest.raises(SchemaDrift, match="more than 1000 bytes"):
-        gunzip(gzip.compress(b"0" * 10_000), "bomb.gz", cap=1000)
-    with pytest.raises(SchemaDrift, match="more than"):
-        list(unzip(zipped(("a", b"0" * 700), ("b", b"0" * 700)), "bomb.zip", cap=1000))
-    with pytest.raises(SchemaDrift, match="more than"):
-        list(untar(tar(("a", b"0" * 5000)), "bomb.tar.gz", cap=1000))
+def link(name, target):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as bundle:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = tarfile.SYMTYPE, target
+        bundle.addfile(info)
+    return buffer.getvalue()
+
+
+def encrypt(packed):
+    """Sets the mark of encryption in both headers of the first member."""
+    marked = bytearray(packed)
+    marked[6] |= 1
+    marked[packed.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(marked)
+
+
+OUTSIDE = ("../evil.csv", "/etc/passwd", "a/../../evil", "..\\evil.csv", "C:evil.csv")
+ZEROS = b"0" * 15_000
 
 
 @pytest.mark.parametrize(
-    "member", ["../evil.csv", "/etc/passwd", "a/../../evil", "..\\evil.csv", "C:evil.csv"]
+    ("unpack", "content", "error", "said"),
+    [
+        *((unzip, zipped(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
+        *((untar, tar(("a", b"1"), (name, b"2")), SchemaDrift, "outside") for name in OUTSIDE),
+        (untar, link("day.csv", "/etc/passwd"), SchemaDrift, "link or device"),
+        (unzip, zipped(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
+        (untar, tar(("a", ZEROS), ("b", ZEROS)), SchemaDrift, "more than"),
+        (unzip, zipped(("a", ZEROS))[:-30], SourceTransient, "the zip is damaged or truncated"),
+        (untar, tar(("a", ZEROS), mode="w")[:700], SourceTransient, "the tar is damaged or"),
+        (unzip, encrypt(zipped(("a", b"1,2"))), SchemaDrift, "the zip is encrypted .*fetch it"),
+    ],
+    ids=lambda value: "packed" if isinstance(value, bytes) else None,  # they hold the time of day
 )
-def test_an_archive_member_that_leaves_its_folder_is_refused(member):
-    with pytest.raises(SchemaDrift, match="leads outside its folder"):
-        list(unzip(zipped(("good.csv", b"1"), (member, b"2")), "x.zip"))
-    with pytest.raises(SchemaDrift, match="leads outside its folder"):
-        list(untar(tar(("good.csv", b"1"), (member, b"2")), "x.tar.gz"))
-
-
-def test_a_link_in_a_tar_is_refused():
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as bundle:
-        info = tarfile.TarInfo("day.csv")
-        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        bundle.addfile(info)
-    with pytest.raises(SchemaDrift, match="link or device"):
-        list(untar(buffer.getvalue(), "x.tar"))
+def test_an_archive_that_is_damaged_or_leaves_its_folder_or_its_cap_is_refused_by_name(
+    unpack, content, error, said
+):
+    with pytest.raises(error, match=rf"x\.packed.*{said}"):
+        list(unpack(content, "x.packed", cap=20_000))
 
 
 def test_members_come_in_name_order_and_folders_are_passed_over():
     ordered = [("a", b"1"), ("b", b"2")]
     assert list(untar(tar(*reversed(ordered)), "x.tar.gz")) == ordered
     assert list(unzip(zipped(ordered[1], ("folder/", b""), ordered[0]), "x.zip")) == ordered
-
-
-def test_a_truncated_zip_or_tar_asks_for_another_fetch():
-    with pytest.raises(SourceTransient, match=r"x\.zip: the zip is damaged or truncated"):
-        list(unzip(zipped(("a", b"0123456789" * 50))[:-30], "x.zip"))
-    with pytest.raises(SourceTransient, match=r"x\.tar: the tar is damaged or truncated"):
-        list(untar(tar(("a", b"0" * 5000), mode="w")[:2000], "x.tar"))
 
 
 def test_a_zip_of_zips_yields_the_files_of_both():
@@ -180,19 +167,6 @@ def test_a_file_is_unpacked_as_its_name_says(tmp_path, name, packed):
     path = tmp_path / name
     path.write_bytes(packed)
     assert list(read_members(path)) == [("x.csv", b"1")]
-
-
-def encrypt(packed):
-    """Sets the mark of encryption in both headers of the first member."""
-    marked = bytearray(packed)
-    marked[6] |= 1
-    marked[packed.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(marked)
-
-
-def test_an_encrypted_zip_is_refused_by_name():
-    with pytest.raises(SchemaDrift, match=r"secret\.zip: the zip is encrypted .*fetch it again"):
-        list(unzip(encrypt(zipped(("a.csv", b"1,2"))), "secret.zip"))
 
 
 @pytest.mark.parametrize(

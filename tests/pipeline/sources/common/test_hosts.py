@@ -2,7 +2,7 @@
 
 import pytest
 
-from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S
 from compevo_pipeline.sources.common.hosts import Pacer
 
 
@@ -38,14 +38,6 @@ def test_a_turn_is_taken_before_it_comes(tmp_path):
     for _ in range(3):
         asleep.pacer(tmp_path).wait_for_turn("a", 5.0)
     assert asleep.slept == [5.0, 10.0]
-
-
-def test_a_long_pause_that_a_host_asked_for_holds_for_all(tmp_path):
-    watch = Watch()
-    watch.pacer(tmp_path).postpone("a", 900.0)
-    with pytest.raises(Throttled, match="asked for a pause") as caught:
-        watch.pacer(tmp_path).wait_for_turn("a", 1.0)
-    assert caught.value.retry_after_s == 900.0
 
 
 @pytest.mark.parametrize("back_s", [600.0, 3600.0, 2 * MAX_RETRY_AFTER_S])

@@ -9,7 +9,6 @@ import pytest
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo import names
 from compevo_pipeline.sources.common.promises import Promise, promise_month, refuse_beyond
-from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 from tests.support.store_workers import series
@@ -104,11 +103,3 @@ def test_months_and_days_of_pems_are_those_of_the_local_clock():
     (day,) = pems.promises(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
     assert day.end - day.first == timedelta(hours=23)
     assert pems.promises(raw("d04_text_meta_2026_03_08.txt", "")) == []
-
-
-def test_days_that_the_ecb_was_asked_for():
-    (days,) = exchange.promises(raw("eur_2026-11-13_2026-11-23.csv", "", exchange.ECB_SDMX))
-    assert (days.first, days.end) == (
-        datetime(2026, 11, 13, tzinfo=UTC),
-        FIRST.replace(month=11, day=24, hour=0),
-    )

@@ -1,4 +1,4 @@
-"""Faults of the protocol: each ends in its class, and nothing of it is kept."""
+"""The HTTP client: what is kept and asked again; a fault ends in its class, nothing of it stays."""
 
 import errno
 import gzip
@@ -16,6 +16,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.errors import SHORT_RETRIES, Throttled
 from compevo_pipeline.sources.common import http
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
@@ -310,3 +311,44 @@ def test_a_form_is_posted_and_its_values_are_in_no_message(replay, tmp_path):
     with pytest.raises(SourceBlocked) as caught:
         client.submit(f"https://{HOST}/login", {"password": "secret"})
     assert "secret" not in str(caught.value)
+
+
+def test_a_fetched_file_carries_its_provenance_and_says_who_asks(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
+    live = open_live(tmp_path)
+    url = f"https://{HOST}/file.csv"
+    raw = live.client.fetch(FileRequest(url=url, source="t", name="file.csv"))
+    assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
+    assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
+
+
+def test_a_final_file_is_requested_once(replay, tmp_path):
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
+
+    def fetch(live):
+        url = f"https://{HOST}/file.csv"
+        return live.client.fetch(FileRequest(url=url, source="t", name="file.csv", is_final=True))
+
+    fetch(open_live(tmp_path))
+    live = open_live(tmp_path)
+    assert fetch(live).content == CSV
+    live.ledger.confirm()
+    assert fetch(open_live(tmp_path)) is None
+    assert len(replay.seen) == 1
+
+
+def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
+    replay.serve({(HOST, "/list/"): Answer(body=PAGE, kind="text/html", etag='"7"')})
+    for _ in range(2):
+        live = open_live(tmp_path)
+        page = live.client.read_page(
+            FileRequest(url=f"https://{HOST}/list/", source="test", name="list.html")
+        )
+        live.ledger.confirm()
+        assert page == PAGE
+    assert replay.seen[1].is_conditional
+
+
+def test_a_challenge_is_no_page_where_a_page_is_the_data():
+    answer = http.Answer(status=200, content_type="text/html", head=CAPTCHA, html_expected=True)
+    assert http.classify_answer(answer) is SourceBlocked

@@ -1,7 +1,5 @@
 """The table reader: headers, cells, quotes, numbers, timestamps, each fault with its line."""
 
-from datetime import timedelta
-
 import pytest
 
 from compevo_core.errors import SchemaDrift
@@ -9,12 +7,9 @@ from compevo_pipeline.sources.common.tables import (
     BLANK,
     LINE,
     Quoting,
-    raise_if_duplicates,
-    raise_if_gaps,
     read_rows,
     read_table,
     to_number,
-    to_stamp,
 )
 
 GOOD = "day,value\n2020-01-01,1.5\n2020-01-02,\n2020-01-03,2e3\n"
@@ -24,35 +19,9 @@ def table(text=GOOD):
     return read_table(text, "t.csv", ("day", "value"))
 
 
-def test_a_plain_table_keeps_its_line_numbers():
-    assert table()["line"].to_list() == [2, 3, 4]
-
-
 def test_a_blank_number_is_null_and_is_not_zero():
     values = to_number(table(), "t.csv", ["value"], missing=BLANK)["value"]
     assert values.to_list() == [1.5, None, 2000.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            GOOD.replace("value", "price"),
-            r"line 1: the header changed: missing \['value'\], new \['price'\]",
-        ),
-        (
-            GOOD.replace("day,value", "value,day"),
-            r"line 1: the order of the columns changed: \['value', 'day'\]",
-        ),
-        ("day,value\n2020-01-01,1\n2020-01-\n", "line 3: 1 cells, not 2; the file is cut"),
-        ("day,value\n2020-01-01,1\n\n2020-01-02,2\n", "line 3"),
-        ("", "line 1"),
-        ("day,value\n", "line 2: no rows"),
-    ],
-)
-def test_what_is_no_such_table_is_refused_with_its_line(text, said):
-    with pytest.raises(SchemaDrift, match=rf"t\.csv, {said}"):
-        table(text)
 
 
 def test_blank_lines_at_the_end_are_no_rows():
@@ -65,26 +34,6 @@ def test_text_for_a_number_names_line_and_cell(cell):
     frame = read_rows(text, "t.csv", ("day", "value"), first_line=2, separator=";")
     with pytest.raises(SchemaDrift, match=rf"t.csv, line 3: value is '{cell}', not a number"):
         to_number(frame, "t.csv", ["value"])
-
-
-def test_a_stamp_that_is_none_names_its_line():
-    frame = table(GOOD.replace("2020-01-03", "03.01.2020"))
-    with pytest.raises(
-        SchemaDrift, match=r"line 4: day is '03.01.2020', not a timestamp like %Y-%m-%d"
-    ):
-        to_stamp(frame, "t.csv", "day", ("%Y-%m-%d",))
-
-
-def test_a_repeated_stamp_names_the_second_line():
-    frame = table(GOOD.replace("2020-01-03", "2020-01-01"))
-    with pytest.raises(SchemaDrift, match=r"line 4: day 2020-01-01 is a duplicate"):
-        raise_if_duplicates(frame, "t.csv", ["day"])
-
-
-def test_a_missing_stamp_names_the_line_after_the_gap():
-    frame = to_stamp(table(GOOD.replace("2020-01-03", "2020-01-05")), "t.csv", "day", ("%Y-%m-%d",))
-    with pytest.raises(SchemaDrift, match=r"line 4: .*rows are missing or out of order"):
-        raise_if_gaps(frame, "t.csv", "day", timedelta(days=1))
 
 
 QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'
@@ -111,11 +60,6 @@ def test_a_line_break_in_a_cell_is_counted_in_the_lines_that_follow():
     assert read_quoted(text, Quoting.LINES)[LINE].to_list() == [2, 4]
     with pytest.raises(SchemaDrift, match=r"t\.csv"):
         read_quoted(text, Quoting.CELLS)
-
-
-def test_a_quoted_table_with_a_short_row_names_its_line():
-    with pytest.raises(SchemaDrift, match="line 3: 1 cells, not 2"):
-        read_quoted("day,value\n2020-01-01,1\n2020-01-02\n")
 
 
 def test_an_empty_cell_is_not_a_number_unless_the_publisher_leaves_missing_cells_empty():

@@ -1,16 +1,17 @@
-"""ECB rates, the AUD/USD benchmark and the undated panel."""
+"""Rates of the ECB and the RBA, and the AUD/USD benchmark."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import polars as pl
 import pytest
 
-from compevo_core.data.series import is_synthetic, regularise_series, validate_series
+from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.exchange import source as exchange
+from tests.fuzz.seeds import FILES
 from tests.support.nemweb import pack
-from tests.support.sources import NOW, clock, raw
+from tests.support.sources import clock, raw
 
 ECB = """Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,
 2020-01-03,1.10,120,0.85,1.08,1.60,1.45,N/A,1.66,1.50,
@@ -86,42 +87,85 @@ def test_a_file_of_another_source_is_refused_with_those_that_are_known():
         exchange.parse(raw("exchange_rate.txt", "0.7855,1.611\n", "lstnet_exchange"))
 
 
-def test_sample_mode_gives_the_wheels_real_rates_and_does_not_call_them_synthetic():
-    (file,) = exchange.read_files(Mode.SAMPLE, archive=None, clock=clock)
-    frame = validate_series(exchange.parse(file))
-    aud = select_series(frame, "ECB/AUD")
-    assert not is_synthetic(frame)
-    assert aud["start_utc"][0] == datetime(1999, 1, 4, tzinfo=UTC)
-    assert aud.height >= 7126
-    assert aud["value"].is_between(0.45, 1.15).all()
-    assert aud["start_utc"].dt.weekday().max() == 5
-    assert aud["fetched_at"][0] > aud["start_utc"].max()
+SDMX = (FILES / "eur_2026-11-13.csv").read_text().rstrip()
+RBA = """F11.1  EXCHANGE RATES
+Title,A$1=USD,Trade-weighted Index May 1970 = 100,A$1=CNY,A$1=JPY,A$1=EUR,A$1=SGD,A$1=NZD,A$1=GBP,\
+A$1=CAD,A$1=CHF
+Description,"AUD/USD Exchange Rate; see notes, below.",TWI,CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
+Frequency,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily
+Type,Indicative,Indicative,Indicative
+Units,USD,Index,CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
 
 
-def test_the_real_benchmark_has_567_interpolated_values(archive_dir):
-    file = [
-        file
-        for file in exchange.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
-        if file.source == "n2f_exchange"
-    ]
-    frame = validate_series(exchange.parse(file[0]))
-    counts = dict(frame["flag"].value_counts().iter_rows())
-    assert counts == {"observed": 1258, "nulled:interpolated": 567, "missing": 1}
-    assert (frame["value"].min(), frame["value"].max()) == (0.5571, 0.8096)
-    weekend = frame.filter(pl.col("start_utc").dt.weekday() > 5)
-    assert (weekend["flag"] == "nulled:interpolated").sum() == 519
-    assert regularise_series(frame, timedelta(days=1))[1]["rows"] == 1826
-    assert frame["fetched_at"].unique().to_list() == [NOW]
+Source,WM/Reuters,RBA
+Publication date,20-Nov-2026,20-Nov-2026
+Series ID,FXRUSD,FXRTWI,FXRCR,FXRJY,FXREUR,FXRSD,FXRNZD,FXRUKPS,FXRCD,FXRSF
+18-Nov-2026,0.6500,61.40,4.68,97.50,0.6020,0.85,1.0760,0.5080,0.90,0.57
+19-Nov-2026,,61.50,,,,,,,,
+20-Nov-2026,0.6600,61.60,4.70,98.00,0.6040,0.86,1.0750,0.5100,0.91,0.58
+23-Nov-2026,,,,,,,,,,
+"""
 
 
-def test_ecb_and_benchmark_agree_on_quoted_days(archive_dir):
-    files = exchange.read_files(Mode.ARCHIVE, archive=archive_dir, clock=clock)
-    frame = pl.concat(exchange.parse(file) for file in files)
-    both = (
-        select_series(frame, "ECB/AUD")
-        .join(select_series(frame, "N2F/AUD"), on="start_utc", suffix="_n2f")
-        .drop_nulls("value_n2f")
-    )
-    gap = (both["value"] - both["value_n2f"]).abs()
-    assert both.height > 1200
-    assert gap.median() < 0.003
+def sdmx(text=SDMX):
+    return exchange.parse(raw("eur_2026-11-13.csv", text, "ecb_sdmx"))
+
+
+def rba(text=RBA):
+    return exchange.parse(raw("f11.1-data.csv", text, "rba_f11"))
+
+
+def values(frame, series_id):
+    return frame.filter(pl.col("series_id") == series_id).sort("start_utc")["value"].to_list()
+
+
+def test_sdmx_rates_are_the_series_of_the_bulk_file():
+    frame = validate_series(sdmx())
+    assert values(frame, "ECB/AUD") == pytest.approx([1.10 / 1.60, 1.12 / 1.61])
+    assert values(frame, "ECB/EUR") == [1.10, 1.12]
+    assert frame["start_utc"].min() == datetime(2026, 11, 19, tzinfo=UTC)
+
+
+def test_sdmx_columns_are_found_by_name_and_quoted_cells_are_read():
+    header = "TITLE,OBS_VALUE,TIME_PERIOD,CURRENCY_DENOM,CURRENCY"
+    rows = ['"Dollar, ECB",1.12,2026-11-20,EUR,USD', '"Dollar, ECB",1.61,2026-11-20,EUR,AUD']
+    assert values(sdmx("\n".join([header, *rows])), "ECB/AUD") == pytest.approx([1.12 / 1.61])
+
+
+def test_sdmx_without_a_column_or_dollars_or_per_another_currency_is_refused():
+    with pytest.raises(SchemaDrift, match=r"line 1: the header lacks \['OBS_VALUE'\]"):
+        sdmx(SDMX.replace("OBS_VALUE", "VALUE"))
+    with pytest.raises(SchemaDrift, match="no rate of USD"):
+        sdmx("\n".join(line for line in SDMX.split("\n") if ".USD." not in line))
+    with pytest.raises(SchemaDrift, match="line 2: a rate per GBP, not per EUR"):
+        sdmx(SDMX.replace("D,AUD,EUR", "D,AUD,GBP"))
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_the_rba_table_becomes_dollars_for_one_unit(mark):
+    frame = validate_series(rba(mark + RBA.replace("\n", "\r\n").encode()))
+    assert values(frame, "RBA/AUD") == [0.65, None, 0.66]
+    assert values(frame, "RBA/JPY") == pytest.approx([0.65 / 97.5, None, 0.66 / 98.0])
+    assert values(frame, "RBA/GBP") == pytest.approx([0.65 / 0.508, None, 0.66 / 0.51])
+    assert frame["series_id"].n_unique() == 8
+
+
+def test_rba_columns_are_found_by_their_title_wherever_they_stand():
+    moved = RBA.replace("A$1=USD,Trade-weighted Index May 1970 = 100", "Index,A$1=USD")
+    frame = rba(moved.replace("0.6500,61.40", "61.40,0.6500").replace("0.6600,61.60", "61.60,0.66"))
+    assert values(frame, "RBA/AUD")[0] == 0.65
+
+
+def test_an_rba_table_without_its_last_description_is_refused():
+    with pytest.raises(SchemaDrift, match="no line starts with 'Series ID'"):
+        rba(RBA[:300])
+
+
+def test_files_saved_by_hand_are_read_with_the_archive(tmp_path):
+    folder = tmp_path / "exchange_rate"
+    folder.mkdir()
+    (folder / "f11.1-data.csv").write_text(RBA)
+    (folder / exchange.N2F_FILE).write_text("x")
+    _, benchmark, saved = exchange.read_files(Mode.ARCHIVE, tmp_path, clock=clock)
+    assert benchmark.source == "n2f_exchange"
+    assert values(exchange.parse(saved), "RBA/AUD")[0] == 0.65

@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
-from tests.pipeline.sources.exchange.test_central_banks import RBA, SDMX
+from tests.pipeline.sources.exchange.test_exchange import RBA, SDMX
 from tests.support.live import LiveHome
 from tests.support.nemweb import pack
 from tests.support.replay import Answer
@@ -39,19 +39,6 @@ RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
 def home(tmp_path, replay):
     replay.serve({BULK: BULK_ANSWER, DAYS: answer_days, TABLE: RBA_ANSWER})
     return LiveHome(tmp_path, FRIDAY_EVENING)
-
-
-def test_the_asset_stores_both_banks_rates(home):
-    result = home.materialize("exchange")
-    assert result.success
-    frame = home.series("exchange")
-    assert frame["source"].unique().sort().to_list() == [
-        "live:ecb_bulk/eurofxref-hist.zip",
-        "live:rba_f11/f11.1-data.csv",
-    ]
-    assert frame["series_id"].str.starts_with("ECB/").sum() == 9
-    (aud,) = frame.filter(pl.col("series_id") == "ECB/AUD")["value"]
-    assert aud == pytest.approx(1.1 / 1.6)
 
 
 def test_after_the_whole_history_the_days_since_are_asked_for(home, replay):

@@ -11,7 +11,7 @@ import pytest
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt.queries import PACKAGED
-from tests.pipeline.sources.gdelt.test_bulk import row
+from tests.pipeline.sources.gdelt.test_parse import row
 from tests.support.live import NEWS, LiveHome
 from tests.support.nemweb import pack
 from tests.support.replay import Answer
@@ -248,21 +248,6 @@ def test_a_gap_is_filled_from_gkg_checked_against_the_list(home, replay):
     assert "Storm cuts power in Brisbane" in home.articles()["title"].to_list()
 
 
-def test_gkg_alone_is_fetched_for_every_quarter_hour_where_it_is_asked_for(tmp_path, replay):
-    serve_gal(replay)
-    serve_list(
-        replay, {slot: gkg(slot, f"Flood in Brisbane, stage {slot:%M}") for slot in slots()[:3]}
-    )
-    everything = queries(tmp_path, ('gkg = "gaps"', 'gkg = "all"'))
-    home = LiveHome(tmp_path / "home", NOW, {"news_queries": everything})
-    assert ingest(home)["files"] == 8 + 3
-    absent = home.ledger.get("gdelt_bulk", "20260302004500.gkg.csv.zip")
-    assert absent.state == "absent"
-    before = len(replay.seen)
-    ingest(home)
-    assert len(replay.seen) == before
-
-
 def test_a_file_with_another_hash_is_fetched_once_more_then_set_aside(tmp_path, replay):
     serve_gal(replay)
     files = {slot: gkg(slot, f"Flood in Brisbane, stage {slot:%M}") for slot in slots()}
@@ -297,28 +282,3 @@ def test_where_nothing_is_found_for_hours_the_run_says_so(home, replay, status):
     with pytest.raises(expected, match="none of 8 quarter hours"):
         ingest(home, span=span)
     assert home.ledger.list_entries("gdelt_bulk") == []
-
-
-def test_a_fault_ends_the_run_and_keeps_the_newer_quarter_hours(home, replay):
-    serve_gal(replay)
-    replay.serve({gal_path(slots()[1], 1): Answer(status=500, body=b"oops", kind="text/plain")})
-    with pytest.raises(SourceTransient):
-        ingest(home)
-    assert home.articles()["available_at"].min() >= slots()[1]
-    assert home.articles().height >= 4
-
-
-def test_a_file_of_another_format_is_left_out_and_shown(home, replay):
-    serve_gal(replay)
-    drift = Answer(body=gzip.compress(b'{"a": 1}\n{"b": 2}\n'), kind="application/gzip")
-    replay.serve({gal_path(slots()[0], 1): drift})
-    counts = ingest(home)
-    assert (counts["rejected"], counts["new"]) == (1, 7)
-
-
-def test_the_asset_stores_the_files_and_leaves_out_an_api_that_does_not_answer(tmp_path, replay):
-    few = queries(tmp_path, ("most_requests = 1600", "most_requests = 20"))
-    home = LiveHome(tmp_path / "home", NOW, {"news_queries": few})
-    serve_gal(replay, only=[MIDNIGHT + timedelta(hours=2, minutes=30)])
-    assert home.materialize(NEWS).success
-    assert home.articles().height == 2

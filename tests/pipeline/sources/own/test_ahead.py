@@ -1,7 +1,6 @@
 """Covariates that are known ahead, one for each step: what was known counts, and nothing later."""
 
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -121,12 +120,3 @@ def test_noise_known_ahead_changes_no_forecast() -> None:
     noisy, _ = make_windows(text, known="start")
     without, _ = make_windows(None)
     assert np.array_equal(forecast(noisy, "calendar-ridge"), forecast(without, "calendar-ridge"))
-
-
-def test_a_fitted_model_with_weather_is_saved_and_loaded(tmp_path: Path) -> None:
-    windows, _ = make_windows(write_ahead())
-    fitted = fit_baseline("calendar-ridge", windows.split("train"))
-    fitted.save(tmp_path)
-    loaded = type(fitted).load(tmp_path)
-    views = windows.split("test").views()
-    assert np.array_equal(loaded.predict(views), fitted.predict(views))

@@ -1,7 +1,5 @@
 """What ``compevo init`` guesses of a table, says, and warns of."""
 
-import io
-import zipfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -11,12 +9,13 @@ import pytest
 from compevo_core.errors import CompEvoError
 from compevo_pipeline.sources.own.draft import DraftedDeclaration, Request, draft_declaration
 from compevo_pipeline.sources.own.table import read_text_table
-from tests.support.own_tables import wrap
+from compevo_pipeline.sources.registry import load_registry
+from tests.support.own_tables import wrap, write_demand
 
 FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
 
 
-def look(text: str, **said: object) -> DraftedDeclaration:
+def look(text: str | bytes, **said: object) -> DraftedDeclaration:
     keys = {"name": "demand", "file": Path("demand.csv"), "unit": "MW"}
     return draft_declaration(Request(**(keys | said)), wrap(text), {})
 
@@ -112,44 +111,9 @@ def test_a_season_that_the_step_does_not_suggest_is_said() -> None:
     assert any("the values repeat after" in guess for guess in draft.guesses)
 
 
-def write_sheet(rows: list[list[str | float]]) -> bytes:
-    """Return the least that a workbook needs."""
-    cells = "".join(
-        "<row>"
-        + "".join(
-            f"<c><v>{cell}</v></c>"
-            if isinstance(cell, float)
-            else f'<c t="inlineStr"><is><t>{cell}</t></is></c>'
-            for cell in row
-        )
-        + "</row>"
-        for row in rows
-    )
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    links = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    files = {
-        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"/>',
-        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-        f'Type="{links}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{links}"><sheets><sheet name="a" '
-        'sheetId="1" r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
-        f'<Relationship Id="r1" Type="{links}/worksheet" Target="worksheets/sheet1.xml"/>'
-        "</Relationships>",
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData>'
-        "</worksheet>",
-    }
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as book:
-        for name, text in files.items():
-            book.writestr(name, text)
-    return content.getvalue()
-
-
 def test_a_sheet_of_excel_reads_as_the_same_table() -> None:
     pytest.importorskip("fastexcel")
-    table = read_text_table(write_sheet([["when", "load"], ["2024-01-01 01:00", 1.5]]), "a.xlsx")
+    table = read_text_table(Path(__file__).with_name("sheet.xlsx").read_bytes(), "a.xlsx")
     assert table.row(0, named=True) == {"line": 1, "when": "2024-01-01 01:00", "load": "1.5"}
 
 
@@ -157,3 +121,82 @@ def test_a_broken_excel_file_is_named() -> None:
     pytest.importorskip("fastexcel")
     with pytest.raises(CompEvoError, match=r"demand\.xlsx is not an Excel file"):
         read_text_table(b"PK nothing", "demand.xlsx")
+
+
+def look_at(text: str | bytes, **said: object) -> DraftedDeclaration:
+    """Look at a table whose columns are named."""
+    return look(text, **{"unit": "", "time": "stamp", "values": ("load_mw",)} | said)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("tables") / "demand.csv"
+    write_demand(path, days=60)
+    return path.read_text(encoding="utf-8")
+
+
+def test_what_is_written_is_a_declaration_that_is_read(table: str, tmp_path: Path) -> None:
+    draft = look_at(table, zone="Europe/Paris", country="FR")
+    (tmp_path / "demand.toml").write_text(draft.text, encoding="utf-8")
+    registry = load_registry(tmp_path)
+
+    assert registry.broken == {}
+    spec = registry["demand"].spec
+    assert spec.step == timedelta(minutes=30)
+    assert [span.split for span in spec.spans] == ["train", "val", "test"]
+    assert any("2,880 steps of 30min" in line for line in draft.findings)
+    assert any("'mw', from the column's name" in line for line in draft.guesses)
+
+
+def test_finer_rows_and_business_days_are_seen_and_said() -> None:
+    quarters = "stamp,load_mw\n" + "".join(
+        f"2024-01-{day:02d} {hour:02d}:{minute:02d},{hour}\n"
+        for day in range(1, 31)
+        for hour in range(24)
+        for minute in (0, 15, 30, 45)
+    )
+    draft = look_at(quarters, zone="UTC", unit="MW")
+    assert 'step = "15min"' in draft.text
+    assert "horizon = 96" in draft.text
+    assert any("96 steps back" in line for line in draft.guesses)
+    assert 'step = "1h"' in look_at(quarters, zone="UTC", unit="MW", step="1h", lookback=48).text
+
+    minutes = "stamp,load_mw\n" + "".join(
+        f"2024-01-{day:02d} {hour:02d}:{minute:02d},{hour}\n"
+        for day in range(1, 31)
+        for hour in range(24)
+        for minute in range(60)
+    )
+    draft = look_at(minutes, zone="UTC", unit="MW")
+    assert 'step = "30min"' in draft.text
+    assert any("averaged to half-hours" in line for line in draft.guesses)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "message"),
+    [
+        ("", "", {"zone": "Paris"}, "--zone: 'Paris' is not a time zone"),
+        ("", "", {"country": "XX"}, "no public holidays are known"),
+        ("2024-01-05 00:00:00", "5 January", {}, "'5 January' is not a stamp in a format"),
+        ("", "", {"values": ("power",)}, "no column 'power'; the columns are 'stamp', 'load_mw'"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_in_words(
+    table: str, old: str, new: str, said: dict[str, object], message: str
+) -> None:
+    text = table.replace(old, new, 1) if old else table
+    with pytest.raises(CompEvoError, match=message.replace("(", r"\(")):
+        look_at(text, **said)
+
+
+def test_days_and_months_are_told_apart_by_even_steps_or_asked_for() -> None:
+    days = [f"{day:02d}/{month:02d}/2024" for month in range(1, 13) for day in range(1, 13)]
+    text = "stamp,load_mw\n" + "".join(f"{day},1\n" for day in days[:2])
+    with pytest.raises(CompEvoError, match="say which with --time-format"):
+        look_at(text)
+
+
+def test_a_comma_that_may_mark_either_is_asked_for() -> None:
+    text = "stamp;load_mw\n" + "".join(f"2024-01-{day:02d};1,{day:03d}\n" for day in range(1, 29))
+    with pytest.raises(CompEvoError, match=r"row 2.*'1,001' may be 1001 or 1\.001.*--decimal"):
+        look_at(text)

@@ -9,9 +9,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent, SourceBlocked, SourceError
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.pems.live import parse_list
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
@@ -238,21 +237,3 @@ def test_the_account_reaches_no_text_log_or_file(home, site, caplog):
     written = [path for path in home.home.rglob("*") if path.is_file()]
     assert len(written) > 5
     assert not any(secret in path.read_bytes() for path in written for secret in secrets)
-
-
-ACCOUNT = {"COMPEVO_PEMS_USER": USER, "COMPEVO_PEMS_PASSWORD": PASSWORD}
-
-
-@pytest.mark.parametrize(
-    ("environment", "message"),
-    [
-        ({"COMPEVO_PEMS_USER": USER}, "set COMPEVO_PEMS_PASSWORD"),
-        ({"COMPEVO_PEMS_PASSWORD": PASSWORD}, "set COMPEVO_PEMS_USER"),
-        (ACCOUNT | {"COMPEVO_PEMS_DISTRICT": "13"}, "COMPEVO_PEMS_DISTRICT"),
-        (ACCOUNT | {"COMPEVO_PEMS_FILES": "station_hour,station_raw"}, "COMPEVO_PEMS_FILES"),
-    ],
-)
-def test_half_an_account_or_a_wrong_choice_is_refused_without_its_values(environment, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        Settings.from_environment(environment)
-    assert "canary" not in str(caught.value)

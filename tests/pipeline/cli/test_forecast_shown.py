@@ -1,0 +1,178 @@
+"""The table of an issued forecast and ``compevo explain``, which shows its parts."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
+from compevo_core.forecast.issued import IssuedForecast, write_issued
+from compevo_pipeline.cli.forecast import (
+    clean_text,
+    describe_data,
+    find_record,
+    render_forecast,
+)
+from compevo_pipeline.sources.common.base import Mode
+from tests.core.report.test_tomorrow import add_day_facts
+from tests.support.commands import invoke
+from tests.support.issued_samples import ORIGIN, make_issued
+
+SAMPLE = "[sample: synthetic data]"
+
+
+def read_row(shown: str, entity: str) -> str:
+    return next(line for line in shown.splitlines() if line.startswith(entity))
+
+
+def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:
+    shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
+    assert read_row(shown, "NSW1").split() == [
+        *(
+            "NSW1",
+            "192.0",
+            "189.6-194.4",
+            "9520",
+            "9400-9700",
+            "18:30",
+            "+25.0%",
+            "+14.3%",
+            "189.6",
+        ),
+    ]
+    assert "energy in GWh" in shown and "yesterday up to 17:00" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    # The table is what stands last in a terminal.
+    assert shown.splitlines()[-1].startswith("SA1")
+
+
+def test_made_up_data_is_called_so_above_the_numbers() -> None:
+    assert describe_data(Mode.SAMPLE, "electricity-operational") == SAMPLE
+    assert SAMPLE in render_forecast(make_issued(), SAMPLE).splitlines()[:3]
+    assert describe_data(Mode.LIVE, "electricity") == "[live: the publishers' endpoints]"
+    # Two kinds of data are real in sample mode, too.
+    assert describe_data(Mode.SAMPLE, "mine") == "[sample: your own files]"
+    assert "published rates" in describe_data(Mode.SAMPLE, "exchange")
+
+
+def test_what_a_record_lacks_is_no_column() -> None:
+    issued = make_issued()
+    points = issued.rows.filter(pl.col("quantile").is_null(), pl.col("method") != "published")
+    shown = render_forecast(replace(issued, rows=points), SAMPLE)
+    assert "band" not in shown and "published" not in shown
+    assert read_row(shown, "NSW1").split() == ["NSW1", "192.0", "9500", "18:30", "+25.0%"]
+
+
+def test_the_change_compares_the_same_steps_of_both_days() -> None:
+    issued = make_issued()
+    (summary, _) = summarise_day(issued)
+    # 34 half-hours of yesterday are known, at 6,000 MW; the forecast of these is 7,500 MW.
+    assert summary.change_pct == 25.0
+
+    unknown = [{**one, "inputs": [None] * 48} for one in issued.facts["series"]]
+    nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
+    assert summarise_day(nothing)[0].change_pct is None
+
+
+def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons() -> None:
+    issued = make_issued()
+    # Two days of inputs: the second one is yesterday.
+    longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
+    both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
+    assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
+
+
+def test_small_values_keep_their_digits() -> None:
+    assert [choose_decimals([value]) for value in (0.0, 0.6612, 9.5, 512.0, 9873.0)] == [
+        *(0, 4, 3, 1, 0)
+    ]
+
+
+def test_a_name_cannot_move_the_cursor_or_break_a_line() -> None:
+    assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
+    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")), SAMPLE)
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_step_of_a_day_is_named_by_its_date() -> None:
+    issued = make_issued()
+    first = issued.starts[0]
+    days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)
+    assert format_start(issued, issued.starts[37]) == "18:30"
+    assert format_start(replace(issued, rows=days), first + timedelta(days=37)) == "07 May"
+
+
+DAY = date(2026, 3, 31)
+
+
+@pytest.fixture
+def issued_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+    root = tmp_path / "sample" / "forecasts" / "issued" / "electricity-operational"
+    write_issued(root, make_issued())
+    write_issued(root, make_issued(known_steps=48, level=8100.0))
+    return root
+
+
+def explain(*words: str) -> str:
+    return invoke("explain", *words)
+
+
+def read_numbers(shown: str, start: str) -> list[str]:
+    return next(line for line in shown.splitlines() if line.startswith(start)).split()
+
+
+def test_the_parts_of_the_day_stand_above_their_sum(issued_folder: Path) -> None:
+    shown = explain("2026-03-31", "NSW1", "--known-to", "issue-time")
+    assert read_numbers(shown, "agent 0") == [
+        *("agent", "0", "25.0", "%", "7920", "+30", "+20", "1992")
+    ]
+    assert read_numbers(shown, "agent 1")[-1] == "6008"
+    assert read_numbers(shown, "weighted")[-1] == "8000"
+    assert read_numbers(shown, "forecast minus published")[-1] == "+100"
+    assert all(len(line) <= 80 for line in shown.splitlines() if "The record" not in line)
+
+
+def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) -> None:
+    shown = explain("2026-03-31", "NSW1")
+    assert "30 Mar 08:10 example.org: <script>alert('storm')</script> Storm cuts power" in shown
+    assert "read by" not in shown and "agent 0 reads by: read the <b>weather</b>" in shown
+    assert "may have changed nothing" in shown
+    assert "newest article that could be read: 30 Mar 2026 16:40" in shown
+
+
+def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None:
+    shown = explain("2026-03-31", "NSW1", "--step", "18:30")
+    assert "NSW1: 9600 MW, step that starts at 18:30" in shown
+    with pytest.raises(ConfigError, match="no step starts at '18:15'; steps start at 00:00"):
+        explain("2026-03-31", "NSW1", "--step", "18:15")
+
+
+def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
+    issued_folder: Path,
+) -> None:
+    for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
+        found = find_record(issued_folder, DAY, known_to)
+        assert found is not None
+        known = ORIGIN - timedelta(hours=hours)
+        assert found[0].facts["information_until"] == known.isoformat()
+
+    # The record of a day begins on the day before in UTC: its neighbours are not taken for it.
+    assert find_record(issued_folder, date(2026, 3, 30), None) is None
+
+
+def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_names(
+    issued_folder: Path,
+) -> None:
+    asked = ("2026-04-01", "NSW1", "--known-to", "issue-time")
+    with pytest.raises(DataError, match=r"--day 2026-04-01 --known-to issue-time$"):
+        explain(*asked)
+    with pytest.raises(DataError, match=r"--day 2026-04-01$"):
+        explain(*asked[:2])
+    with pytest.raises(DataError, match="compevo forecast electricity --day 2026-03-31"):
+        explain("2026-03-31", "NSW1", "electricity")

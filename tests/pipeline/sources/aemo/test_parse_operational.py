@@ -1,0 +1,272 @@
+"""Operational demand: NEMWeb's reports as downloaded, and the documents of days."""
+
+import json
+import logging
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.data.series import validate_series
+from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.aemo import parse_operational
+from compevo_pipeline.sources.aemo import source as aemo
+from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from tests.fuzz.seeds import FILES
+from tests.pipeline.sources.aemo.test_parse_tables import day, report
+from tests.support.nemweb import pack
+from tests.support.sources import clock, raw
+
+CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)  # 17:01:04 NEM time
+ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
+FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
+ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
+
+
+def head(name: str, created: str = "2026/07/18,17:01:04") -> str:
+    return f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created},0000000528134281,DEMAND,0000000528134281"
+
+
+def actual(*rows: tuple[str, float, str]) -> str:
+    """Rows are the end of an interval, its demand, and when the row was changed."""
+    return report(
+        [
+            f'D,OPERATIONAL_DEMAND,ACTUAL,3,NSW1,"{end}",{value},50,5,"{changed}"'
+            for end, value, changed in rows
+        ],
+        head=head("ACTUAL_OPERATIONAL_DEMAND_HH"),
+        index="I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
+        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED",
+    )
+
+
+def forecast(*rows: tuple[str, str, str, str], created: str = "2026/07/18,17:01:04") -> str:
+    """Rows are the end of an interval and its three quantiles."""
+    # LOAD_DATE and LASTCHANGED are before the file was made: nobody could read them then.
+    return report(
+        [
+            f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
+            f'{poe90},"2026/07/18 17:00:40"'
+            for end, poe10, poe50, poe90 in rows
+        ],
+        head=head("FORECAST_OPERATIONAL_DEMAND_HH", created),
+        index="I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
+        "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED",
+    )
+
+
+def rooftop(*rows: tuple[str, str]) -> str:
+    return report(
+        [
+            f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
+            '"2026/07/18 16:51:58"'
+            for end, median in rows
+        ],
+        head=head("ROOFTOP_PV_FORECAST"),
+        index="I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,"
+        "POWERPOE50,POWERPOELOW,POWERPOEHIGH,LASTCHANGED",
+    )
+
+
+def wrap(name: str, content: str) -> RawFile:
+    return raw(name, content, "aemo_operational_demand")
+
+
+def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added() -> None:
+    late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
+    early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
+    for rows in ([late, early], [early, late]):
+        found = parse_operational.parse_operational(wrap(ACTUAL_NAME, actual(*rows)))
+        assert found.select("series_id", "start_utc", "value").rows() == [
+            ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
+        ]
+
+
+def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> None:
+    found = parse_operational.parse_published(
+        wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
+    )
+    start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
+    assert found.select("entity", "start_utc", "value", "available_at", "quantile").rows() == [
+        ("NSW1", start, 8900.0, CREATED, 0.9),
+        ("NSW1", start, 8500.5, CREATED, 0.5),
+        ("NSW1", start, 8100.0, CREATED, 0.1),
+    ]
+    assert parse_operational.parse_operational(wrap(FORECAST_NAME, forecast())).is_empty()
+
+
+def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out() -> None:
+    rows = [
+        ("2026/07/20 17:00:00", "3", "2", "1"),
+        ("2026/07/20 17:30:00", "", "2", "1"),
+        ("2026/07/20 18:00:00", "3", "2", "1"),
+    ]
+    found = parse_operational.parse_published(wrap(FORECAST_NAME, forecast(*rows)))
+    starts = [
+        CREATED.replace(day=20, hour=hour, minute=minute, second=0)
+        for hour, minute in ((6, 30), (7, 0))
+    ]
+    assert sorted(set(found["start_utc"])) == starts
+    assert found.filter(start_utc=starts[1])["quantile"].to_list() == [0.5, 0.1]
+
+
+def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step() -> None:
+    found = parse_operational.parse_step_covariates(
+        wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
+    )
+    assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
+        ("NSW1", "rooftop_pv_mw", datetime(2026, 7, 19, 2, tzinfo=UTC), 3334.102, CREATED)
+    ]
+
+
+def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
+    for created in ("yesterday,17:00", "0001/01/01,00:00:00"):
+        bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
+        said = f"line 1: '{created.replace(',', ' ')}' is not a date and time"
+        with pytest.raises(SchemaDrift, match=said):
+            parse_operational.parse_published(wrap(FORECAST_NAME, bad))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An archive folder of downloads: plain files, a zip, a zip of zips, in folders or not."""
+    folder = tmp_path / "aemo_operational_demand"
+    (folder / "ACTUAL_HH").mkdir(parents=True)
+    now = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:30:01")
+    before = ("2026/07/18 00:30:00", 8200, "2026/07/18 00:30:01")
+    older = f"{ACTUAL_REPORT}_202607180030_20260718003001"
+    week = pack((f"{older}.zip", pack((f"{older}.CSV", actual(before)))))
+    (folder / "ACTUAL_HH" / f"{ACTUAL_REPORT}_20260712.zip").write_bytes(week)
+    (folder / f"{ACTUAL_NAME[:-4]}.zip").write_bytes(pack((ACTUAL_NAME, actual(now))))
+    (folder / FORECAST_NAME).write_text(forecast(("2026/07/19 00:30:00", "3", "2", "1")))
+    (folder / "index.html").write_text("<html>")
+
+    (tmp_path / "aemo_histdemand").mkdir()
+    name = "PUBLIC_HISTDEMAND_20190101_0000000302837680"
+    (tmp_path / "aemo_histdemand" / f"{name}.zip").write_bytes(
+        pack((f"{name}.CSV", report(day("2019/01/01"))))
+    )
+    (tmp_path / "aemo_histdemand" / f"{name.replace('0101', '0102')}.csv").write_text(
+        report(day("2019/01/02"))
+    )
+    return tmp_path
+
+
+def test_the_publishers_files_are_read_as_downloaded(
+    archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    raws = list(aemo.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
+    series = aemo.parse_all(raws)
+    demand = series.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1")
+    assert demand["value"].to_list() == [8200.0, 8300.0]
+    assert series.filter(pl.col("series_id").str.contains("HISTDEMAND")).height == 2 * 5 * 48
+    assert aemo.parse_published(raws).height == 3
+
+    # The products that nobody downloaded cost what needs them and no more.
+    assert "aemo_price_and_demand" in caplog.text and "aemo_mmsdm_samples" in caplog.text
+    assert next(file.url for file in raws if file.name == ACTUAL_NAME) == (
+        f"file:aemo_operational_demand/{ACTUAL_NAME[:-4]}.zip!{ACTUAL_NAME}"
+    )
+
+
+def test_each_report_may_be_missing(archive: Path) -> None:
+    (archive / "aemo_operational_demand" / FORECAST_NAME).unlink()
+    raws = list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
+    assert aemo.parse_published(raws).is_empty()
+    assert aemo.parse_all(raws).height == 2
+
+    shutil.rmtree(archive / "aemo_operational_demand" / "ACTUAL_HH")
+    (archive / "aemo_operational_demand" / f"{ACTUAL_NAME[:-4]}.zip").unlink()
+    with pytest.raises(
+        SourceAbsent, match=r"no file aemo_operational_demand/\*\.tar\.gz or PUBLIC_ACTUAL"
+    ):
+        list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
+
+
+NAME = "2026-02-19.json"
+START = datetime(2026, 2, 18, 14, 0, tzinfo=UTC)
+
+
+def make_document():
+    """Return the day of the fuzz, in which every value is a hundred and its step."""
+    day = json.loads((FILES / NAME).read_bytes())
+    for region in day["regions"].values():
+        values = region["demand"]["poe50"]
+        for name, more in (("poe10", 10), ("poe90", -10), ("actual", 1)):
+            region["demand"][name] = [value + more for value in values]
+    return day
+
+
+def make_raw(content):
+    return raw(
+        NAME,
+        content if isinstance(content, str) else json.dumps(content),
+        "aemo_operational_demand",
+    )
+
+
+def test_a_day_gives_actuals_and_three_forecasts_of_five_regions():
+    frame = validate_series(parse_operational.parse_operational(make_raw(make_document())))
+    assert frame.height == 5 * 4 * 48
+    actual = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/SA1")
+    assert actual["start_utc"].to_list() == [START + timedelta(minutes=30 * k) for k in range(48)]
+    assert actual["value"].to_list() == [101.0 + k for k in range(48)]
+    assert actual["variable"].unique().to_list() == ["demand_mw"]
+    median = frame.filter(series_id="AEMO/POE50/SA1")
+    assert median["value"].to_list() == [100.0 + k for k in range(48)]
+    assert median["variable"].unique().to_list() == ["demand_forecast_mw"]
+
+
+def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_before():
+    frame = parse_operational.parse_published(make_raw(make_document()))
+    assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]
+    assert frame["available_at"].max() < frame["start_utc"].min()
+    first = frame.filter(entity="NSW1", start_utc=START).sort("quantile")
+    assert first.select("quantile", "value").rows() == [(0.1, 90.0), (0.5, 100.0), (0.9, 110.0)]
+
+
+def test_a_null_actual_is_missing_and_not_zero():
+    day = make_document()
+    day["regions"]["VIC1"]["demand"]["actual"][3] = None
+    frame = validate_series(parse_operational.parse_operational(make_raw(day)))
+    row = frame.filter(
+        series_id="AEMO/OPERATIONAL_DEMAND/VIC1", start_utc=START + timedelta(minutes=90)
+    )
+    assert row.select("value", "flag").rows() == [(None, "missing")]
+
+
+def edit_document(path, value):
+    day = make_document()
+    where = day
+    *parents, last = path
+    for key in parents:
+        where = where[key]
+    where[last] = value
+    return day
+
+
+SA1 = ["regions", "SA1", "demand"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        ([*SA1, "actual", 7], "lots", r"regions\.SA1\.demand\.actual\.7: .* 'lots'"),
+        ([*SA1, "actual", 7], True, r"regions\.SA1\.demand\.actual\.7: .* 'True'"),
+        ([*SA1, "poe50"], [1.0] * 47, r"regions\.SA1\.demand\.poe50: .* 48 items .* not 47"),
+        ([*SA1, "intervals", 2], "2026-02-19T02:00+10:00", r"SA1\.demand\.intervals: not the 48"),
+        (SA1, None, r"regions\.SA1\.demand: .* 'None'"),
+        (["regions"], {}, r"regions: .*holds \[\]"),
+        (["tradingDate"], "19/02/2026", r"tradingDate: .* '19/02/2026'"),
+        (["forecastIssuedAt"], "2026-02-18T17:00", r"forecastIssuedAt: .* timezone"),
+        (["forecastIssuedAt"], "0001-01-01T00:00+10:00", r"forecastIssuedAt: .*1900"),
+        (["forecastIssuedAt"], None, r"forecastIssuedAt: .* 'None'"),
+    ],
+)
+def test_a_changed_document_is_named_with_file_path_and_remedy(path, value, match):
+    with pytest.raises(SchemaDrift, match=rf"{NAME}, at .*{match}.*; fetch"):
+        parse_operational.parse_operational(make_raw(edit_document(path, value)))

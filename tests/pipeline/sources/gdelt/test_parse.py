@@ -1,0 +1,340 @@
+"""GDELT's GKG and GAL files, the lists of them, and answers of its DOC API."""
+
+import gzip
+import json
+import shutil
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compevo_core.data.news import derive_article_id, validate_articles
+from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
+from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
+from compevo_pipeline.sources.common.base import Mode, read_sample_files
+from compevo_pipeline.sources.common.decode import decode_line_lossy, decode_lossy
+from compevo_pipeline.sources.gdelt import parse as bulk
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.gdelt.live import SAFE_ROOT, parse_list, verify_file
+from compevo_pipeline.sources.gdelt.parse import parse_doc
+from tests.fuzz.seeds import FILES
+from tests.support.nemweb import pack
+from tests.support.sources import NOW, clock, raw
+
+GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
+TITLE = "<PAGE_TITLE>Rain &amp; wind &#x2013; again</PAGE_TITLE>"
+PUBLISHED = "<PAGE_PRECISEPUBTIMESTAMP>{}</PAGE_PRECISEPUBTIMESTAMP>"
+
+
+def row(number=0, extras=TITLE, date="20260301001500", translation="", url=None):
+    cells = [""] * 27
+    url = url or f"https://example.org/{number}"
+    cells[:5] = [f"{date}-{number}", date, "1", "example.org", url]
+    cells[25], cells[26] = translation, extras
+    return "\t".join(cells)
+
+
+def zipped(text, member="20260301001500.gkg.csv"):
+    return pack((member, text))
+
+
+def gkg(*rows):
+    return gdelt.parse_counted(raw(GKG_NAME, zipped("\n".join(rows) + "\n"), "gdelt_bulk"))
+
+
+def entry(number=0, **changes):
+    entry = {
+        "date": "2026-03-01T00:05:00.000Z",
+        "url": f"https://example.org/{number}",
+        "domain": "example.org",
+        "outletName": "Example",
+        "title": f"Story {number}",
+        "desc": "A sentence.",
+        "lang": "en",
+    }
+    return json.dumps(entry | changes)
+
+
+def gal(*lines):
+    return gdelt.parse_counted(
+        raw(GAL_NAME, gzip.compress("\n".join(lines).encode()), "gdelt_bulk")
+    )
+
+
+def test_a_gkg_title_is_unescaped_and_its_time_is_the_batch():
+    frame, report = gkg(row())
+    article = validate_articles(frame).row(0, named=True)
+    assert article["title"] == "Rain & wind \N{EN DASH} again"
+    assert article["available_at"] == datetime(2026, 3, 1, 0, 15, tzinfo=UTC)
+    assert article["published_at"] is None
+    assert article["language"] == "English"
+    assert report.articles == 1
+
+
+@pytest.mark.parametrize(
+    ("published", "available"),
+    [
+        (datetime(2026, 3, 1, 9, tzinfo=UTC), datetime(2026, 3, 1, 9, tzinfo=UTC)),
+        (datetime(2026, 2, 28, 9, tzinfo=UTC), datetime(2026, 3, 1, 0, 15, tzinfo=UTC)),
+    ],
+)
+def test_a_publication_time_delays_availability_and_never_advances_it(published, available):
+    frame, _ = gkg(row(extras=TITLE + PUBLISHED.format(f"{published:%Y%m%d%H%M%S}")))
+    assert frame.select("published_at", "available_at").rows() == [(published, available)]
+
+
+@pytest.mark.parametrize("further", [0, 1, 9])
+def test_columns_of_a_gkg_row_are_counted_from_its_start(further):
+    cells = row(translation="srclc:fra;eng:Moses").split("\t")
+    frame, _ = gkg("\t".join([*cells, *(f"more {n}" for n in range(further))]))
+    assert frame["title"].to_list() == ["Rain & wind \N{EN DASH} again"]
+    assert frame["language"].to_list() == ["fra"]
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xe2\x82", b"\xff", b"\xef\xbb\xbf"]))
+)
+def test_rows_of_parts_are_the_rows_of_the_whole(pieces):
+    whole = b"".join(pieces)
+    text, replaced = decode_lossy(whole)
+    expected = [(line, row) for line, row in enumerate(text.split("\n"), 1) if row]
+    found = [
+        (line, *decode_line_lossy(content)) for line, content in bulk._number_rows(iter(pieces))
+    ]
+    assert [(line, row) for line, row, _ in found] == expected
+    assert sum(count for *_, count in found) == replaced
+
+
+def test_a_gal_article_is_seen_at_the_files_stamp_not_at_its_own_date():
+    frame, _ = gal(entry())
+    article = validate_articles(frame).row(0, named=True)
+    assert article["published_at"] == datetime(2026, 3, 1, 0, 5, tzinfo=UTC)
+    assert article["seen_at"] == article["available_at"] == datetime(2026, 3, 1, 0, 16, tzinfo=UTC)
+    assert (article["body"], article["language"]) == ("A sentence.", "English")
+
+
+def test_a_gal_line_with_a_trailing_comma_or_a_bad_escape_is_read():
+    frame, report = gal(entry() + ",", entry(1).replace("Story", r"Sto\ry \x"))
+    assert frame.height == 2
+    assert report.repairs == 1
+
+
+def test_a_broken_gal_line_among_many_is_counted_and_many_are_refused():
+    lines = [entry(number) for number in range(20)]
+    frame, report = gal(*lines, "{broken")
+    assert (frame.height, report.unreadable) == (20, 1)
+    with pytest.raises(SchemaDrift, match=rf"{GAL_NAME}, line 1: not a GAL article"):
+        gal("{broken", entry())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "said"),
+    [
+        (GKG_NAME, pack(("a.csv", row()), ("b.csv", row())), SchemaDrift, "holds 2 files"),
+        (GAL_NAME, gzip.compress(entry().encode())[:-9], SourceTransient, "stream is truncated"),
+        (GAL_NAME, gzip.compress(b""), EmptyNewsAnswer, "no line in it"),
+        ("latest.gal.json", entry(), SchemaDrift, "named YYYYMMDDHHMMSS"),
+        ("notes.txt", "x", SchemaDrift, "not a DOC answer"),
+    ],
+    ids=["two files", "cut", "empty", "no stamp", "another name"],
+)
+def test_what_is_no_file_of_gdelts_is_refused_by_name(name, content, error, said):
+    with pytest.raises(error, match=f"{name}.*{said}"):
+        gdelt.parse_counted(raw(name, content, "gdelt_bulk"))
+
+
+LIST = b"""297 a1b2c3d4e5f60718293a4b5c6d7e8f90 http://data.gdeltproject.org/gdeltv2/20150218230000.export.CSV.zip
+3 900150983cd24fb0d6963f7d28e17f72 http://data.gdeltproject.org/gdeltv2/20150218230000.gkg.csv.zip
+
+10768507 http://data.gdeltproject.org/gdeltv2/20150218231500.gkg.csv.zip
+"""
+
+
+def test_a_file_list_is_rewritten_to_a_safe_host_without_its_malformed_lines():
+    files = parse_list(LIST, "masterfilelist.txt")
+    gkg_file = "20150218230000.gkg.csv.zip"
+    assert list(files) == ["20150218230000.export.CSV.zip", gkg_file]
+    assert files[gkg_file].url == f"{SAFE_ROOT}/gdeltv2/{gkg_file}"
+
+    verify_file(raw(gkg_file, b"abc"), files[gkg_file])
+    for damaged in (b"abd", b"ab"):
+        with pytest.raises(SourceTransient, match=r"fetch it once more"):
+            verify_file(raw(gkg_file, damaged), files[gkg_file])
+
+
+def article(**changes):
+    entry = {
+        "url": "https://www.example.org/a?utm_source=x",
+        "url_mobile": "",
+        "title": "Grid  operator warns",
+        "seendate": "20260218T031500Z",
+        "socialimage": "",
+        "domain": "example.org",
+        "language": "English",
+        "sourcecountry": "Australia",
+    }
+    return entry | changes
+
+
+def answer(*articles):
+    return json.dumps({"articles": list(articles)})
+
+
+def parse(content):
+    return parse_doc(raw("answer.json", content, "gdelt_doc"))
+
+
+def test_an_article_is_available_when_gdelt_saw_it():
+    frame, report = parse(answer(article()))
+    row = validate_articles(frame).row(0, named=True)
+    assert row["seen_at"] == row["available_at"] == datetime(2026, 2, 18, 3, 15, tzinfo=UTC)
+    assert row["published_at"] is None
+    assert row["fetched_at"] == NOW
+    assert row["title"] == "Grid operator warns"
+    assert row["article_id"] == derive_article_id("http://example.org/a")
+    assert (row["country"], row["language"], row["domain"]) == (
+        "Australia",
+        "English",
+        "example.org",
+    )
+    assert report == NewsReport(files=1, records=1, articles=1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", '{"articles": []}', '{"fetched_at": "2026-03-18T10:50:16Z", "count": 0, "events": []}'],
+)
+def test_an_empty_answer_is_a_failure_and_not_no_news(content):
+    with pytest.raises(EmptyNewsAnswer, match=r"answer.json: .*not 'no news'"):
+        parse(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "match"),
+    [
+        ("", SourceTransient, "answer.json: an empty body"),
+        ("  \n", SourceTransient, "answer.json: an empty body"),
+        ("Please limit requests to one every 5 seconds", SourceTransient, "line 1: a throttle"),
+        ("<html>Too Many Requests</html>", SourceTransient, "answer.json, line 1: a throttle"),
+        ("Queries containing OR'd terms must be in ().", SourceRejected, "again will not help"),
+        ('{"timeline": []}', SchemaDrift, "'timeline'.* and no 'articles'"),
+        ("[1]", SchemaDrift, "a JSON list"),
+        ('{"articles": {}}', SchemaDrift, "'articles' is a dict"),
+        ('{"articles": ' + "[" * 100_000, SchemaDrift, r"answer\.json.*nested too deeply"),
+    ],
+)
+def test_what_is_no_article_list_ends_in_its_class(content, error, match):
+    with pytest.raises(error, match=match):
+        parse(content)
+
+
+@pytest.mark.parametrize(
+    ("broken", "title", "repairs"),
+    [
+        (r'"title": "a \d road"', r"a \d road", 1),
+        ('"title": "one\x02two words"', "onetwo words", 1),
+        (r'"title": "tab\\kept \"quoted\" \u00e9 \u00g1"', r'tab\kept "quoted" é \u00g1', 1),
+    ],
+)
+def test_broken_json_is_repaired_and_counted(broken, title, repairs):
+    content = answer(article()).replace('"title": "Grid  operator warns"', broken)
+    frame, report = parse(content)
+    assert frame["title"][0] == title
+    assert report.repairs == repairs
+
+
+def test_a_byte_that_is_not_utf8_is_replaced_and_counted():
+    frame, report = parse(answer(article()).encode().replace(b"Grid", b"Gr\xffd"))
+    assert frame["title"][0] == "Gr\N{REPLACEMENT CHARACTER}d operator warns"
+    assert report.replaced_bytes == 1
+
+
+def test_a_file_of_unreadable_records_is_refused():
+    with pytest.raises(
+        SchemaDrift, match=r"line 2: not an article with url, seendate and a headline.*2 of 3"
+    ):
+        parse(answer(article(), article(url="ftp://x/y"), article(url="http://[bad")))
+
+
+def test_one_address_spelled_twice_is_one_article():
+    frame, report = parse(
+        answer(article(), article(url="http://example.org/a/", seendate="20260218T020000Z"))
+    )
+    assert frame["seen_at"].to_list() == [datetime(2026, 2, 18, 2, tzinfo=UTC)]
+    assert (report.records, report.articles) == (2, 1)
+
+
+def test_a_stored_poll_keeps_its_own_fetch_time_and_drops_the_jobs_guesses():
+    event = {
+        "id": "gdelt-1",
+        "category": "conflict",
+        "country": "Iran",
+        "title": "A headline of four words",
+        "url": "https://example.org/b",
+        "source_name": "example.org",
+        "timestamp": "20260310T061500Z",
+        "language": "English",
+    }
+    poll = {
+        "source": "gdelt",
+        "fetched_at": "2026-03-10T06:49:28.816810Z",
+        "count": 1,
+        "events": [event],
+    }
+    frame, _ = parse(json.dumps(poll))
+    row = frame.row(0, named=True)
+    assert row["country"] is None
+    assert row["fetched_at"] == datetime(2026, 3, 10, 6, 49, 28, 816810, tzinfo=UTC)
+    poll["fetched_at"] = "yesterday"
+    with pytest.raises(SchemaDrift, match="fetched_at is 'yesterday'"):
+        parse(json.dumps(poll))
+
+
+HOSTILE = {
+    "a list": {"title": ["a", "list"]},
+    "1 MB": {"title": "a" * 2**20},
+    "an address of a megabyte": {"url": "https://example.org/" + "a" * 2**20},
+    "an address with an escape": {"url": "https://example.org/\x1b[2J"},
+    "a number for an address": {"url": 7},
+    "no time": {"seendate": "tomorrow"},
+}
+
+
+@pytest.mark.parametrize("fault", HOSTILE.values(), ids=HOSTILE)
+def test_one_bad_article_is_dropped_and_counted_and_the_others_stay(fault):
+    good = [article(url=f"https://example.org/{k}") for k in range(12)]
+    frame, report = parse(answer(*good, article(**fault)))
+    assert (frame.height, report.articles, report.unreadable) == (12, 12, 1)
+
+
+def test_an_article_in_several_files_is_parsed_once():
+    poll = (
+        '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", '
+        '"seendate": "20260301T%s0000Z"}]}'
+    )
+    raws = [raw(f"{hour}.json", poll % hour) for hour in ("05", "03", "04")]
+    frame, report = gdelt.parse_all([*raws, raw("e.json", "{}")])
+    assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
+    assert (report.files, report.empty_answers, report.records) == (4, 1, 3)
+
+
+def test_nothing_but_empty_answers_is_a_failure():
+    with pytest.raises(EmptyNewsAnswer, match="none of 2 news files"):
+        gdelt.parse_all([raw("a.json", "{}"), raw("b.json", '{"articles": []}')])
+
+
+def test_bulk_files_dropped_into_the_archive_are_read(tmp_path):
+    (tmp_path / "gdelt_doc_artlist").mkdir()
+    shutil.copy(FILES / "polls.tar.gz", tmp_path / "gdelt_doc_artlist")
+    (tmp_path / "gdelt_bulk").mkdir()
+    (tmp_path / "gdelt_bulk" / "readme.gif").write_bytes(b"x")
+    for file in read_sample_files(gdelt.BULK_SOURCE):
+        (tmp_path / "gdelt_bulk" / file.name).write_bytes(file.content)
+    raws = [
+        file
+        for file in gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+        if file.source == "gdelt_bulk"
+    ]
+    assert len(raws) == 2
+    assert [gdelt.parse_counted(file)[0].height for file in raws] == [10, 9]

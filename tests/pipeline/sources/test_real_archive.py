@@ -1,0 +1,315 @@
+"""The real archive: as many rows as its provenance states, in the documented ranges.
+
+The numbers are those that the provenance beside the files states (its sections in comments).
+"""
+
+import json
+import logging
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.data.build import build_windows, grid_chosen
+from compevo_core.data.cutting import apply_known_faults
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.data.news import validate_articles
+from compevo_core.data.series import regularise_series, validate_series
+from compevo_core.errors import SourceAbsent
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.sources.gdelt import source as gdelt
+from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
+from compevo_pipeline.sources.registry import BUILT_IN
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import refuse_implausible
+from compevo_pipeline.work.preparation import ingest_feed
+from tests.support.issued_samples import make_issued
+
+pytestmark = pytest.mark.slow
+
+REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
+OPERATIONAL_STEPS = 354 * 48
+FIVE_MINUTES = 6  # rows of a half-hour
+
+# By the folder of the files. Where a publisher gives five minutes, a half-hour is six of its rows.
+SERIES = {
+    "aemo_histdemand": {f"AEMO/HISTDEMAND/{region}": 95_040 // 5 for region in REGIONS},  # 2.3
+    "aemo_price_and_demand": {  # 2.1
+        f"AEMO/{measure}/{region}": rows
+        for measure in ("TOTALDEMAND", "RRP")
+        for region, rows in {
+            "VIC1": 101_136,
+            "SA1": 150_624 // FIVE_MINUTES,
+            "NSW1": (69_696 + 105_120) // FIVE_MINUTES,
+        }.items()
+    },
+    "aemo_totaldemand_half_hourly": {  # 2.2
+        "AEMO/TOTALDEMAND/NSW1": 196_513,
+        "AEMO/TOTALDEMAND/SA1": 125_905,
+    },
+    # 2.5: five days of six months, and the half-hour that each of six cuts divides.
+    "aemo_mmsdm": {f"AEMO/TOTALDEMAND/{region}": 6 * (5 * 48 + 1) for region in ("NSW1", "SA1")},
+    "aemo_operational_demand": {  # 2.4
+        f"AEMO/{measure}/{region}": OPERATIONAL_STEPS
+        for measure in ("OPERATIONAL_DEMAND", "POE10", "POE50", "POE90")
+        for region in REGIONS
+    },
+}
+FILES = {
+    "aemo_histdemand": 396,
+    "aemo_price_and_demand": 108,
+    "aemo_totaldemand_half_hourly": 2,
+    "aemo_mmsdm": 10,
+    "aemo_operational_demand": 354,
+}
+
+
+def now():
+    return datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def find_feed(dataset, name):
+    return next(feed for feed in default_feeds()[dataset] if feed.name == name)
+
+
+@pytest.fixture(scope="module")
+def read(archive_dir):
+    """Read the files of a feed, once."""
+    files = {}
+
+    def read_files(dataset, name):
+        if name not in files:
+            feed = find_feed(dataset, name)
+            files[name] = list(feed.read_files(Mode.ARCHIVE, archive_dir, now))
+        return files[name]
+
+    return read_files
+
+
+@pytest.fixture(scope="module")
+def parse(read):
+    """Parse a frame of a feed."""
+
+    def parse_files(dataset, name, kind=FrameKind.SERIES):
+        return find_feed(dataset, name).parsers[kind](read(dataset, name))
+
+    return parse_files
+
+
+@pytest.fixture(scope="module")
+def demand(parse):
+    return parse("electricity", "aemo")
+
+
+@pytest.mark.parametrize("source", SERIES)
+def test_each_folder_of_series_gives_its_rows(read, source):
+    raws = [raw for raw in read("electricity", "aemo") if raw.source == source]
+    assert len(raws) == FILES[source]
+    frame = find_feed("electricity", "aemo").parsers[FrameKind.SERIES](raws)
+    assert dict(frame.group_by("series_id").len().iter_rows()) == SERIES[source]
+
+
+@pytest.mark.parametrize(
+    ("series_id", "low", "high"),
+    [
+        ("AEMO/HISTDEMAND/NSW1", 5616, 13_756),
+        ("AEMO/HISTDEMAND/TAS1", 672, 1711),
+        ("AEMO/OPERATIONAL_DEMAND/SA1", -263, 3124),
+        ("AEMO/TOTALDEMAND/VIC1", 2712.53, 9507.26),
+        ("AEMO/TOTALDEMAND/NSW1", None, 14_579.86),
+    ],
+)
+def test_the_documented_ranges_of_demand_hold(demand, series_id, low, high):
+    values = demand.filter(series_id=series_id)["value"]
+    assert values.max() == high
+    assert low is None or values.min() == low
+
+
+def test_every_feed_with_files_is_counted_here(read):
+    assert {raw.source for raw in read("electricity", "aemo")} == set(SERIES)
+    counted = {
+        *("aemo", "weather", "news2forecast-benchmark", "aemo-operational", "weather-collected"),
+        *("exchange", "bitinfocharts", "pems", "gdelt", "news2forecast"),
+    }
+    with_files = {
+        feed.name
+        for feeds in default_feeds().values()
+        for feed in feeds
+        if Mode.ARCHIVE in feed.modes
+    }
+    # Files of one more feed exist nowhere.
+    assert with_files == counted | {"weather-forecast"}
+    with pytest.raises(SourceAbsent):
+        read("electricity-operational", "weather-forecast")
+
+
+def test_the_day_ahead_forecast_and_rooftop_solar_are_whole(parse):  # 2.4
+    published = parse("electricity-operational", "aemo-operational", FrameKind.PUBLISHED)
+    by_part = published.group_by("entity", "quantile").len()
+    assert (by_part.height, set(by_part["len"])) == (5 * 3, {OPERATIONAL_STEPS})
+    solar = parse("electricity-operational", "aemo-operational", FrameKind.STEP_COVARIATES)
+    assert dict(solar.group_by("entity").len().iter_rows()) == dict.fromkeys(
+        REGIONS, OPERATIONAL_STEPS
+    )
+
+
+def test_observed_and_collected_weather_are_whole(read, parse):  # 3
+    observed = parse("electricity", "weather", FrameKind.COVARIATES)
+    assert observed.select("entity", "valid_date").n_unique() == 28_156
+
+    # The collected weather reaches from a fortnight before operational demand to its end.
+    assert len(read("electricity-operational", "weather-collected")) == 1 + 16
+    frame = parse("electricity-operational", "weather-collected", FrameKind.STEP_COVARIATES)
+    counts = frame.group_by("entity", "name").len()
+    assert counts.height == 5 * 5
+    assert counts["len"].unique().to_list() == [39_584]
+
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("is_test", "counts"),
+    [
+        # Of the 156 days before AEMO's change to five minutes, 34 are covered.
+        (True, {"equal": 34, "different": 0, "not covered": 122}),
+        (False, {"equal": 140, "different": 0, "not covered": 60}),
+    ],
+)
+def test_the_published_windows_equal_aemo_wherever_the_archive_covers_them(
+    archive_dir, demand, is_test, counts
+):
+    (file,) = [
+        raw
+        for raw in n2f_parsers.read_files(Mode.ARCHIVE, archive=archive_dir, clock=now)
+        if raw.source == n2f_parsers.SOURCE and n2f_parsers.is_test_file(raw) is is_test
+    ]
+    windows = n2f_parsers.parse_benchmark(file)
+    known = demand.drop_nulls("value").filter(pl.col("series_id").str.contains("/TOTALDEMAND/"))
+    parts = known.partition_by("series_id", as_dict=True)
+
+    days = dict.fromkeys(counts, 0)
+    for row in windows.filter(pl.col("target_date") < date(2021, 10, 1)).iter_rows(named=True):
+        for offset, published in ((DAY, row["x"]), (0 * DAY, row["y"])):
+            part = parts.get((f"AEMO/TOTALDEMAND/{row['entity']}",), known.clear())
+            # A day begins at 23:30 NEM time of the day before.
+            start = datetime.combine(row["target_date"], datetime.min.time(), UTC)
+            start -= offset + timedelta(hours=10, minutes=30)
+            inside = pl.col("start_utc").is_between(start, start + DAY, closed="left")
+            truth = part.filter(inside)["value"].to_numpy()
+            if len(truth) < 48:
+                days["not covered"] += 1
+            else:
+                is_equal = np.abs(truth - published).max() < 0.0501  # they have one decimal
+                days["equal" if is_equal else "different"] += 1
+    assert days == counts
+
+
+def test_benchmark_and_its_news_have_the_documented_counts(read, parse):
+    records = parse("electricity", "news2forecast-benchmark", FrameKind.BENCHMARK)
+    by_region = dict(records.group_by("entity").len().iter_rows())
+    assert by_region == {"NSW1": 23, "QLD1": 20, "SA1": 13, "TAS1": 25, "VIC1": 19}
+
+    files = [*read("news", "news2forecast"), *read("electricity", "news2forecast-benchmark")]
+    table = next(raw for raw in files if raw.source == "n2f_news")
+    articles, report = n2f_parsers.parse_news(table)
+    assert report == {
+        "rows": 2079, "no_news": 441, "repeats": 68, "articles": 1570, "untimed": 14, "redated": 31
+    }  # fmt: skip
+    validate_articles(articles)
+    test_file = next(raw for raw in files if n2f_parsers.is_test_file(raw))
+    assert n2f_parsers.parse_prompt_articles(test_file).height == 28
+
+
+def test_the_stored_polls_hold_what_was_counted_in_them(read):
+    polls = [raw for raw in read("news", "gdelt") if raw.source != gdelt.BULK_SOURCE]
+    frame, report = gdelt.parse_all(polls)
+    assert (report.files, report.empty_answers, report.records) == (194, 1, 17_934)
+    assert (report.unreadable, report.repairs, report.replaced_bytes) == (0, 0, 0)
+    assert report.untitled == 5
+    assert frame["language"].n_unique() == 60
+    validate_articles(frame)
+
+    # All addresses but the untitled and respelled are kept, and none was seen after its poll.
+    polls = [file for file in polls if not file.url.endswith("empty_response/gdelt.json")]
+    listed = {event["url"] for file in polls for event in json.loads(file.content)["events"]}
+    assert (len(listed), frame["article_id"].n_unique()) == (14_736, frame.height)
+    assert frame.height == 11_911
+    assert (frame["fetched_at"] - frame["seen_at"]).min() >= timedelta(minutes=10)
+    assert frame["seen_at"].min() == datetime(2026, 3, 10, 6, tzinfo=UTC)
+    assert frame["seen_at"].max() == datetime(2026, 3, 17, 22, 45, tzinfo=UTC)
+
+
+def test_the_real_rates_are_those_of_both_publishers(parse):
+    frame = validate_series(parse("exchange", "exchange"))
+    benchmark = frame.filter(pl.col("series_id") == "N2F/AUD")
+    counts = dict(benchmark["flag"].value_counts().iter_rows())
+    assert counts == {"observed": 1258, "nulled:interpolated": 567, "missing": 1}
+    assert (benchmark["value"].min(), benchmark["value"].max()) == (0.5571, 0.8096)
+    assert regularise_series(benchmark, DAY)[1]["rows"] == 1826
+
+    both = frame.filter(pl.col("series_id") == "ECB/AUD").join(
+        benchmark.drop_nulls("value"), on="start_utc", suffix="_n2f"
+    )
+    assert both.height > 1200
+    assert (both["value"] - both["value_n2f"]).abs().median() < 0.003
+
+
+def test_the_real_table_of_bitcoin_has_18_variables_for_4521_days(parse):
+    frame = validate_series(parse("bitcoin", "bitinfocharts"))
+    assert frame.group_by("series_id").len()["len"].to_list() == [4521] * 18
+    assert (frame["flag"] == "missing").sum() == 290
+    price = frame.filter(pl.col("series_id") == "BITINFOCHARTS/price")
+    recent = price.filter(pl.col("start_utc") >= datetime(2019, 1, 1, tzinfo=UTC))
+    assert (recent["value"].min(), recent["value"].max()) == (3392.0, 63438.0)
+    # A placeholder stands on the days before there was a price.
+    old = price.filter(pl.col("start_utc") < datetime(2010, 7, 17, tzinfo=UTC))
+    assert (old["value"].round(2) == 46678.67).sum() == 372
+    assert apply_known_faults(old)["value"].null_count() == old.height
+
+
+def test_the_real_sensor_has_17544_hours_and_its_known_range(parse):
+    frame = validate_series(parse("traffic", "pems"))
+    assert frame.height == 17_544
+    assert (frame["value"].min(), frame["value"].max()) == (0.0, 0.4747)
+    assert frame["value"].mean() == pytest.approx(0.0493, abs=5e-5)
+    assert (frame["value"] == 0).sum() == 15
+
+
+def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(
+    archive_dir: Path, tmp_path: Path
+) -> None:
+    dataset = "electricity-operational"
+    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=archive_dir)
+    workspace = Deployment(settings=settings)
+    feed = default_feeds()[dataset][0]
+    counts = ingest_feed(workspace, feed, dataset, clock=now, log=logging.getLogger())
+    assert counts["published rows"] == 3 * 5 * OPERATIONAL_STEPS
+
+    # The truth itself, and AEMO's forecast, as if either were about to be sealed.
+    spec, rules = ELECTRICITY_OPERATIONAL, BUILT_IN[dataset].rules
+    series = workspace.series_store().read(dataset)
+    published = workspace.frame_store().read(dataset, FrameKind.PUBLISHED)
+    windows = build_windows(
+        spec, series, published=published, first_origin=datetime(2025, 5, 20, 14, tzinfo=UTC)
+    )
+    grids = grid_chosen(spec, series)
+    sealed = 0
+    for window in windows:
+        view = window.view
+        for values in (window.y, view.published):
+            if values is None or not np.isfinite(values).all():
+                continue
+            forecast = make_issued([view.entity], origin=view.origin_utc)
+            starts = [view.origin_utc + step * view.step for step in range(48)]
+            flat = forecast.rows.filter(
+                pl.col("method") == "compevo", pl.col("quantile").is_null()
+            ).with_columns(pl.Series("value", values), pl.Series("start_utc", starts))
+            refuse_implausible(replace(forecast, rows=flat), [view], grids, rules)
+            sealed += 1
+    assert sealed > 3000

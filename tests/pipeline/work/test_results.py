@@ -1,0 +1,152 @@
+"""A public site of what was issued: whole, continued, and never replaced."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.data.schemas import PUBLISHED_SCHEMA
+from compevo_core.errors import CheckpointMismatch, DataError
+from compevo_core.forecast.issued import CHAIN_FILE, read_chain, write_issued
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.metadata import render_day
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.storage.series_store import SeriesStore
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.next_day import find_next_day
+from compevo_pipeline.work.results import publish_site, write_site
+from tests.support.commands import invoke
+from tests.support.issued_samples import ORIGIN, make_issued
+from tests.support.scored_samples import NOW
+from tests.support.window_samples import from_nem, make_daily_values, make_series
+
+DATASET = "electricity-operational"
+ONE_DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    made = Deployment(settings=Settings(home=tmp_path / "home", mode=Mode.SAMPLE))
+    series = make_series(
+        make_daily_values(5),
+        first=ORIGIN - 4 * ONE_DAY,
+        series_id="AEMO/OPERATIONAL_DEMAND/NSW1",
+    )
+    SeriesStore(made.layout.root).write(DATASET, series)
+    write_issued(made.layout.issued(DATASET), make_issued(origin=ORIGIN - ONE_DAY))
+    return made
+
+
+def test_a_site_holds_records_chain_scores_and_page_and_is_continued(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, root = tmp_path / "site", deployment.layout.issued(DATASET)
+    first = publish_site(deployment, site, NOW)[DATASET]
+    write_issued(root, make_issued())
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+    shown = invoke("publish", site)
+    chain = read_chain(site / "issued" / DATASET)
+    assert list(chain.lines[:1]) == list(first.lines) and len(chain.lines) == 2
+    assert chain.head in shown and chain.head == read_chain(root).head
+
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert chain.head in page and "The publisher's own forecast" in page
+    assert "2026-03" in (site / "scores" / f"{DATASET}-by-step.csv").read_text()
+    assert str(tmp_path) not in page
+
+    # Anybody checks it without the deployment.
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "none"))
+    words = ["verify", "--folder", str(site / "issued")]
+    assert chain.head in invoke(*words)
+    record = next(site.glob("issued/*/*/known-*/forecast.json"))
+    record.write_text(record.read_text().replace("+00:00", "+01:00"))
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        invoke(*words)
+
+
+def test_what_was_published_is_not_replaced_by_another_past(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    site, root = tmp_path / "site", deployment.layout.issued(DATASET)
+    publish_site(deployment, site, NOW)
+    kept = (site / "issued" / DATASET / CHAIN_FILE).read_bytes()
+
+    # The deployment lost its past and issued the day again.
+    root.rename(tmp_path / "lost")
+    write_issued(root, make_issued(origin=ORIGIN - ONE_DAY, level=7000.0))
+    with pytest.raises(CheckpointMismatch, match="not the beginning of the chain"):
+        publish_site(deployment, site, NOW)
+    assert (site / "issued" / DATASET / CHAIN_FILE).read_bytes() == kept
+
+
+def test_nothing_to_publish_names_the_command(tmp_path: Path) -> None:
+    empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+    with pytest.raises(DataError, match="compevo forecast"):
+        publish_site(empty, tmp_path / "site", NOW)
+
+
+EVENING = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Deployment:
+    return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
+
+
+def store(workspace: Deployment, series_id: str, values: list[float | None]) -> None:
+    first = from_nem(2026, 3, 29)
+    SeriesStore(workspace.layout.root).write(
+        DATASET, make_series(values, first=first, series_id=series_id)
+    )
+
+
+def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
+    workspace: Deployment,
+) -> None:
+    # 29 March and the 30th up to 17:00; what is forecast for the 31st is not a measured value.
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
+    store(workspace, "AEMO/POE50/NSW1", make_daily_values(3))
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
+
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2))
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
+
+
+def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(
+    workspace: Deployment,
+) -> None:
+    store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(6))
+    published = pl.DataFrame(
+        {
+            "entity": "NSW1",
+            "start_utc": [
+                from_nem(2026, 4, 2) + step * timedelta(minutes=30) for step in range(48)
+            ],
+            "value": 7000.0,
+            "available_at": from_nem(2026, 4, 1),
+            "quantile": 0.5,
+            "source": "sample:test",
+        },
+        schema=PUBLISHED_SCHEMA,
+    )
+    workspace.frame_store().write(DATASET, FrameKind.PUBLISHED, published)
+    # Values reach to the end of 3 April, publications to the end of the 2nd.
+    assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 4, 2)
+
+
+def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -> None:
+    write_issued(workspace.layout.issued(DATASET), make_issued())
+    page, inputs = write_site(workspace, EVENING)
+    assert page == workspace.layout.report / "forecast.html"
+    assert [day.issued.facts["dataset"] for day in inputs.days] == [DATASET]
+    assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
+    assert pl.DataFrame(inputs.rows).is_empty()
+
+
+def test_the_ui_shows_a_chart_of_each_of_the_first_series() -> None:
+    shown = str(render_day(make_issued()).value)
+    assert shown.count("data:image/svg+xml;base64,") == 2
+    assert shown.startswith("**NSW1**")
