@@ -52,7 +52,7 @@ def test_there_are_sixty_faults_of_every_publisher():
 
 
 def group_faults():
-    """Faults of one file that are refused follow each other in one home; one that waits is alone."""
+    """Refused faults of a file follow each other in one home; one that waits is alone."""
     groups = {}
     for fault in FAULTS:
         name = f": {fault.name}" if fault.says is WAITS else ""
