@@ -93,14 +93,11 @@ CONTEXT_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
 }
 
-PATHS = 25
-"""Sampled paths of the numbers alone, as many as the published rows have."""
+PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
 
-MOST_SHOWN = 72
-"""Past values that a prompt shows, the newest ones."""
+MOST_SHOWN = 72  # past values that a prompt shows, the newest ones
 
-FEWEST_FOR_CHANGES = 12
-"""Fewer past values have no changes worth sampling."""
+FEWEST_FOR_CHANGES = 12  # fewer past values have no changes worth sampling
 
 _WORST, _VIOLATION_WEIGHT = 5.0, 10.0
 _DIGITS = 3
@@ -115,41 +112,30 @@ Write = Callable[[Sequence[str], int, int], list[list[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContextTask:
-    """One instance of a task.
-
-    Attributes:
-        sources: keys of what its text speaks of.
-        weight: in the average; instances and variants of a task share one.
-        text: background, scenario and constraints.
-        stamps: of all T + H steps.
-        season: steps of a season; -1 where there is none.
-        scale: makes scores of different tasks comparable.
-        region: steps that the text is about, which count half of the score; may be empty.
-        lowest, highest: of the values that the text allows.
-        caps: highest value of single steps.
-    """
+    """One instance of a task."""
 
     name: str
     seed: int
-    sources: tuple[str, ...]
-    weight: float
-    text: str
-    stamps: tuple[str, ...]
+    sources: tuple[str, ...]  # keys of what its text speaks of
+    weight: float  # in the average; instances and variants of a task share one
+    text: str  # background, scenario and constraints
+    stamps: tuple[str, ...]  # of all T + H steps
     past_T: FloatArray
     truth_H: FloatArray
-    season: int
-    scale: float
+    season: int  # steps of a season; -1 where there is none
+    scale: float  # makes scores of different tasks comparable
+    # Steps that the text is about, which count half of the score; may be empty. lowest, highest: of
+    # the values that the text allows
     region: tuple[int, ...]
     lowest: float
     highest: float
-    caps: Mapping[int, float]
+    caps: Mapping[int, float]  # highest value of single steps
 
 
 def read_tasks(archive: Path) -> list[ContextTask]:
     """Read all tasks of an archive, the instances of a task one after the other.
 
-    Raises:
-        SourceAbsent: the archive does not hold them.
+    SourceAbsent if the archive does not hold them.
     """
     path = archive / FILE
     if not path.is_file():

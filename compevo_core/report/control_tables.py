@@ -26,8 +26,16 @@ from compevo_core.report.figures import (
     Style,
     plot_lines,
 )
-from compevo_core.report.tables import Row, Table, group_rows, markdown_table, tabulate
-from compevo_core.report.wording import MISSING, format_number, format_percent
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    format_number,
+    format_percent,
+    group_rows,
+    markdown_table,
+    tabulate,
+)
 
 ARM_TITLES = {
     PRIOR: "calendar ridge alone",
