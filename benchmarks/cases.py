@@ -32,9 +32,9 @@ from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
 from benchmarks.world import CHOICE, Replay, World, build_compared_config, build_config
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.grpo import group_advantages
 from compevo_core.agents.logic_writer import fit_logic_prompt
 from compevo_core.agents.logics import build_slots
+from compevo_core.agents.objective import group_advantages
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor

@@ -33,13 +33,14 @@ from benchmarks.clock import read_clock
 from benchmarks.world import Replay, World
 from compevo_core.agents.decoders import ForecastExample, ForecastRequest
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.grpo import group_advantages, policy_loss
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.logic_writer import Observation, fit_logic_prompt
 from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.objective import (
     diversity_loss,
+    group_advantages,
     own_error_weights,
+    policy_loss,
     prediction_loss,
     pruning_loss,
 )

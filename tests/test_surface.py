@@ -130,7 +130,7 @@ def list_python() -> Iterator[str]:
 
 
 def list_research() -> Iterator[str]:
-    from compevo_core.config.systems import SYSTEM_SETTINGS
+    from compevo_core.config.run import SYSTEM_SETTINGS
     from compevo_core.data.datasets import DATASETS
     from compevo_core.evaluation.scopes import TEST_SUBSETS
     from compevo_core.networks.forecaster import NETWORKS

@@ -130,10 +130,8 @@ class ErrorCalibration:
         """Move the levels on with errors that became known; nothing happens under rule ``none``.
 
         The error is truth minus blended forecast, scaled, NaN where the truth is not known; minutes
-        count from 1970 to each window's origin.
-
-        Raises:
-            DataError: a window lies before the last one whose errors are known.
+        count from 1970 to each window's origin. DataError if a window lies before the last one
+        whose errors are known.
         """
         rule = self.level_rule
         if rule.form == "none":

@@ -26,16 +26,13 @@ class ForecastExample:
     """A window with the forecasts of the run's priors and, in training, the truth.
 
     All arrays are in the scaled units of the train split, so that series of any size compare.
-
-    Attributes:
-        priors_PH: the forecast of every prior; each agent corrects its own mixture of them, its
-            base (decision 02-priors). P is 0 where no agent has a prior: the base is zero then.
-        truth_H: the observed values, NaN where missing; None at inference.
     """
 
     view: WindowView
+    # The forecast of every prior; each agent corrects its own mixture of them, its base (decision
+    # 02-priors). P is 0 where no agent has a prior: the base is zero then
     priors_PH: FloatArray
-    truth_H: FloatArray | None = None
+    truth_H: FloatArray | None = None  # the observed values, NaN where missing; None at inference
 
     @property
     def has_whole_truth(self) -> bool:
@@ -52,17 +49,12 @@ def mix_bases(mix_AP: FloatArray, examples: Sequence[ForecastExample]) -> FloatA
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RetrievedArticle:
-    """An article as an agent reads it.
-
-    Attributes:
-        date: when it became available, as a prompt shows it.
-        embedding: of length one.
-    """
+    """An article as an agent reads it."""
 
     article_id: str
-    date: str
+    date: str  # when it became available, as a prompt shows it
     title: str
-    embedding: npt.NDArray[np.float32]
+    embedding: npt.NDArray[np.float32]  # of length one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,17 +62,13 @@ class ForecastRequest:
     """A window that an agent reads under one or more logics.
 
     What the logics of a window share is read once.
-
-    Attributes:
-        logics: at least one; each gives one forecast.
-        news: for each logic the articles that it retrieved, best match first.
-        note: what the agent reads of others after its news, in lines; empty without any.
     """
 
     example: ForecastExample
-    logics: Sequence[str]
+    logics: Sequence[str]  # at least one; each gives one forecast
+    # For each logic the articles that it retrieved, best match first
     news: Sequence[Sequence[RetrievedArticle]]
-    note: str = ""
+    note: str = ""  # what the agent reads of others after its news, in lines; empty without any
 
 
 AgentReadings = Sequence[Sequence[ForecastRequest]]
@@ -89,23 +77,17 @@ AgentReadings = Sequence[Sequence[ForecastRequest]]
 
 @dataclasses.dataclass(frozen=True)
 class BatchForecasts:
-    """Forecasts of every agent: tensors, or arrays of members without a language model.
+    """Forecasts of every agent: tensors, or arrays of members without a language model."""
 
-    Attributes:
-        values_ABH: scaled, of B windows, or of several logics of a window one after the other;
-            with a gradient path only from the head.
-        token_loss_A: the text decoder's training loss of each agent, with gradient; zeros from the
-            head and outside training.
-        n_unparsed: answers that could not be read and are scored as the agent's base.
-        n_cut: prompts that were too long and lost news or history.
-        weights_BA: how much each agent counts, where the forecasts themselves say so.
-    """
-
+    # Scaled, of B windows, or of several logics of a window one after the other; with a gradient
+    # path only from the head
     values_ABH: Any
+    # The text decoder's training loss of each agent, with gradient; zeros from the head and outside
+    # training
     token_loss_A: Any
-    n_unparsed: int = 0
-    n_cut: int = 0
-    weights_BA: Any = None
+    n_unparsed: int = 0  # answers that could not be read and are scored as the agent's base
+    n_cut: int = 0  # prompts that were too long and lost news or history
+    weights_BA: Any = None  # how much each agent counts, where the forecasts themselves say so
 
 
 class ForecastDecoder(Protocol):

@@ -2,7 +2,7 @@
 
 What belongs here: the trainable fusion that turns candidate states into a soft prompt (Eq. 9 to 13,
 "Textual logic interface"). What does not: making candidates and decoding text
-(``agents.logic_writer``), the policy loss (``agents.grpo``).
+(``agents.logic_writer``), the policy loss (``agents.objective``).
 
 Shapes: A agents, D hidden.
 """

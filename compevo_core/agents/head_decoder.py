@@ -75,7 +75,10 @@ class HeadDecoder:
         device = population.backbone.device
         local_agents = population.local_agents
         self.mix_AP = mix_AP
-        self._is_seen_AH = _mask_lookback(config, local_agents, inputs.lookback).to(device)
+        # 1 where an agent sees an input step; the last step is one step old.
+        age_H = inputs.lookback - torch.arange(inputs.lookback)
+        seen = [config.population.member(a).count_seen(inputs.lookback) for a in local_agents]
+        self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
         history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
         self.read_tokens = CONTEXT_TOKENS + history.count  # soft tokens of a window that are read
@@ -290,13 +293,6 @@ class _PromptLayout:
 
     def _soft_ids(self, rows: Sequence[int]) -> list[int]:
         return [self._decoder.population.soft_token_id(row) for row in rows]
-
-
-def _mask_lookback(config: RunConfig, agents: Sequence[int], lookback: int) -> Tensor:
-    """Return 1 where an agent sees an input step, (A, L)."""
-    age_L = lookback - torch.arange(lookback)  # the last step is one step old
-    steps = [config.population.member(agent).count_seen(lookback) for agent in agents]
-    return torch.stack([(age_L <= count).float() for count in steps])
 
 
 def _seed_generator(config: RunConfig, agent: int) -> torch.Generator:

@@ -40,18 +40,15 @@ from torch import nn
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.splits import BoolArray, leave_out_blocks
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 
-FOLDS = 5
-"""Parts of train, one after the other in time; each is read by a fit on the others."""
+FOLDS = 5  # parts of train, one after the other in time; each is read by a fit on the others
 
 PARTS = ("", "morning", "afternoon", "evening", "night")
 """Parts of the day, by the word for each in an article; "" is for an article that names none."""
 
-MOST_NUMBERS = 32
-"""Most columns of numbers that a fit reads: the ones that occur in most windows."""
+MOST_NUMBERS = 32  # most columns of numbers that a fit reads: the ones that occur in most windows
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
@@ -234,7 +231,12 @@ class FittedReader:
         self._waves = _list_waves(self._views)[: 3 if len(months) == _MONTHS else 1]
 
         names = sorted({name for view in self._views for name in view.candidate_ids})
-        self._components_EK = _find_components(retriever.pool, names)
+        # The directions along which the articles of train windows differ most.
+        rows = retriever.pool.find_rows(names)
+        embeddings_ME = retriever.pool.embeddings[rows].astype(np.float64)
+        centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
+        _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
+        self._components_EK = vectors_EE[:, ::-1][:, :_COMPONENTS]
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
 
@@ -393,11 +395,3 @@ def _solve_ridge(
     return np.stack(
         [vectors_KK @ (projected_KH / (values_K[:, None] + penalty)) for penalty in penalties]
     )
-
-
-def _find_components(pool: NewsPool, names: Sequence[str]) -> FloatArray:
-    """Return the directions (E, K) along which the articles of train windows differ most."""
-    embeddings_ME = pool.embeddings[pool.find_rows(names)].astype(np.float64)
-    centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
-    _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
-    return vectors_EE[:, ::-1][:, :_COMPONENTS]

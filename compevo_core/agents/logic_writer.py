@@ -2,8 +2,8 @@
 
 What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
 samples, by its own adapters or by a frozen model behind an endpoint, and their log-probabilities.
-What does not: scoring them (``agents.strategy``), the policy loss (``agents.grpo``), the algebra of
-the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
+What does not: scoring them (``agents.strategy``), the policy loss (``agents.objective``), the
+algebra of the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
@@ -43,31 +43,23 @@ from compevo_core.lm.packing import PackedPrompts, PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
 
-MOST_READ = 3
-"""titles that an agent sees when it rewrites its logic"""
+MOST_READ = 3  # titles that an agent sees when it rewrites its logic
 
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """What the agents know when they write their next logics, o_i of Eq. 2.
+    """What the agents know when they write their next logics, o_i of Eq. 2."""
 
-    Attributes:
-        logics: the logic each of A agents used in this round.
-        rewards: the reward of each agent in this round (Eq. 3).
-        peers: for each agent, the agents whose logic and reward it sees (decision 03-rounds).
-        headlines: for each agent, the titles that it read most in the round, see
-            :func:`list_most_read`; empty if it must not see them. A process needs only the
-            titles of its local agents.
-        recent: the history of the round's windows in words, see ``prompts.describe_recent``.
-        unread: for each agent, titles that it did not read and what they would have changed, see
-            ``unread_news``; empty if it shall not see them. Of the local agents alone.
-    """
-
-    logics: list[str]
-    rewards: list[float]
+    logics: list[str]  # the logic each of A agents used in this round
+    rewards: list[float]  # the reward of each agent in this round (Eq. 3)
+    # For each agent, the agents whose logic and reward it sees (decision 03-rounds)
     peers: list[list[int]]
+    # For each agent, the titles that it read most in the round, see :func:`list_most_read`; empty
+    # if it must not see them. A process needs only the titles of its local agents
     headlines: Sequence[Sequence[str]] = ()
-    recent: str = ""
+    recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
+    # For each agent, titles that it did not read and what they would have changed, see
+    # ``unread_news``; empty if it shall not see them. Of the local agents alone
     unread: Sequence[Sequence[tuple[str, float]]] = ()
 
     def of(self, agent: int) -> AgentObservation:
@@ -88,8 +80,7 @@ def fit_logic_prompt(
 ) -> tuple[list[int], bool]:
     """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
 
-    Raises:
-        ConfigError: own logic, own reward and instruction alone are too long.
+    ConfigError if own logic, own reward and instruction alone are too long.
     """
     # The soft prompt is read before the instruction.
     has_soft_prompt = config.evolution.update == "three-stage"
@@ -135,30 +126,23 @@ def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """One round's candidates and sampled logics, with the gradient paths that the losses need.
-
-    Attributes:
-        candidate_AD: representations of all agents (Eq. 8); local rows carry gradient.
-        group_logics: the G sampled logics of each local agent, cleaned.
-        mask_AGT: 1 where a token is part of a logic, the token that ends it included; 0 after the
-            first line and in an empty sample: no text was made of these, so no reward is theirs.
-        is_empty_AG: whether the policy wrote no logic there: the sample held none and was replaced
-            by the agent's present one (decision 05-logics), or chance drew it. Its advantage is 0.
-        soft_prompt_AD: the soft prompts of all agents; None in the ablation without fusion.
-        n_empty: drafts and samples that held no logic and were replaced.
-        n_cut: logic-update prompts that were too long and lost news, history or peers.
-    """
+    """One round's candidates and sampled logics, with the gradient paths that the losses need."""
 
     candidates: list[str]
-    candidate_AD: Tensor
-    group_logics: list[list[str]]
+    candidate_AD: Tensor  # representations of all agents (Eq. 8); local rows carry gradient
+    group_logics: list[list[str]]  # the G sampled logics of each local agent, cleaned
     ids_AGT: Tensor
+    # 1 where a token is part of a logic, the token that ends it included; 0 after the first line
+    # and in an empty sample: no text was made of these, so no reward is theirs
     mask_AGT: Tensor
+    # Whether the policy wrote no logic there: the sample held none and was replaced by the agent's
+    # present one (decision 05-logics), or chance drew it. Its advantage is 0
     is_empty_AG: Tensor
     prompt_ids: list[list[int]]
+    # The soft prompts of all agents; None in the ablation without fusion
     soft_prompt_AD: Tensor | None
-    n_empty: int
-    n_cut: int
+    n_empty: int  # drafts and samples that held no logic and were replaced
+    n_cut: int  # logic-update prompts that were too long and lost news, history or peers
 
 
 class LogicWriter:
@@ -588,8 +572,7 @@ def build_mutation_writer(
 ) -> LogicWriter:
     """Return what mutates logics: an endpoint, or the backbone without adapters.
 
-    Raises:
-        ConfigError: an endpoint is named, and no transport is given.
+    ConfigError if an endpoint is named, and no transport is given.
     """
     if not config.evolution.selector.startswith(ENDPOINT):
         return LogicWriter(config, population, None, shards, entities, adapters=None)

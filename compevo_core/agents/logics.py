@@ -226,9 +226,7 @@ def find_topics(logic: str) -> tuple[str, ...]:
 def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
     """Return a sentence with one or two of the topics that its parents name, and slots of theirs.
 
-    Args:
-        parents: logics with slots.
-        choose: draws a number below the one that it is given.
+    ``choose`` draws a number below the one that it is given.
     """
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     topics = sorted({topic for slots in known for topic in slots.topics})
@@ -276,12 +274,8 @@ def read_query(logic: str) -> LogicQuery:
     )
 
 
-def _build_seed(number: int) -> str:
-    return (
-        f"{_VERBS[_SEED_VERBS[number]]} news about {TOPICS[number]} in {_ANY_REGION}, "
-        f"{_TIMES[0]}, as a sign of {_SIGNS[_SEED_SIGNS[number]]}."
-    )
-
-
-SLOT_SEED_LOGICS = tuple(map(_build_seed, range(len(TOPICS))))
+SLOT_SEED_LOGICS = tuple(
+    f"{_VERBS[verb]} news about {topic} in {_ANY_REGION}, {_TIMES[0]}, as a sign of {_SIGNS[sign]}."
+    for topic, verb, sign in zip(TOPICS, _SEED_VERBS, _SEED_SIGNS, strict=True)
+)
 """Seed logics with slots; no region of their own, so that they fit every data set."""

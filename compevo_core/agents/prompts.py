@@ -97,8 +97,7 @@ _SPECIAL = re.compile(
 _SPACE = re.compile(r"\s+")
 _CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
 
-LOGIC_CHARACTERS = 400
-"""of a logic in a prompt; it is one sentence"""
+LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
 
 _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60
@@ -158,21 +157,16 @@ LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 @dataclasses.dataclass(frozen=True)
 class AgentObservation:
-    """What one agent knows when it rewrites its logic, o_i of Eq. 2.
-
-    Attributes:
-        peers: number, reward and logic of the agents that it sees (decision 03-rounds).
-        recent: recent history in words, from :func:`describe_recent`.
-        headlines: titles that the agent read most.
-        unread: titles that it did not read, with the change of its error if it had.
-    """
+    """What one agent knows when it rewrites its logic, o_i of Eq. 2."""
 
     agent: int
     logic: str
     reward: float
+    # Number, reward and logic of the agents that it sees (decision 03-rounds)
     peers: Sequence[tuple[int, float, str]]
-    recent: str = ""
-    headlines: Sequence[str] = ()
+    recent: str = ""  # recent history in words, from :func:`describe_recent`
+    headlines: Sequence[str] = ()  # titles that the agent read most
+    # Titles that it did not read, with the change of its error if it had
     unread: Sequence[tuple[str, float]] = ()
 
 
@@ -223,10 +217,7 @@ def render_forecast_prompt(
 
     History, base and answer are in the unit of the series, which the prompt names: a model that is
     shown one scale and asked for another would have to know every series by heart. Without a base
-    the answer is the values themselves.
-
-    Returns:
-        the part that all logics of the window share, and the rest.
+    the answer is the values themselves. Returns what all logics of the window share, and the rest.
     """
     days = view.calendar
     target_day = (

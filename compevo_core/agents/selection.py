@@ -25,10 +25,7 @@ def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
     """Return L_metric of each window (Eq. 3 and 7): (..., B, H) and (B, H) to (..., B).
 
     Both are scaled, so that agents, regions and data sets compare (decision 03-rounds). NaN targets
-    do not count and carry no gradient.
-
-    Raises:
-        DataError: a window has no known target.
+    do not count and carry no gradient. DataError if a window has no known target.
     """
     is_known_BH = torch.isfinite(truth_BH)
     if not is_known_BH.any(dim=-1).all():
@@ -72,10 +69,8 @@ class FitnessSelection(nn.Module):
         """Return the weights (B, A), softmax(g * M / tau) by window (Eq. 5), with gradient.
 
         A weight never falls as its agent's fitness rises while the gates are not negative
-        (Proposition B.5.1).
-
-        Raises:
-            DataError: fitness is kept by series, and there is none for one of ``entities``.
+        (Proposition B.5.1). DataError if fitness is kept by series, and there is none for one of
+        ``entities``.
         """
         return self._scope_weights()[self._scope_rows(entities)]
 

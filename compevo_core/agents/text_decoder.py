@@ -73,10 +73,8 @@ def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
     Models like to add a remark, so later lines are ignored. Nothing else is forgiven: if we padded
-    or shortened a forecast, the model would be scored by our guess.
-
-    Raises:
-        ForecastParseError: too few or many numbers, a word between them, or a value out of range.
+    or shortened a forecast, the model would be scored by our guess. ForecastParseError for too few
+    or many numbers, a word between them, or a value out of range.
     """
     first_line = text.strip().split("\n")[0].rstrip(". ")
     parts = [part for part in _SEPARATOR.split(first_line) if part]
@@ -107,18 +105,13 @@ _TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer 
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """A window that an agent is asked about.
-
-    Attributes:
-        base_H: the agent's own base, scaled; None if it answers with the values themselves.
-        group: its prompts, one for each logic.
-        n_cut: prompts from which news or history were left out.
-    """
+    """A window that an agent is asked about."""
 
     example: ForecastExample
+    # The agent's own base, scaled; None if it answers with the values themselves
     base_H: FloatArray | None
-    group: PromptGroup
-    n_cut: int
+    group: PromptGroup  # its prompts, one for each logic
+    n_cut: int  # prompts from which news or history were left out
 
 
 class TextDecoder:
@@ -176,8 +169,7 @@ class TextDecoder:
     def _ask(self, number: int, reading: ForecastRequest) -> _Question:
         """Return what the local agent of this number is asked about a window.
 
-        Raises:
-            ConfigError: a prompt without news and with one history value is still too long.
+        ConfigError if a prompt without news and with one history value is still too long.
         """
         view = reading.example.view
         mix_P = self.mix_AP[number]

@@ -10,7 +10,6 @@ from typing import Any
 
 from compevo_core.baselines.base import Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.blend import Blend
-from compevo_core.baselines.ets import Ets
 from compevo_core.baselines.features import knows_past, knows_published_errors
 from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
@@ -21,7 +20,7 @@ from compevo_core.baselines.naive import (
     has_full_week,
 )
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
-from compevo_core.baselines.theta import Theta
+from compevo_core.baselines.smoothing import Ets, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet

@@ -40,11 +40,9 @@ class ViewForecaster(Protocol):
     @property
     def name(self) -> str:
         """The method name in result rows."""
-        ...
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit, in the order of the views."""
-        ...
 
 
 @runtime_checkable
@@ -54,16 +52,13 @@ class Baseline(ViewForecaster, Protocol):
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit on train (or validation) windows; LeakageError for any other split."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write all that :meth:`load` needs."""
-        ...
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read what :meth:`save` wrote; CheckpointMismatch if it is incomplete or another's."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

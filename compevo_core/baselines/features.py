@@ -242,8 +242,7 @@ ERRORS = (
 )
 PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
 PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
-LAST_KNOWN_STEPS = 6
-"""Newest known values whose mean is a column: three hours of half-hours."""
+LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours of half-hours
 
 FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""

@@ -75,8 +75,7 @@ OWN_SETTINGS: dict[str, Any] = {
 }
 """What the trees of a series' own past change of :data:`SETTINGS`."""
 
-NEIGHBOURS = (-4, -2, 0, 2, 4)
-"""Steps around the target step whose inputs are columns."""
+NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
 # LightGBM's text format: readable, and loading it runs no code.
 MODEL_FILES = {True: "with_weather.txt", False: "without_weather.txt"}
 

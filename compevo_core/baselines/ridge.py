@@ -55,10 +55,8 @@ TOLERANCE = 0.05
 """Take the strongest penalty within this share of the best left-out error.
 
 It carries over to other years better than the best one."""
-REGIONAL_SCALE = 0.4
-"""Scale of a region's own map beside the shared one: 0 is fully pooled."""
-MAX_REGIONAL_MAPS = 8
-"""Above this number of entities only the shared map is fitted."""
+REGIONAL_SCALE = 0.4  # scale of a region's own map beside the shared one: 0 is fully pooled
+MAX_REGIONAL_MAPS = 8  # above this number of entities only the shared map is fitted
 MAX_COLUMNS = 2000
 """Nor are maps of regions fitted where they would give more columns: solving takes their cube."""
 

@@ -32,8 +32,7 @@ from compevo_core.runtime.files import hash_file, hash_text
 if TYPE_CHECKING:
     from torch import Tensor
 
-FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")
-"""What is read of a model."""
+FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")  # what is read of a model
 
 FILES_AT_HAND = ("config.json", "model.safetensors")
 """What the cache holds of a model that is whole."""

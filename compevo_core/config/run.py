@@ -1,6 +1,9 @@
 """All settings of a training run as one frozen value: presets, overrides, checks, its hash.
 
 config = RunConfig.preset("default").with_overrides({"population.agents": 5})
+
+All systems of agents (paper D.4) share backbone, news, priors, context, batches and steps. What
+sets them apart are settings, so that the hash of a run's settings identifies the system.
 """
 
 import hashlib
@@ -30,8 +33,35 @@ from compevo_core.config.sections import (
     SelectionConfig,
     SettingsSection,
 )
-from compevo_core.config.systems import SYSTEM_SETTINGS
 from compevo_core.errors import ConfigError
+
+#: No agent knows of another: each learns from its own error, and their forecasts are averaged.
+_ALONE: dict[str, object] = {
+    "objective.lambda_pred": 0.0,
+    "objective.lambda_own": 1.0,
+    "objective.lambda_div": 0.0,
+    "objective.lambda_prune": 0.0,
+    "selection.uniform": True,
+    "selection.online": False,
+    "selection.rule": "paper",
+    "selection.parts": 1,
+    "grpo.enabled": False,
+    "run.fixed_logics": 0,
+}
+
+SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
+    "compevo": {},
+    # One agent that keeps the logic it starts with.
+    "sa": {**_ALONE, "population.agents": 1, "evolution.every": 0},
+    # Agents in parallel, without interaction or evolution.
+    "mael": {**_ALONE, "evolution.every": 0},
+    # The same agents, whose logics a frozen model mutates; the fittest stays.
+    "mae-gpt": {**_ALONE, "evolution.update": "simplified", "grpo.carry": "best"},
+    # The same agents, which read each other's forecasts and revise their own.
+    "mad-rl": dict(_ALONE),
+}
+"""Name of a system to the settings it needs."""
+
 
 _PRESETS = resources.files("compevo_core.config") / "presets"
 _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}

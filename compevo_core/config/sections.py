@@ -27,8 +27,7 @@ PriorName = Literal[
 ]
 
 
-MOST_ARTICLES = 64
-"""Articles that an agent can be given to read at once."""
+MOST_ARTICLES = 64  # articles that an agent can be given to read at once
 
 SHARES = 48
 """Parts of look-back and horizon that settings of an agent count, whatever the grid is: steps on

@@ -56,8 +56,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
 
-UPCOMING_SPLIT = "inference"
-"""Split of views whose truth is not known: no fit may ever see them."""
+UPCOMING_SPLIT = "inference"  # split of views whose truth is not known: no fit may ever see them
 
 SUBSET = "n2f-test-100"
 SHIFTED_SUBSET = "n2f-shifted-25min"
@@ -82,15 +81,10 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltViews:
-    """Views of one origin.
+    """Views of one origin."""
 
-    Attributes:
-        views: one for each entity, in the order of their series.
-        left_out: the reason for each entity that has none.
-    """
-
-    views: tuple[WindowView, ...]
-    left_out: Mapping[str, str]
+    views: tuple[WindowView, ...]  # one for each entity, in the order of their series
+    left_out: Mapping[str, str]  # the reason for each entity that has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +156,8 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 
     It follows the last value of the series that ends first, or lies as many steps later as the data
     set's views may lack; where windows start with a day, it is the last midnight by then, or the
-    last origin of that day where several are a stride apart.
-
-    Raises:
-        DataError: no series of the data set is in the frame, or one has no value.
+    last origin of that day where several are a stride apart. DataError if no series of the data set
+    is in the frame, or one has no value.
     """
     chosen, _ = select_series(spec, series)
     ends = []
@@ -185,8 +177,7 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
     """Return every series that a data set is made of, on its grid, by its id.
 
-    Raises:
-        DataError: no series of the data set is in the frame.
+    DataError if no series of the data set is in the frame.
     """
     chosen, _ = select_series(spec, series)
     gridded = [grid_series(frame, spec.step, spec.max_fill_steps) for _, frame in chosen]
@@ -307,10 +298,15 @@ def build_windows(
     if benchmark is not None:
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
+    views = [window.view for window in windows]
     manifest = {
         **_describe_spec(spec),
         **_describe_series([frame for _, frame in chosen], planned),
-        **_count_context(windows),
+        "coverage": count_coverage(views),
+        "news_choice": measure_news_choice(views),
+        "n_without_covariates": sum(not view.covariates for view in views),
+        "n_with_published": sum(view.published is not None for view in views),
+        "n_without_candidates": sum(not view.candidate_ids for view in views),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
         "articles": context.count_articles(),
@@ -488,24 +484,12 @@ def _describe_series(
     }
 
 
-def _count_context(windows: Sequence[Window]) -> dict[str, Any]:
-    views = [window.view for window in windows]
-    return {
-        "coverage": count_coverage(views),
-        "news_choice": measure_news_choice(views),
-        "n_without_covariates": sum(not window.view.covariates for window in windows),
-        "n_with_published": sum(window.view.published is not None for window in windows),
-        "n_without_candidates": sum(not window.view.candidate_ids for window in windows),
-    }
-
-
 def _build_benchmark_windows(
     spec: DatasetSpec, records: pl.DataFrame, context: ContextBuilder
 ) -> list[Window]:
     """Return one test window per record; ``x`` and ``y`` are the published numbers.
 
-    Raises:
-        DataError: a record has not 48 numbers, or predicts a day outside the test span.
+    DataError if a record has not 48 numbers, or predicts a day outside the test span.
     """
     records = validate_frame(records, BENCHMARK_SCHEMA, "benchmark frame")
 

@@ -123,8 +123,7 @@ def build_calendar(
 ) -> Calendar:
     """Return the calendar of the window whose first target interval starts at ``origin_utc``.
 
-    Raises:
-        DataError: the origin has no time zone, or the place has no holiday calendar.
+    DataError if the origin has no time zone, or the place has no holiday calendar.
     """
     if origin_utc.tzinfo is None:
         raise DataError(f"origin {origin_utc} has no time zone; give an aware UTC datetime")

@@ -73,8 +73,7 @@ def is_within(spans: Sequence[Span]) -> pl.Expr:
 
 NewsCutoff = Literal["origin", "horizon-end"]
 
-_Filters = tuple[str, tuple[str, ...]]
-"""Country and keywords."""
+_Filters = tuple[str, tuple[str, ...]]  # country and keywords
 
 
 class ArticleSource(Protocol):
@@ -82,11 +81,9 @@ class ArticleSource(Protocol):
 
     def read(self, since: datetime, until: datetime) -> pl.DataFrame:
         """Return those with since <= available_at < until; follows ``ARTICLE_SCHEMA``."""
-        ...
 
     def count(self) -> int:
         """Return the number of all of them."""
-        ...
 
 
 class FrameSource:

@@ -47,24 +47,19 @@ from compevo_core.data.view import (
 from compevo_core.errors import DataError
 
 MEDIAN = "0.5"
-ERROR_LAGS = (1, 2)
-"""Seasons back whose errors enter a view as they are."""
-ERROR_MEANS = (7, 28)
-"""Seasons over which known errors are averaged."""
+ERROR_LAGS = (1, 2)  # seasons back whose errors enter a view as they are
+ERROR_MEANS = (7, 28)  # seasons over which known errors are averaged
 PUBLISHED = "published"
-OWN = "own_"
-"""What the names of covariates by step begin with that a user's own table gives."""
+OWN = "own_"  # what the names of covariates by step begin with that a user's own table gives
 
 LAST_YEAR = f"{OWN}@last_year"
 """Own values of these steps a year before; no column of a table has such a name."""
-HOLIDAY = f"{OWN}@holiday"
-"""Public holidays in each step."""
+HOLIDAY = f"{OWN}@holiday"  # public holidays in each step
 
 PAST = "past"
 PAST_LAGS = (1, 2, 7)
 """Seasons back whose own values enter a view: yesterday, the day before, the same day last week."""
-PAST_SEASONS = 14
-"""Seasons over which own values and covariates are averaged: a fortnight of days."""
+PAST_SEASONS = 14  # seasons over which own values and covariates are averaged: a fortnight of days
 PAST_MEAN = f"_mean{PAST_SEASONS}"
 
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
@@ -121,8 +116,7 @@ class StepValues:
     ) -> None:
         """Index a frame of ``STEP_COVARIATE_SCHEMA``; None means no values.
 
-        Raises:
-            DataError: the frame breaks its contract, or holds two values for one key.
+        DataError if the frame breaks its contract, or holds two values for one key.
         """
         self._step = step
         self._horizon = horizon
@@ -249,8 +243,7 @@ class CovariateIndex:
     def __init__(self, frame: pl.DataFrame | None, max_lag_days: int) -> None:
         """Index the frame; None means no covariates.
 
-        Raises:
-            DataError: the frame breaks its contract or holds two values for one key.
+        DataError if the frame breaks its contract or holds two values for one key.
         """
         self._max_lag_days = max_lag_days
         self._rows: dict[tuple[str, date], list[tuple[str, float, datetime]]] = {}
@@ -429,10 +422,8 @@ class ContextBuilder:
         An error of an earlier season counts for the step at the same place in its season, as a
         forecaster of that day would have known it, where its truth was measured when the view was
         made; NaN where no season has one. The forecast of these steps must have been available
-        ``before``, forecasts of earlier seasons as many seasons earlier.
-
-        Returns:
-            ``published_error_lag<k>`` and ``published_error_mean<n>`` by name, (H,) each.
+        ``before``, forecasts of earlier seasons as many seasons earlier. The names are
+        ``published_error_lag<k>`` and ``published_error_mean<n>``, (H,) each.
         """
         until = inputs.origin_utc - inputs.unknown_steps * series.step
         season = count_season_steps(series.step) * series.step

@@ -81,18 +81,13 @@ def share_with_choice(candidates: Sequence[int], articles: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestKnown:
-    """Instants of the newest things that views of one origin know, UTC.
+    """Instants of the newest things that views of one origin know, UTC."""
 
-    Attributes:
-        values: by entity, the end of the newest interval that was measured; None where none was.
-        publication: when the newest published forecast of the target steps came out; None where
-            there is none.
-        article: when the newest article became available; None where there is none.
-    """
-
+    # By entity, the end of the newest interval that was measured; None where none was
     values: dict[str, datetime | None]
+    # When the newest published forecast of the target steps came out; None where there is none
     publication: datetime | None
-    article: datetime | None
+    article: datetime | None  # when the newest article became available; None where there is none
 
     def as_facts(self) -> dict[str, Any]:
         """Return the instants as text, ready for JSON."""

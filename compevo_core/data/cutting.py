@@ -153,8 +153,7 @@ class InputValues:
 def grid_series(frame: pl.DataFrame, step: timedelta, max_fill_steps: int) -> GriddedSeries:
     """Resample to ``step``, null known faults, put the series on its grid and fill from the past.
 
-    Raises:
-        DataError: the rows are not one series, or not on a regular grid.
+    DataError if the rows are not one series, or not on a regular grid.
     """
     # Faults are nulled before the grid is made, so that a fill never starts from a bad reading.
     resampled = apply_known_faults(resample_to_step(frame, step))
@@ -188,11 +187,9 @@ def find_origins(
 ) -> list[int]:
     """Return the positions whose inputs and targets lie on the grid, a stride apart.
 
-    With the UTC offset of a market clock, its days start at an origin; without, the first origin
-    is the first possible step.
-
-    Raises:
-        DataError: origins that follow the market's days would be at other times each day.
+    With the UTC offset of a market clock, its days start at an origin; without, the first origin is
+    the first possible step. DataError if origins that follow the market's days would be at other
+    times each day.
     """
     start = lookback
 
@@ -214,8 +211,7 @@ def find_origins(
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
     """Return the position of an origin on the grid of a series; it may lie after its end.
 
-    Raises:
-        DataError: the origin is not a step of the grid.
+    DataError if the origin is not a step of the grid.
     """
     position = count_steps(series.first_utc, origin_utc, series.step)
     if series.locate_start(position) != origin_utc:

@@ -20,8 +20,7 @@ _UTC_OFFSET = timedelta(0)
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
 
-ALL_SERIES = "*"
-"""All series that are not totals, as the parts of a total."""
+ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +128,7 @@ NEM_PLACES: dict[str, Place] = {
     "VIC1": _australian_place("Australia/Melbourne", "VIC"),
 }
 
-_FIRST_2026 = date(2026, 2, 19)
-"""First day of the subsets of 2026."""
+_FIRST_2026 = date(2026, 2, 19)  # first day of the subsets of 2026
 
 VALIDATION_START = date(2020, 7, 1)
 """First day of electricity's validation span, the second half of 2020; train ends the day before.
@@ -276,7 +274,6 @@ DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
 def find_place(dataset: str, entity: str) -> Place:
     """Return where the people of an entity of a declared data set live.
 
-    Raises:
-        ConfigError: no data set of that name is declared.
+    ConfigError if no data set of that name is declared.
     """
     return DATASETS[dataset].find_place(entity)

@@ -138,18 +138,14 @@ _TEXT = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""
 
 def _holds_word(words: Sequence[str]) -> pl.Expr:
     # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
+    acronyms = {word for word in words if word.isupper() and len(word) <= _LONGEST_ACRONYM}
     patterns = [
-        re.escape(word) if _is_acronym(word) else f"(?i:{re.escape(word)})" for word in words
+        re.escape(word) if word in acronyms else f"(?i:{re.escape(word)})" for word in words
     ]
     return _TEXT.str.contains(rf"\b(?:{'|'.join(patterns)})\b")
 
 
-def _is_acronym(word: str) -> bool:
-    return word.isupper() and len(word) <= _LONGEST_ACRONYM
-
-
-OWN_PUBLISHER = "own-"
-"""Begins the publisher of what belongs to a data set of a user's own."""
+OWN_PUBLISHER = "own-"  # begins the publisher of what belongs to a data set of a user's own
 
 _REQUIRED = ("article_id", "url", "title", "available_at", "fetched_at", "source")
 _TRACKING = re.compile(r"^(utm_.*|fbclid|gclid|mc_[ce]id|igshid|cmpid|ref|ref_src)$")
@@ -206,8 +202,7 @@ def availability_expr() -> pl.Expr:
 def validate_articles(frame: pl.DataFrame) -> pl.DataFrame:
     """Check an article frame: columns, types, required values, and availability.
 
-    Raises:
-        DataError: the first rule broken, with the number of rows and the first address.
+    DataError for the first rule broken, with the number of rows and the first address.
     """
     frame = validate_frame(frame, ARTICLE_SCHEMA, "article frame")
 
@@ -311,11 +306,9 @@ class ArticleIndex:
     ) -> list[str]:
         """Return at most ``limit`` ids with origin - lookback <= available_at < origin, by time.
 
-        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed,
-        at most ``longest_lookback``.
-
-        Raises:
-            DataError: ``limit`` or ``lookback`` is not above zero, or the origin has no time zone.
+        The newest comes first. With fewer than ``fewest`` the search goes back as far as needed, at
+        most ``longest_lookback``. DataError if ``limit`` or ``lookback`` is not above zero, or the
+        origin has no time zone.
         """
         if limit < 1 or lookback <= timedelta(0):
             raise DataError(f"limit {limit} and lookback {lookback} must both be above zero")
@@ -332,14 +325,11 @@ class ArticleIndex:
         return self._ids[max(first, end - limit) : end][::-1]
 
 
-LEAST_OVERLAP = 0.8
-"""Share of common words from which two titles are one story."""
+LEAST_OVERLAP = 0.8  # share of common words from which two titles are one story
 
-NEAR = timedelta(days=3)
-"""A title that comes back later is news of its own, such as a yearly event."""
+NEAR = timedelta(days=3)  # a title that comes back later is news of its own, such as a yearly event
 
-MOST_COMPARED = 200
-"""Kept titles that a title is compared with for one word, the newest ones."""
+MOST_COMPARED = 200  # kept titles that a title is compared with for one word, the newest ones
 
 _KNOWN = "_is_known"
 _FEWEST_WORDS = 5  # one word of difference in four is a different headline

@@ -29,12 +29,9 @@ LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
 
 # Chosen on September to December 2025 of electricity-operational alone (decision
 # 15-issued-forecasts).
-MEMORY = 60
-"""Past windows of a series whose errors make its quantiles."""
-NEIGHBOURS = 2
-"""Steps to either side whose errors count for a step as well."""
-GAIN = 0.05
-"""How fast a pair of levels follows the misses of its band, per window."""
+MEMORY = 60  # past windows of a series whose errors make its quantiles
+NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
+GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window
 FEWEST = 14
 """Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
@@ -52,34 +49,26 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PastErrors:
-    """Errors of one forecaster on windows whose truth has become known, in part at least.
+    """Errors of one forecaster on windows whose truth has become known, in part at least."""
 
-    Attributes:
-        entities: of each window.
-        until_N: until when each view knew, in minutes since 1970.
-        end_N: when each window ended, in minutes since 1970: its errors are known from then on.
-        unknown_N: inputs that the view did not know; errors of views that know less are others.
-        error_NH: truth minus forecast in the windows' unit, NaN where the truth is not known.
-        scale_NH: what errors grow with, from the published band; NaN in windows without one.
-        spread_N: standard deviation of the view's inputs, by which series are compared.
-    """
-
-    entities: tuple[str, ...]
-    until_N: IntArray
+    entities: tuple[str, ...]  # of each window
+    until_N: IntArray  # until when each view knew, in minutes since 1970
+    # When each window ended, in minutes since 1970: its errors are known from then on
     end_N: IntArray
+    # Inputs that the view did not know; errors of views that know less are others
     unknown_N: IntArray
+    # Truth minus forecast in the windows' unit, NaN where the truth is not known
     error_NH: FloatArray
+    # What errors grow with, from the published band; NaN in windows without one
     scale_NH: FloatArray
-    spread_N: FloatArray
+    spread_N: FloatArray  # standard deviation of the view's inputs, by which series are compared
 
     @classmethod
     def from_windows(cls, windows: Sequence[Window], forecast_NH: FloatArray) -> Self:
         """Return the errors of forecasts; windows without any known truth are left out.
 
-        The forecaster was fitted on none of the windows; its forecasts are in their unit.
-
-        Raises:
-            DataError: there is not one forecast for each window, or a window is given twice.
+        The forecaster was fitted on none of the windows; its forecasts are in their unit. DataError
+        if there is not one forecast for each window, or a window is given twice.
         """
         horizon = _find_horizon([window.view for window in windows], forecast_NH)
         keys = {(w.view.entity, w.view.origin_utc, w.view.unknown_steps) for w in windows}
@@ -116,12 +105,9 @@ def estimate_quantiles(
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
     not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast.
 
-    Returns:
-        (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
-        ``FEWEST`` windows of its kind had ended, in all series together, has NaN.
-
-    Raises:
-        DataError: there is not one finite forecast for each view.
+    They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
+    ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
+    not one finite forecast for each view.
     """
     horizon = _find_horizon(views, forecast_NH)
     if forecast_NH.shape != (len(views), horizon) or not np.isfinite(forecast_NH).all():
@@ -168,11 +154,9 @@ def estimate_day_quantiles(
 
     The errors of a past window, step by step, are added to the forecast: neighbouring steps err
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
-    those that :func:`estimate_quantiles` may use, of windows without a gap.
-
-    Returns:
-        ``mean`` and ``peak``, each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
-        windows of the series, or of all series together, had ended.
+    those that :func:`estimate_quantiles` may use, of windows without a gap. ``mean`` and ``peak``
+    are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of the series, or
+    of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N, scale_NH, spread_N = count_until(views), find_scale(views), measure_spread(views)

@@ -27,8 +27,7 @@ class Scaler:
     def fit(cls, windows: Iterable[Window]) -> Self:
         """Fit on the known values (inputs and unmasked targets) of train windows.
 
-        Raises:
-            DataError: a window of another split is given, or an entity has no spread.
+        DataError if a window of another split is given, or an entity has no spread.
         """
         values = _collect_values(windows)
         if not values:

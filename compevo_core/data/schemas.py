@@ -117,10 +117,8 @@ def validate_frame(
 ) -> pl.DataFrame:
     """Return ``frame`` with exactly the columns of ``schema``, in its order; others are dropped.
 
-    ``name`` is what messages call the frame.
-
-    Raises:
-        DataError: a column is missing or has another type; nothing is cast here.
+    ``name`` is what messages call the frame. DataError if a column is missing or has another type;
+    nothing is cast here.
     """
     missing = [column for column in schema if column not in frame.columns]
     if missing:

@@ -16,8 +16,7 @@ from compevo_core.data.view import find_season
 
 _LOOKED_AT_SERIES = 20
 _LOOKED_AT_SHARE = 0.6  # of the rows: what comes later chooses nothing, and train is as long
-_LEAST_CORRELATION = 0.2
-"""Least correlation of changes a season apart."""
+_LEAST_CORRELATION = 0.2  # least correlation of changes a season apart
 _NEAR_BEST = 0.9
 """Of several seasons the shortest counts whose correlation is at least this share of the best."""
 _FEWEST_SEASONS = 4
@@ -45,14 +44,10 @@ def choose_season(series: Sequence[pl.DataFrame], step: timedelta, lookback: int
 
 
 def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
-    """Return the steps after which the changes of series repeat.
+    """Return the steps after which the changes of series repeat; each series counts alike.
 
-    The usual season counts where changes repeat after it; another only where they do not. Without
-    any that repeats it is the usual one.
-
-    Args:
-        series: values on their grid, NaN where unknown; each series counts alike.
-        usual: the season that the grid suggests, in steps.
+    The usual season, in steps, counts where changes repeat after it; another only where they do
+    not. Without any that repeats it is the usual one. Values lie on their grid, NaN where unknown.
     """
     longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
     if longest < 3:

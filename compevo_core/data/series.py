@@ -39,15 +39,11 @@ def find_calendar_step(distances: pl.Series) -> timedelta | None:
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
-    """Check a series frame against ``SERIES_SCHEMA`` and its value rules.
+    """Return a frame sorted by series, variable and time, checked by ``SERIES_SCHEMA`` and values.
 
-    Returns:
-        The frame, sorted by series, variable and time.
-
-    Raises:
-        DataError: wrong columns or types, unknown flags, null keys, duplicates, non-finite values,
-            or a flag that contradicts the value (a value where the flag says missing or nulled,
-            none where it says observed or filled).
+    DataError for wrong columns or types, unknown flags, null keys, duplicates, non-finite values,
+    or a flag that contradicts the value (a value where the flag says missing or nulled, none where
+    it says observed or filled).
     """
     frame = validate_frame(frame, SERIES_SCHEMA, "series frame")
     for name in SERIES_SCHEMA:
@@ -89,10 +85,8 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
     is. An incomplete interval is dropped here; :func:`regularise_series` gives it back as
     ``missing``.
 
-    Steps of the calendar are not made of finer rows.
-
-    Raises:
-        DataError: the row distance does not divide ``step``.
+    Steps of the calendar are not made of finer rows. DataError if the row distance does not divide
+    ``step``.
     """
     if frame.height < 2 or is_calendar_step(step):
         return frame
@@ -141,12 +135,9 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
 def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFrame, dict[str, int]]:
     """Put one series on the full grid from its first to its last row.
 
-    Returns:
-        The series with absent rows added, null and flagged ``missing``; its counts by flag and its
-        longest run without a value, for a manifest.
-
-    Raises:
-        DataError: more than one series, no row, or a stamp off the grid.
+    Absent rows are added, null and flagged ``missing``. The second value has its counts by flag and
+    its longest run without a value, for a manifest. DataError for more than one series, no row, or
+    a stamp off the grid.
     """
     frame = validate_series(frame)
     if frame.height == 0:

@@ -77,11 +77,8 @@ def resolve_spans(
     """Return UTC [start, end) of every span, with the embargo taken from the later split.
 
     The embargo is one ``horizon``. Spans of one split may follow each other without a gap;
-    ``market_offset`` is the UTC offset of
-    the market clock that dates them.
-
-    Raises:
-        DataError: two spans of different splits overlap before the embargo.
+    ``market_offset`` is the UTC offset of the market clock that dates them. DataError if two spans
+    of different splits overlap before the embargo.
     """
     limits: dict[Span, tuple[datetime, datetime]] = {}
 
@@ -115,10 +112,7 @@ def split_chronologically(
     """Divide the time of all series into train, validation and test by fractions of its steps.
 
     ``first`` is the start of the first step of any series, UTC, and ``n_steps`` counts from there
-    to the end of the last one.
-
-    Raises:
-        DataError: a split would hold no whole horizon.
+    to the end of the last one. DataError if a split would hold no whole horizon.
     """
     # The steps of the first look-back can only be input, and the steps of the two embargos are no
     # split's target; they may still be the input of the split after them.
@@ -164,10 +158,8 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     """Return expanding (train, validation) pairs within the train split.
 
     One horizon of embargo lies between the two. The windows of the second have split "val", as a
-    trainer expects; the last pair has the latest windows on which train can be validated.
-
-    Raises:
-        DataError: the train split has no folds (it is empty or a single origin).
+    trainer expects; the last pair has the latest windows on which train can be validated. DataError
+    if the train split has no folds (it is empty or a single origin).
     """
     train = windows.split("train")
     numbers = sorted({window.view.fold for window in train} - {-1})
@@ -190,13 +182,8 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
 def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
     """Return the train and validation windows of a training.
 
-    Args:
-        windows: the windows of a data set.
-        last_fold: validate on the latest fold of train, train on what is before it, and leave the
-            validation split unused; False takes the splits as they are.
-
-    Raises:
-        DataError: there is no fold.
+    With ``last_fold`` the latest fold of train validates, what is before it trains, and the
+    validation split is unused; DataError if there is no fold. Else the splits are as they are.
     """
     if last_fold:
         return build_folds(windows)[-1]
@@ -206,10 +193,8 @@ def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet
 def assign_split(windows: WindowSet, split: str) -> WindowSet:
     """Return train and validation windows as windows of another of these two splits.
 
-    For folds, and for a last training on train and validation together.
-
-    Raises:
-        LeakageError: a window, or the new split, is neither train nor validation.
+    For folds, and for a last training on train and validation together. LeakageError if a window,
+    or the new split, is neither train nor validation.
     """
     splits = sorted({split, *(window.view.split for window in windows)})
     held_out = [name for name in splits if name not in FITTABLE_SPLITS]
@@ -260,13 +245,11 @@ def nearest_windows(
 ) -> WindowSet:
     """Return each entity's windows of the ``days`` target days that are nearest to a block.
 
-    The block is given by the origins of its first and last window, None for what comes after
-    train; 0 days keep all windows. Half of the days lie on either side where train has as many.
-    Each entity is counted by itself: one whose series ends early keeps its own last days, so that
-    a fit knows its scale.
-
-    Raises:
-        DataError: a negative number of days, or one end of the block without the other.
+    The block is given by the origins of its first and last window, None for what comes after train;
+    0 days keep all windows. Half of the days lie on either side where train has as many. Each
+    entity is counted by itself: one whose series ends early keeps its own last days, so that a fit
+    knows its scale. DataError for a negative number of days, or one end of the block without the
+    other.
     """
     if days < 0 or (first is None) is not (last is None):
         raise DataError(

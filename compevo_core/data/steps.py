@@ -31,8 +31,7 @@ _ENOUGH_WINDOWS = 3_000
 def read_step(text: str) -> timedelta:
     """Return the length of a step.
 
-    Raises:
-        ValueError: the text is not a length, or days and steps do not divide each other.
+    ValueError if the text is not a length, or days and steps do not divide each other.
     """
     match = _STEP.fullmatch(text)
     if match is None or not int(match[1]):

@@ -26,8 +26,7 @@ DEFAULT_STEPS = 48
 
 SPLITS = ("train", "val", "test", "inference")
 
-Bounds = tuple[float | None, float | None]
-"""Lowest and highest value, None where there is none."""
+Bounds = tuple[float | None, float | None]  # lowest and highest value, None where there is none
 
 NO_BOUNDS: Bounds = (None, None)
 
@@ -290,13 +289,9 @@ Positions = list[int]
 def replay_days(views: Sequence[WindowView]) -> Iterator[tuple[Positions, Positions]]:
     """Yield what becomes known and what is then forecast, in the order of time.
 
-    Args:
-        views: in any order.
-
-    Yields:
-        positions of views whose targets have ended since the step before, in order of time, and
-        positions of the views of one instant. A view is thus forecast before it has ended. The last
-        step has the views that end after every instant, and none to forecast.
+    They are positions of views, given in any order, whose targets have ended since the step before,
+    in order of time, and positions of the views of one instant. A view is thus forecast before it
+    has ended. The last step has the views that end after every instant, and none to forecast.
     """
     by_time = sorted(range(len(views)), key=lambda i: views[i].information_until)
     by_end = sorted(by_time, key=lambda i: views[i].end_utc)

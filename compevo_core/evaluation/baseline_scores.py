@@ -48,8 +48,7 @@ from compevo_core.runtime.process_memory import peak_memory_gigabytes, reset_pea
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
-RECALIBRATED = "-recalibrated"
-"""Ends the name of a baseline with its known errors added."""
+RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known errors added
 
 SEEDED_BASELINES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 """Baselines whose fit samples random numbers; the others give the same rows for every seed."""
@@ -60,9 +59,8 @@ _DIGITS = 9
 def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
     """Estimate the level of validation forecasts, under the rule that does best there.
 
-    Raises:
-        LeakageError: a window is not of the validation split.
-        DataError: there is not one forecast for each window.
+    LeakageError if a window is not of the validation split; DataError if there is not one forecast
+    for each window.
     """
     others = {view.split for view in val.views()} - {"val"}
     if others:

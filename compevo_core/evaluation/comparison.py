@@ -275,10 +275,8 @@ def compare_with_reference(
     """Test each variant against a reference, if there is one: sides are exchanged.
 
     ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
-    means over different seeds would differ without any change.
-
-    Raises:
-        DataError: a variant has other seeds than the reference.
+    means over different seeds would differ without any change. DataError if a variant has other
+    seeds than the reference.
     """
     if reference not in forecasts:
         return []

@@ -58,8 +58,7 @@ _WEEK = timedelta(days=7)
 MIDNIGHT_GRACE = timedelta(hours=3)
 """How long after midnight a forecast that knows to midnight is on time; one step where longer."""
 
-KEY = ("day", "entity", "known_to", "issue", "method")
-"""Columns that identify a row."""
+KEY = ("day", "entity", "known_to", "issue", "method")  # columns that identify a row
 
 SCORED_SCHEMA: dict[str, pl.DataType] = {
     "day": pl.Date(),  # target day on the market's clock
@@ -117,13 +116,11 @@ LIMIT = 11.0
 
 See decision 16-daily-use.
 """
-LEARNING_DAYS = 14
-"""Days that only make the first mean and deviation."""
+LEARNING_DAYS = 14  # days that only make the first mean and deviation
 
 BAND = 0.8
 COVERAGE_DAYS = 28
-COVERAGE_ERROR = 0.05
-"""Chance of an alarm on a day whose band is right."""
+COVERAGE_ERROR = 0.05  # chance of an alarm on a day whose band is right
 
 _LARGEST_SCORE = 4.0  # one day, however bad, is not a drift
 

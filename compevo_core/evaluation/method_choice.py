@@ -38,8 +38,7 @@ AUTO = "auto"
 MIXTURE = "mixture"
 POPULATION = "compevo"
 
-REFIT_DAYS = 91
-"""Days after which an issued method learns anew from all that has become known."""
+REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
 _ORDER = (
     *("persistence", "weekly", "seasonal-mean", "published", "theta", "ets", "calendar-ridge"),
@@ -51,14 +50,12 @@ _ORDER = (
 _SLOW = {"theta": 100, "ets": 250}
 """Most windows that a method is scored on, where a forecast takes twenty or ten milliseconds."""
 
-_MOST_ZERO_SHOT = 250
-"""The same of a pretrained model."""
+_MOST_ZERO_SHOT = 250  # the same of a pretrained model
 
 _TREES = ("gbm", "blend", "published-error-gbm", "own-weather-gbm")
 _MOST_TREE_STEPS = 40_000
 """Target steps that trees are fitted on at most, the nearest days: seconds in place of minutes."""
-_FEWEST_TREE_DAYS = 182
-"""Of fewer days trees would not know a season: they are not candidates then."""
+_FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are not candidates then
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,14 +113,9 @@ def configure_method(
 ) -> RunConfig:
     """Return the settings of a method that needs no language model.
 
-    Args:
-        name: one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``.
-        members: names of the mixture's members.
-        train: the windows to choose on; of many, trees take the nearest days.
-        seed: of what a fit draws.
-
-    Raises:
-        ConfigError: no such method, or a mixture of fewer than two.
+    ``name`` is one of :data:`PRIORS`, ``zero-shot:`` and a model, or ``mixture`` of ``members``; of
+    many windows of ``train``, trees take the nearest days. ConfigError for no such method, or a
+    mixture of fewer than two.
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
@@ -172,18 +164,11 @@ def choose_method(
     Each candidate is fitted on train and forecasts validation as it went by; the mixture weighs
     them by the days that were over. The method that is issued learns anew from all that is known.
 
-    Args:
-        train: windows of split "train".
-        val: windows of split "val".
-        names: candidates; all of :data:`PRIORS` that can forecast these windows unless given, and
-            a pretrained model whose weights are in the local cache.
-        population: run folder of a population with a language model that was trained on the same
-            windows, which is a candidate too.
-        fit: fits by name; kept in memory unless given.
-        on_step: gets a line before each step that takes time.
-
-    Raises:
-        DataError: there is no validation window, or no method can forecast them.
+    The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
+    given, and a pretrained model whose weights are in the local cache. ``population``, the run
+    folder of one with a language model that was trained on the same windows, is a candidate too.
+    ``fit`` fits by name, in memory unless given; ``on_step`` gets a line before each step that
+    takes time. DataError if there is no validation window, or no method can forecast them.
     """
     # torch takes seconds to import, and names of methods are read where nothing is trained.
     from compevo_core.training.artifact import read_config, read_experience, read_inputs

@@ -85,10 +85,8 @@ def score(
     """Score forecasts (N, H) against truths (N, H) in the same unit; NaN is masked and counted.
 
     Absolute truths below ``mape_threshold`` are left out of MAPE. Without ``mase_scale_N``, each
-    window's entry of :func:`measure_naive_error`, there is no MASE.
-
-    Raises:
-        DataError: shapes differ, a forecast is not finite, or no truth is observed.
+    window's entry of :func:`measure_naive_error`, there is no MASE. DataError if shapes differ, a
+    forecast is not finite, or no truth is observed.
     """
     if y_NH.shape != forecast_NH.shape or y_NH.ndim != 2:
         raise DataError(
@@ -180,10 +178,8 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
     """Return the score of each of ``QUANTILE_COLUMNS``, None where a window lacks a level of it.
 
     Quantiles are at ``LEVELS``, NaN where there is none; a masked truth is NaN. Pinball losses and
-    widths are in the unit of the truths, coverages and shares in [0, 1].
-
-    Raises:
-        DataError: shapes differ, or quantiles of a step cross.
+    widths are in the unit of the truths, coverages and shares in [0, 1]. DataError if shapes
+    differ, or quantiles of a step cross.
     """
     if quantiles_NQH.shape != (len(y_NH), len(LEVELS), *y_NH.shape[1:]):
         raise DataError(

@@ -41,16 +41,10 @@ _GROUP = [*list(OPERATOR_SCHEMA)[:7]]
 
 
 def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
-    """Return the scores of a data set's issued forecasts, in rows of ``OPERATOR_SCHEMA``.
+    """Return the scores of the issued forecasts in a folder, in rows of ``OPERATOR_SCHEMA``.
 
     Of several issues of a forecast the newest counts. A step without a truth counts nowhere.
-
-    Args:
-        root: folder of the data set's issued forecasts.
-        series_by_id: the measured series.
-
-    Raises:
-        CheckpointMismatch: a record was altered since it was issued.
+    CheckpointMismatch if a record was altered since it was issued.
     """
     chain = read_chain(root)
     newest: dict[tuple[str, str], Path] = {}

@@ -35,8 +35,7 @@ from compevo_core.evaluation.metrics import (
 )
 from compevo_core.runtime.files import write_atomically
 
-POOLED = "pooled"
-"""Entity of the row over all windows."""
+POOLED = "pooled"  # entity of the row over all windows
 
 BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")

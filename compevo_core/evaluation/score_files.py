@@ -43,8 +43,7 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
     }
 
 
-REGRET_FOLDER = "regret"
-"""Folder of rows of another form than results, below the results."""
+REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
 
 
 def write_population_scores(
@@ -106,10 +105,8 @@ def replace_own_rows(
     """Replace the rows of a file that many writers share which agree with new ones in ``key``.
 
     No key may be null. ``read`` returns what the file holds, with the columns of ``rows``;
-    ``arrange`` puts all rows in an order that does not depend on who came first.
-
-    Raises:
-        StoreBusy: others write the file for longer than a minute.
+    ``arrange`` puts all rows in an order that does not depend on who came first. StoreBusy if
+    others write the file for longer than a minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")

@@ -42,10 +42,8 @@ PANELS_PER_SCOPE = 4
 ScopeForecasts = tuple[Scope, Mapping[str, FloatArray]]
 """A scope, and forecasts (N, H) of its windows by method."""
 
-PROGRESS_WINDOWS = 10
-"""Windows between two progress lines."""
-PROGRESS_DAYS = 100
-"""Windows between two progress lines where every day is a batch of its own."""
+PROGRESS_WINDOWS = 10  # windows between two progress lines
+PROGRESS_DAYS = 100  # windows between two progress lines where every day is a batch of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

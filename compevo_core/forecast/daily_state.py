@@ -38,8 +38,7 @@ from compevo_core.lm.packaged_models import fill_folder_atomically
 from compevo_core.runtime.files import read_json, write_json
 from compevo_core.training.prior import PriorSet
 
-KEPT_NIGHTS = 3
-"""Newest states that stay: values of the last days are revised most often."""
+KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often
 
 _FORMAT = 1
 _FACTS_FILE = "state.json"
@@ -58,8 +57,7 @@ class DayForecasts(NamedTuple):
     mixture_H: FloatArray
 
 
-Pending = dict[str, DayForecasts]
-"""What was forecast and has not ended, by window."""
+Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by window
 
 
 @dataclasses.dataclass
@@ -113,18 +111,13 @@ class DailyState:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """Days that went by since a model was sealed, step by step.
+    """Days that went by since a model was sealed, step by step."""
 
-    Attributes:
-        windows: those whose truth is known, in part at least.
-        steps: positions of the windows that have ended by an instant, and of those that are then
-            forecast; the last step forecasts none.
-        model_hash: of the sealed model.
-    """
-
-    windows: WindowSet
+    windows: WindowSet  # those whose truth is known, in part at least
+    # Positions of the windows that have ended by an instant, and of those that are then forecast;
+    # the last step forecasts none
     steps: Sequence[tuple[list[int], list[int]]]
-    model_hash: str
+    model_hash: str  # of the sealed model
 
     @classmethod
     def of(cls, windows: WindowSet, model_hash: str = "") -> Self:
@@ -163,17 +156,11 @@ def select_known(windows: WindowSet, after: int, until: datetime) -> WindowSet:
 
 @dataclasses.dataclass(frozen=True)
 class KeptState:
-    """A state on disk.
+    """A state on disk."""
 
-    Attributes:
-        path: its folder.
-        facts: what made it.
-        step: of a replay that goes on from it.
-    """
-
-    path: Path
-    facts: Mapping[str, Any]
-    step: int
+    path: Path  # its folder
+    facts: Mapping[str, Any]  # what made it
+    step: int  # of a replay that goes on from it
 
 
 class KeptStates:
@@ -188,9 +175,8 @@ class KeptStates:
     def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, KeptState] | None:
         """Return the last state that known windows go on from; this version's before others.
 
-        Args:
-            windows: all windows since the model was sealed, or earlier.
-            until: instant by which their errors must be known.
+        ``windows`` are all since the model was sealed, or earlier; their errors must be known by
+        ``until``.
         """
         replays: dict[int, Replay] = {}
         usable: dict[tuple[bool, int], tuple[Replay, KeptState]] = {}
@@ -242,14 +228,9 @@ class KeptStates:
     ) -> None:
         """Keep a state as it is before a step, and remove those that are no longer needed.
 
-        Args:
-            state: what is known.
-            pending: what was forecast and has not ended.
-            replay: the days that went by.
-            step: number of the next step.
-            after_minute: origin of the last window that the sealed model knew.
-            sealed: windows of the sealed model's experience.
-            before: the state that this one went on from, if any.
+        ``pending`` was forecast and has not ended. ``after_minute`` is the origin of the last
+        window that the sealed model knew, ``sealed`` counts the windows of its experience, and
+        ``before`` is the state that this one went on from, if any.
         """
         made_by = str(before.facts["made_by"]) if before else self.version
         folder = self._folder / made_by

@@ -94,8 +94,7 @@ class Explanation:
 def explain(issued: IssuedForecast, entity: str) -> Explanation:
     """Return what the forecast of a series adds up from.
 
-    Raises:
-        DataError: the record has no such series.
+    DataError if the record has no such series.
     """
     facts = issued.facts
     by_entity = {str(entry["entity"]): entry for entry in facts["series"]}
@@ -192,7 +191,7 @@ def describe_level(issued: IssuedForecast) -> Level:
 
 def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     """Return the summary of every series, in the order of the record."""
-    factor = describe_level(issued).factor
+    factor, season = describe_level(issued).factor, count_season_steps(issued.step)
     summaries = []
     for facts in issued.facts["series"]:
         entity = str(facts["entity"])
@@ -202,6 +201,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
         highest = int(values.argmax())
         peak_Q = read_day_quantiles(facts, "peak")
         temperature, inputs = facts.get("temperature"), facts.get("inputs") or ()
+        n_compared = min(len(issued.starts), len(inputs))
         summaries.append(
             DaySummary(
                 entity=entity,
@@ -210,7 +210,8 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 peak=peak_Q[LEVELS.index(0.5)] if peak_Q else float(values[highest]),
                 peak_band=find_band(peak_Q),
                 peak_at=issued.starts[highest].astimezone(issued.zone),
-                change_pct=_compare(values, inputs, _count_shift(issued, len(inputs))),
+                # The inputs are compared whole seasons before each step.
+                change_pct=_compare(values, inputs, -(-n_compared // season) * season),
                 week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
                 published=None if published is None else factor * float(published.mean()),
                 temperature=(temperature[0], temperature[1]) if temperature else None,
@@ -236,12 +237,6 @@ def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str
     before = ("before", f"the {len(issued.starts)} {steps} before")
     year = ("year", f"the same {steps} of last year")
     return before, week if issued.step < WEEK else year
-
-
-def _count_shift(issued: IssuedForecast, n_inputs: int) -> int:
-    """Return how many steps before each one the inputs are compared: whole seasons."""
-    season = count_season_steps(issued.step)
-    return -(-min(len(issued.starts), n_inputs) // season) * season
 
 
 def read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:

@@ -55,8 +55,7 @@ METHOD = "compevo"
 AGENT = f"{METHOD}-agent-"
 BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
-SUPERSEDES = "supersedes"
-"""Fact of a later issue: the hash of the forecast whose place it takes."""
+SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast whose place it takes
 
 TEMPERATURE = "temperature_c"
 """Covariate by step: the temperature that was forecast, degrees Celsius."""
@@ -75,16 +74,13 @@ ISSUED_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedForecast:
-    """One forecast of all series of a data set from one origin.
+    """One forecast of all series of a data set from one origin."""
 
-    Attributes:
-        rows: a value for each entity, method, quantile and step, in the columns of
-            ``ISSUED_SCHEMA``; the population has quantiles where it knew enough past errors.
-        facts: what it was made of, ready for JSON; everything but ``issued_at`` follows from the
-            model and from what was known.
-    """
-
+    # A value for each entity, method, quantile and step, in the columns of ``ISSUED_SCHEMA``; the
+    # population has quantiles where it knew enough past errors
     rows: pl.DataFrame
+    # What it was made of, ready for JSON; everything but ``issued_at`` follows from the model and
+    # from what was known
     facts: Mapping[str, Any]
 
     @property
@@ -162,21 +158,12 @@ def issue_forecast(
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
-    Args:
-        forecaster: the population; errors that became known may have been observed.
-        views: of one data set and one origin.
-        news: the articles that the agents chose from.
-        market_offset: of the clock that days begin by, from UTC.
-        issued_at: now.
-        commit: commit of the code.
-        newest: instants of the newest things that the views know, ready for JSON
-            (``data.coverage``); kept among the facts.
-        last_week: of each series the same steps (H,) of last week as they were known, to compare
-            with; NaN where unknown.
-        totals: names of series by the name of their total, whose forecasts shall add up.
-
-    Raises:
-        DataError: there is no view, a part of a total has none, or they have several origins.
+    The population may have observed errors that became known. Days begin by the clock of
+    ``market_offset`` from UTC. Among the facts are kept ``newest``, instants of the newest things
+    that the views know, ready for JSON (``data.coverage``), and ``last_week``, of each series the
+    same steps (H,) of last week as they were known, NaN where unknown. ``totals`` names series by
+    the name of their total, whose forecasts shall add up. DataError if there is no view, a part of
+    a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -190,7 +177,9 @@ def issue_forecast(
 
     first = views[0]
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
-    read = [] if forecaster.config.is_numeric else views  # without a language model nobody reads
+    # Without a language model nobody reads.
+    readable = [] if forecaster.config.is_numeric else views
+    dates = [news.get_date(name) for view in readable for name in view.candidate_ids]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
@@ -204,11 +193,14 @@ def issue_forecast(
         "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
         "articles": _describe_articles(news, prediction.chosen_news),
-        "newest_candidate": _date_newest_candidate(news, read),
+        "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
             {
                 **_describe_inputs(view),
-                **_describe_parts(prediction, row),
+                "weights": prediction.weights[row].tolist(),
+                "step_weights": prediction.step_weights[row].tolist(),
+                "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
+                "levels": prediction.levels[:, row].tolist(),
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -241,12 +233,6 @@ def _name_methods(prediction: Prediction, views: Sequence[WindowView]) -> dict[s
     return by_method
 
 
-def _date_newest_candidate(news: NewsPool, views: Sequence[WindowView]) -> str | None:
-    """Return when the newest article came out that an agent could have read."""
-    dates = [news.get_date(name) for view in views for name in view.candidate_ids]
-    return max(dates).isoformat() if dates else None
-
-
 def _describe_steps(view: WindowView) -> dict[str, int]:
     """Return number and length of a view's steps where the record does not tell them otherwise."""
     steps = {}
@@ -261,32 +247,18 @@ def _describe_steps(view: WindowView) -> dict[str, int]:
 def _describe_inputs(view: WindowView) -> dict[str, Any]:
     """Return what a view knew of its series, ready for JSON."""
     known = view.x[: view.lookback - view.unknown_steps].tolist()
+    temperature_H = stack_by_step([view], TEMPERATURE)[0]
+    known_T = temperature_H[np.isfinite(temperature_H)]
     return {
         "window_id": view.window_id,
         "entity": view.entity,
         # None where nobody had measured them.
         "inputs": known + [None] * view.unknown_steps,
-        **_describe_weather(view),
+        # The lowest and highest that was known of the steps, if anything was.
+        **({"temperature": [float(known_T.min()), float(known_T.max())]} if known_T.size else {}),
         "filled_inputs": view.n_filled,
         "unknown_inputs": view.unknown_steps,
     }
-
-
-def _describe_parts(prediction: Prediction, row: int) -> dict[str, Any]:
-    """Return what the agents made a window's forecast of, ready for JSON."""
-    return {
-        "weights": prediction.weights[row].tolist(),
-        "step_weights": prediction.step_weights[row].tolist(),
-        "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
-        "levels": prediction.levels[:, row].tolist(),
-    }
-
-
-def _describe_weather(view: WindowView) -> dict[str, list[float]]:
-    """Return the lowest and highest temperature that a view knew of its steps, if any."""
-    known_H = stack_by_step([view], TEMPERATURE)[0]
-    known = known_H[np.isfinite(known_H)]
-    return {"temperature": [float(known.min()), float(known.max())]} if known.size else {}
 
 
 def _list_known(values: Iterable[float]) -> list[float | None]:
@@ -360,15 +332,10 @@ def is_issued(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The issued forecasts of a data set in the order of issue.
+    """The issued forecasts of a data set in the order of issue."""
 
-    Attributes:
-        lines: of the file.
-        records: hash of the record by folder, relative to the data set's.
-    """
-
-    lines: Sequence[str] = ()
-    records: Mapping[str, str]
+    lines: Sequence[str] = ()  # of the file
+    records: Mapping[str, str]  # hash of the record by folder, relative to the data set's
 
     @property
     def head(self) -> str:
@@ -379,8 +346,7 @@ class Chain:
 def read_chain(root: Path) -> Chain:
     """Read the chain of a data set's issued forecasts; one without lines where none was issued.
 
-    Raises:
-        CheckpointMismatch: a line was changed, added or removed.
+    CheckpointMismatch if a line was changed, added or removed.
     """
     path = root / CHAIN_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -407,8 +373,7 @@ def read_chain(root: Path) -> Chain:
 def list_records(root: Path, chain: Chain) -> list[Path]:
     """Return the folders of a data set's issued forecasts, by day, knowledge and issue.
 
-    Raises:
-        CheckpointMismatch: one that the chain names is not there.
+    CheckpointMismatch if one that the chain names is not there.
     """
     for folder in (root / name for name in chain.records):
         if not is_issued(folder) and not (folder / _SEALING_FILE).exists():
@@ -419,8 +384,7 @@ def list_records(root: Path, chain: Chain) -> list[Path]:
 def verify_issued(root: Path) -> Chain:
     """Check every issued forecast of a data set against the chain, and the chain itself.
 
-    Raises:
-        CheckpointMismatch: a record, a time or a line was changed, added or removed.
+    CheckpointMismatch if a record, a time or a line was changed, added or removed.
     """
     chain = read_chain(root)
     for folder in list_records(root, chain):
@@ -429,22 +393,13 @@ def verify_issued(root: Path) -> Chain:
 
 
 def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = False) -> Path:
-    """Write a forecast, unless the very same one was issued before.
+    """Write a forecast, unless the very same one was issued before, and return its folder.
 
-    Args:
-        root: folder of the data set's issued forecasts.
-        forecast: the forecast.
-        supersede: whether it takes the place of another one that was issued before; that one is
-            kept, and named by its hash.
-
-    Returns:
-        Its folder.
-
-    Raises:
-        DataError: another forecast was issued for this origin from what was known then, or the
-            time of issue is before the instant until which the forecast knows.
-        CheckpointMismatch: the chain or the forecast before it was altered.
-        StoreBusy: another process issues for longer than a minute.
+    With ``supersede`` it takes the place of another one that was issued before; that one is kept,
+    and named by its hash. DataError if another forecast was issued for this origin from what was
+    known then, or the time of issue is before the instant until which the forecast knows;
+    CheckpointMismatch if the chain or the forecast before it was altered; StoreBusy if another
+    process issues for longer than a minute.
     """
     facts = dict(forecast.facts)
     until = datetime.fromisoformat(facts["information_until"])
@@ -504,11 +459,8 @@ def _finish_seal(root: Path, chain: Chain) -> None:
 def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
     """Read what :func:`write_issued` wrote, and hold it against the chain.
 
-    The chain is read anew unless given.
-
-    Raises:
-        DataError: there is no complete forecast.
-        CheckpointMismatch: values, facts or chain were altered since.
+    The chain is read anew unless given. DataError if there is no complete forecast;
+    CheckpointMismatch if values, facts or chain were altered since.
     """
     root = folder.parents[1]
     chain = chain or read_chain(root)

@@ -21,31 +21,26 @@ _AXIS_OF_WINDOWS = {
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Forecasts in the windows' own unit, and what they were made of.
+    """Forecasts in the windows' own unit, and what they were made of."""
 
-    Attributes:
-        aggregate: (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6).
-        agents: (A, N, H) each agent's own forecast, calibrated (decision 08-calibration).
-        step_weights: (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard
-            of the calibration put in its place; they sum to 1 over the agents.
-        quantiles: (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for
-            windows with too few of them.
-        chosen_news: ids of the articles each agent read, by agent and window, best match first.
-        bases: (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors.
-        levels: (A, N, H) the part of each agent's forecast that is its mean known error.
-        prior: (N, H) the base that validated best, as it is; None without any prior.
-        n_unparsed: number of answers of the text decoder that could not be parsed; the prior stands
-            in for each. 0 for the head.
-    """
-
+    # (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6)
     aggregate: FloatArray
-    agents: FloatArray
+    agents: FloatArray  # (A, N, H) each agent's own forecast, calibrated (decision 08-calibration)
+    # (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard of the
+    # calibration put in its place; they sum to 1 over the agents
     step_weights: FloatArray
+    # (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for windows with
+    # too few of them
     quantiles: FloatArray
+    # Ids of the articles each agent read, by agent and window, best match first
     chosen_news: list[list[tuple[str, ...]]]
+    # (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors
     bases: FloatArray
-    levels: FloatArray
+    levels: FloatArray  # (A, N, H) the part of each agent's forecast that is its mean known error
+    # (N, H) the base that validated best, as it is; None without any prior
     prior: FloatArray | None
+    # Number of answers of the text decoder that could not be parsed; the prior stands in for each.
+    # 0 for the head
     n_unparsed: int
 
     @classmethod

@@ -26,8 +26,7 @@ from compevo_core.errors import DataError
 from compevo_core.forecast.prediction import Prediction
 
 _BAND = (0.1, 0.9)
-_LEAST_SHARE = 1e-6
-"""Of the widest band: a series without errors must not hold all others."""
+_LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 
 
 def reconcile(
@@ -41,15 +40,8 @@ def reconcile(
     Beside it the past errors as they would have been, had its weights been used then.
 
     The change is part of each member model's level, so that parts still add up to forecasts.
-
-    Args:
-        prediction: of the views.
-        views: one a series.
-        totals: names of series by the name of their total, or ``ALL_SERIES``.
-        past: errors of forecasts that were not moved.
-
-    Raises:
-        DataError: a series of a total has no view.
+    ``totals`` names series by the name of their total, or is ``ALL_SERIES``; ``past`` are errors of
+    forecasts that were not moved. DataError if a series of a total has no view.
     """
     names = [view.entity for view in views]
     alone = [name for name in names if name not in totals]

@@ -58,11 +58,12 @@ class AdapterRouter:
     def active(self) -> AdapterRoute:
         """The route that a layer uses now.
 
-        Raises:
-            RuntimeError: a layer is recomputed in a backward pass and its route is not known.
+        RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
-        # Whatever is active now belongs to another forward pass.
-        if not self._is_recomputing and _runs_in_backward():
+        # Whatever is active now belongs to another forward pass. torch has no public question for
+        # a backward pass; its own checkpointing asks the same.
+        runs_backward = torch._C._current_graph_task_id() != _NO_BACKWARD
+        if runs_backward and not self._is_recomputing:
             raise RuntimeError(
                 "a layer with adapters is recomputed in a backward pass without the route of its "
                 "forward pass. Set backbone.gradient_checkpointing and let Population enable "
@@ -106,11 +107,6 @@ class _ActiveRoute(contextlib.AbstractContextManager[None]):
         traceback: TracebackType | None,
     ) -> None:
         self._router._active, self._router._is_recomputing = self._outside.pop()
-
-
-def _runs_in_backward() -> bool:
-    # torch has no public question for this; its own checkpointing asks the same.
-    return torch._C._current_graph_task_id() != _NO_BACKWARD
 
 
 class StackedLoraLinear(nn.Module):

@@ -104,8 +104,7 @@ def known_architectures() -> list[str]:
 def load_architecture(backbone: str) -> Architecture:
     """Load an architecture: a preset's name in any case, a ``.json`` file, or a model folder.
 
-    Raises:
-        ConfigError: nothing is there, or it is not a model's ``config.json``.
+    ConfigError if nothing is there, or it is not a model's ``config.json``.
     """
     # A name with a suffix or a folder is a path; all else is the name of a preset.
     path = Path(backbone)

@@ -89,12 +89,10 @@ def load_backbone(
     """Load and freeze the model that ``config.name_or_path`` names.
 
     With ``shard`` the processes of the process group hold the layers together, each a slice of
-    them; all must call this. Packaged models are converted into the cache.
-
-    Raises:
-        ConfigError: the packaged backbone is not installed, an unknown packaged name, or layers to
-            share that are random or that there is one process for.
-        DataError: the packaged file is not the one this project was tested with.
+    them; all must call this. Packaged models are converted into the cache. ConfigError if the
+    packaged backbone is not installed, an unknown packaged name, or layers to share that are random
+    or that there is one process for; DataError if the packaged file is not the one this project was
+    tested with.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -275,8 +273,7 @@ def _build_tiny(dtype: torch.dtype) -> tuple[Any, Any]:
 def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]:
     """List the layers that get adapters: number of the block, name in the model, layer.
 
-    Raises:
-        ConfigError: the backbone has adapters already, or its blocks are not made of these layers.
+    ConfigError if the backbone has adapters already, or its blocks are not made of these layers.
     """
     model = backbone.model
     # A second population on one model would find no plain layer, and train nothing.

@@ -113,9 +113,8 @@ def use_all_cores() -> Iterator[None]:
 def load_encoder(name: str, *, cache: Path = DEFAULT_CACHE) -> Encoder:
     """Load an encoder: ``hashing``, ``packaged:minilm``, a folder or a hub id.
 
-    Raises:
-        ConfigError: an unknown ``packaged:`` name, or its wheel is not installed.
-        DataError: the wheel or its copy in the cache is damaged.
+    ConfigError for an unknown ``packaged:`` name, or if its wheel is not installed; DataError if
+    the wheel or its copy in the cache is damaged.
     """
     if name == HashingEncoder.name:
         return HashingEncoder()

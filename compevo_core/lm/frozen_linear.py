@@ -205,9 +205,7 @@ def restricted_token_logp(
 
     ``allowed`` holds for each id the tokens that the softmax goes over, the id among them. Only
     these rows of the vocabulary are ever read; see :func:`token_logp` for the other arguments.
-
-    Raises:
-        ValueError: an id is not among its allowed tokens.
+    ValueError if an id is not among its allowed tokens.
     """
     ids = ids_N.tolist()
     # Samples of one grammar meet the same choices: one product for each of them.

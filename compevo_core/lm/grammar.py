@@ -52,11 +52,8 @@ class SlotGrammar:
 
     A text brings its own space in front. It has one tokenisation; every path of allowed tokens
     therefore decodes to a sentence, and every sentence has a path. An empty text leaves a slot out.
-    ``max_tokens`` is the length of the longest sentence with its stop token.
-
-    Raises:
-        ConfigError: a slot has no alternative, a text holds a stop token, or the tokenizer does not
-            give a text back.
+    ``max_tokens`` is the length of the longest sentence with its stop token. ConfigError if a slot
+    has no alternative, a text holds a stop token, or the tokenizer does not give a text back.
     """
 
     def __init__(

@@ -20,8 +20,7 @@ DEFAULT_CACHE = Path.home() / ".cache" / "compevo"
 def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
     """Return the folder of an installed wheel without importing it.
 
-    Raises:
-        ConfigError: the wheel is not installed; the message says what it holds and how pip gets it.
+    ConfigError if the wheel is not installed; the message says what it holds and how pip gets it.
     """
     # Only the wheel's files are wanted: its own code is not run.
     spec = importlib.util.find_spec(module)

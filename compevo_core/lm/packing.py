@@ -55,8 +55,7 @@ class PackedPrompts:
     def last_token_indices(self, count: int = 1) -> Tensor:
         """Return the packed indices of the last C tokens of every prompt, in order, (A, R, C).
 
-        Raises:
-            ValueError: a prompt has fewer tokens, or none is asked for.
+        ValueError if a prompt has fewer tokens, or none is asked for.
         """
         last = [
             [self.token_indices(agent, prompt)[-count:] for prompt in range(len(numbers))]
@@ -84,8 +83,7 @@ def pack(
 ) -> PackedPrompts:
     """Pack each agent's prompt groups into one row an agent; ``pad_id`` fills shorter rows.
 
-    Raises:
-        ValueError: agents differ in their number of prompts, or a prefix is empty.
+    ValueError if agents differ in their number of prompts, or a prefix is empty.
     """
     rows = [_PackedRow() for _ in groups]
     for row, agent_groups in zip(rows, groups, strict=True):

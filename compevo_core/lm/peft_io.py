@@ -58,9 +58,8 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
 def load_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
     """Set one agent's adapter of one kind from a PEFT LoRA folder.
 
-    Raises:
-        CheckpointMismatch: the folder's rank, scaling, layers or kind of update are not this
-            population's.
+    CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
+    population's.
     """
     from peft import LoraConfig
 

@@ -46,10 +46,8 @@ class Population(nn.Module):
 
     The first ``forecast_layers`` layers, or all if it is 0, have all kinds of adapters, the others
     only logic adapters. ``layers`` holds the layers with adapters by their name in the backbone.
-
-    Raises:
-        ConfigError: the backbone has adapters already, is built in a way that adapters would cover
-            in part, or has fewer layers than ``forecast_layers``.
+    ConfigError if the backbone has adapters already, is built in a way that adapters would cover in
+    part, or has fewer layers than ``forecast_layers``.
     """
 
     def __init__(
@@ -117,10 +115,8 @@ class Population(nn.Module):
 
         Soft tokens, a table for each of the A rows, need ids (A, T). They enter the first layer as
         they are, as token embeddings do once a model that scales its embeddings (Gemma) has scaled
-        them: give them the size of what this method returns.
-
-        Raises:
-            ValueError: an id names no row of the vocabulary or of the table.
+        them: give them the size of what this method returns. ValueError if an id names no row of
+        the vocabulary or of the table.
         """
         known = self._vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
         if bool((ids >= known).any()):
@@ -162,11 +158,8 @@ class Population(nn.Module):
         """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 
         Given fewer than all layers (0), it reads through the first ones, without the final norm.
-        Embeddings replace the embeddings of the packed tokens, as for soft tokens.
-
-        Raises:
-            ConfigError: the backbone has fewer layers.
-            ValueError: a prompt has fewer tokens than ``count``.
+        Embeddings replace the embeddings of the packed tokens, as for soft tokens. ConfigError if
+        the backbone has fewer layers; ValueError if a prompt has fewer tokens than ``count``.
         """
         self._check_layers(layers)
         attention = PrefillAttention(packed)
@@ -243,11 +236,8 @@ class Population(nn.Module):
 
         Probabilities under a grammar come from the softmax over the tokens that it allows;
         ``max_new_tokens`` still cuts a text off. The cache is from :meth:`prefill` under the same
-        adapters.
-
-        Returns:
-            ids (A, M, T) and mask (A, M, T); the last token is part of a continuation, what follows
-            it is masked.
+        adapters. Of ids (A, M, T) and mask (A, M, T) the last token is part of a continuation, what
+        follows it is masked.
         """
         settings = SamplingSettings(
             samples=samples,

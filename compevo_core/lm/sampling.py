@@ -51,23 +51,17 @@ class SampledModel(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How continuations are sampled.
+    """How continuations are sampled."""
 
-    Attributes:
-        samples: continuations of each prompt.
-        temperature: of the softmax; 0 is greedy.
-        pad_token: id behind the end of a continuation.
-        generators: one for each agent, unless greedy. An agent draws only while one of its rows
-            goes on, so its samples do not depend on which other agents are in the batch.
-        is_complete: whether a continuation, given as its ids so far, ends with the last of them.
-    """
-
-    samples: int
+    samples: int  # continuations of each prompt
     max_new_tokens: int
-    temperature: float
+    temperature: float  # of the softmax; 0 is greedy
     stop_tokens: Sequence[int]
-    pad_token: int
+    pad_token: int  # id behind the end of a continuation
+    # One for each agent, unless greedy. An agent draws only while one of its rows goes on, so its
+    # samples do not depend on which other agents are in the batch
     generators: Sequence[torch.Generator] = ()
+    # Whether a continuation, given as its ids so far, ends with the last of them
     is_complete: Callable[[Sequence[int]], bool] | None = None
 
 

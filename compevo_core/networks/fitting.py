@@ -78,7 +78,10 @@ def fit_network(
     # Frozen layers of a language model are parameters, too.
     trainable = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=learning_rate)
-    val = _thin_out(val, budget.val_windows)
+    # Evenly spaced, so that every season stays.
+    if budget.val_windows is not None and budget.val_windows < len(val[0]):
+        positions = torch.arange(budget.val_windows) * len(val[0]) // budget.val_windows
+        val = val[0].select(positions), val[1][positions]
 
     best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
     best_weights: dict[str, Tensor] = {}
@@ -123,17 +126,6 @@ def _train_one_pass(
         loss.backward()  # type: ignore[no-untyped-call] # torch's own
         torch.nn.utils.clip_grad_norm_(network.parameters(), budget.largest_gradient)
         optimizer.step()
-
-
-def _thin_out(
-    windows: tuple[NetworkInputs, Tensor], most: int | None
-) -> tuple[NetworkInputs, Tensor]:
-    """Return at most that many windows, evenly spaced, so that every season stays."""
-    inputs, target_NH = windows
-    if most is None or most >= len(inputs):
-        return windows
-    positions = torch.arange(most) * len(inputs) // most
-    return inputs.select(positions), target_NH[positions]
 
 
 @torch.no_grad()

@@ -1,10 +1,16 @@
 """A fitted network as a baseline: the table of networks, fit, learning rate, predict, save, load.
 
-What belongs here: names, the choice of a learning rate on validation, files. What does not: the
-networks, the loop that fits them (``fitting``), scoring, which rates are tried and for how long
-(``paper.method``).
+What belongs here: names, the choice of a learning rate on validation, files, the two networks that
+a library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
+them (``fitting``), scoring, which rates are tried and for how long (``paper.method``).
 
 Weights are kept as safetensors; of GPT4TS only the trained ones.
+
+DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
+iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
+Forecasting", ICLR 2024. Differs: a view holds one series, so the variates are that series and the
+time features of its input steps, as in the authors' code when time features are given. In both,
+the normalisation is the shared one.
 
 Shapes: N windows, H horizon.
 """
@@ -19,7 +25,7 @@ from typing import Self
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from compevo_core.baselines.base import (
     MethodFacts,
@@ -37,8 +43,12 @@ from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
 from compevo_core.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
-from compevo_core.networks.layers import Network, NetworkInputs, count_trainable
-from compevo_core.networks.library_networks import DLinear, ITransformer
+from compevo_core.networks.layers import (
+    Network,
+    NetworkInputs,
+    SeriesDecomposition,
+    count_trainable,
+)
 from compevo_core.networks.pyraformer import Pyraformer
 from compevo_core.runtime.files import write_atomically
 from compevo_core.runtime.seeding import use_seed
@@ -53,6 +63,61 @@ Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 LEARNING_RATE = 1e-3
 
 _FORECAST_BATCH = 256
+
+
+class DLinear(Network):
+    """Two linear maps of input to target steps that begin as the mean of the input."""
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        self.decomposition = SeriesDecomposition()
+        self.remainder = nn.Linear(lookback, horizon)
+        self.trend = nn.Linear(lookback, horizon)
+        for linear in (self.remainder, self.trend):
+            nn.init.constant_(linear.weight, 1 / lookback)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        remainder_BL1, trend_BL1 = self.decomposition(inputs.values_NL.unsqueeze(-1))
+        forecast: Tensor = self.remainder(remainder_BL1.squeeze(-1)) + self.trend(
+            trend_BL1.squeeze(-1)
+        )
+        return forecast
+
+
+class ITransformer(Network):
+    """A transformer encoder over variates."""
+
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 128,
+        inner: int = 256,
+        heads: int = 8,
+        layers: int = 2,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(lookback, width)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+        )
+        self.projection = nn.Linear(width, horizon)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        return self.forecast_variates(
+            torch.cat([inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)], dim=1)
+        )[:, 0]
+
+    def forecast_variates(self, variates_BVL: Tensor) -> Tensor:
+        """Return forecasts (B, V, H) of every variate."""
+        forecast_BVH: Tensor = self.projection(self.encoder(self.embedding(variates_BVL)))
+        return forecast_BVH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +196,8 @@ class NetworkBaseline:
 
         ``name`` is one of :data:`NETWORKS`, or the name of a ``kind`` that is not in the table,
         such as one that reads news. The seed covers weights, order of windows and dropout.
-
-        Raises:
-            ConfigError, DataError: the name is unknown, or a split has no window.
-            LeakageError: a window belongs to the test or inference split.
-            NonFiniteLoss: the fit diverged.
+        LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
+        diverged.
         """
         kind = kind or find_network(name)
         raise_if_held_out(train, name)
@@ -184,8 +246,7 @@ class NetworkBaseline:
     def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
         """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
 
-        Raises:
-            CheckpointMismatch: the folder is incomplete, or has the weights of another network.
+        CheckpointMismatch if the folder is incomplete, or has the weights of another network.
         """
         facts = read_baseline_file(folder)
         kind = kind or find_network(facts["baseline"])
@@ -246,10 +307,8 @@ def choose_learning_rate(
 ) -> float:
     """Return the learning rate with the least validation loss after the same short fit.
 
-    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`.
-
-    Raises:
-        NonFiniteLoss: a fit diverged with every rate.
+    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`. NonFiniteLoss if a
+    fit diverged with every rate.
     """
     losses: dict[float, float] = {}
     for rate in rates:

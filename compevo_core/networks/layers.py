@@ -12,7 +12,6 @@ Shapes: N or B windows, L lookback or steps, H horizon, M time features, D width
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
 from typing import Self
 from zoneinfo import ZoneInfo
 
@@ -66,20 +65,20 @@ def _encode_steps(view: WindowView) -> FloatArray:
     # Local time: demand follows the clock on the wall, also through a change of it.
     zone = ZoneInfo(view.calendar.timezone)
     starts = (shift(view.origin_utc, i, view.step) for i in range(-view.lookback, view.horizon))
-    return np.array([_encode_moment(start.astimezone(zone)) for start in starts])
+    return np.array(
+        [
+            [
+                (moment.hour + moment.minute / 60) / 24 - 0.5,
+                moment.weekday() / 6 - 0.5,
+                (moment.day - 1) / 30 - 0.5,
+                (moment.timetuple().tm_yday - 1) / 365 - 0.5,
+            ]
+            for moment in (start.astimezone(zone) for start in starts)
+        ]
+    )
 
 
-def _encode_moment(moment: datetime) -> list[float]:
-    return [
-        (moment.hour + moment.minute / 60) / 24 - 0.5,
-        moment.weekday() / 6 - 0.5,
-        (moment.day - 1) / 30 - 0.5,
-        (moment.timetuple().tm_yday - 1) / 365 - 0.5,
-    ]
-
-
-TREND_STEPS = 25
-"""Steps of the moving average of DLinear and FEDformer, as published."""
+TREND_STEPS = 25  # steps of the moving average of DLinear and FEDformer, as published
 
 
 class Network(nn.Module, ABC):

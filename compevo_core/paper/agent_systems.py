@@ -1,22 +1,20 @@
 """The systems of agents that the paper compares its method with, as methods and by their size.
 
 What belongs here: training a system, the sealed model as a method, the parameters that a system
-trains (D.4). What does not: the settings that make a system (``config.systems``), its place in the
+trains (D.4). What does not: the settings that make a system (``config.run``), its place in the
 ablation (``paper.changes``). All systems have one budget: the preset ``default``, so many updates
 of so many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
 """
 
-import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compevo_core.baselines.base import MethodFacts
-from compevo_core.config.run import RunConfig
-from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
@@ -85,7 +83,9 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
 
     news = inputs.require_news(system)
     config = configure_agents(system, inputs)
-    with _open_training(system, inputs) as training:
+    # The sealed model is read into memory before a folder of its own goes.
+    with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
+        training = inputs.training or TrainingPlan(folder=Path(folder))
         summary = train(
             config,
             inputs.train,
@@ -97,16 +97,6 @@ def fit_agents(system: str, inputs: FitInputs) -> "SealedAgents":
         )
         forecaster = CompEvoForecaster.load(training.folder, news, fit=training.fit)
         return SealedAgents(forecaster, summary)
-
-
-@contextlib.contextmanager
-def _open_training(system: str, inputs: FitInputs) -> Iterator[TrainingPlan]:
-    if inputs.training is not None:
-        yield inputs.training
-        return
-    # The sealed model is read into memory before the folder goes.
-    with tempfile.TemporaryDirectory(prefix=f"compevo-{system}-") as folder:
-        yield TrainingPlan(folder=Path(folder))
 
 
 class SealedAgents:
@@ -259,9 +249,8 @@ def build_parameter_report(
 ) -> dict[str, Any]:
     """Build the JSON of ``compevo params``: counts by system and part, tensors of one adapter.
 
-    Raises:
-        ConfigError: an unknown backbone or system, or a built system has other parameters than its
-            parts add up to.
+    ConfigError for an unknown backbone or system, or if a built one has other parameters than its
+    parts add up to.
     """
     architecture = load_architecture(backbone)
     frozen = sum(weight.numel() for weight in build_meta_model(architecture).parameters())
@@ -272,26 +261,22 @@ def build_parameter_report(
         "derivation": DERIVATION,
         "verified_on_meta_device": True,
         "frozen_backbone_parameters": frozen,
-        "adapter": _describe_adapter(architecture, rank),
+        "adapter": {
+            "parameters": architecture.adapter_parameters(rank),
+            "blocks": architecture.num_hidden_layers,
+            "tensors_of_one_block": [
+                {
+                    "module": module,
+                    "lora_A": [rank, inputs],
+                    "lora_B": [outputs, rank],
+                    "parameters": rank * (inputs + outputs),
+                }
+                for module, (inputs, outputs) in architecture.linear_shapes().items()
+            ],
+        },
         "methods": {
             system: _describe_system(architecture, system, agents, rank) for system in systems
         },
-    }
-
-
-def _describe_adapter(architecture: Architecture, rank: int) -> dict[str, Any]:
-    return {
-        "parameters": architecture.adapter_parameters(rank),
-        "blocks": architecture.num_hidden_layers,
-        "tensors_of_one_block": [
-            {
-                "module": module,
-                "lora_A": [rank, inputs],
-                "lora_B": [outputs, rank],
-                "parameters": rank * (inputs + outputs),
-            }
-            for module, (inputs, outputs) in architecture.linear_shapes().items()
-        ],
     }
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from compevo_core.config.run import RunConfig
-from compevo_core.config.systems import SYSTEM_SETTINGS
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -103,19 +102,13 @@ class Experiment:
         return [known[name] for name in names or known]
 
 
-FULL_METHOD = "compevo"
-"""The change that changes nothing, which the ablation is compared with."""
+FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation is compared with
 
 SWAPPED_NEWS = "swapped-news"
 
 ABLATION = "ablation"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
-
-
-def _keep_first_member(config: RunConfig) -> Settings:
-    # A population has one entry for each agent or none.
-    return {"population.members": config.population.members[:1]}
 
 
 def _give_all_windows(config: RunConfig) -> Settings:
@@ -154,7 +147,11 @@ _SYSTEMS: Mapping[str, Settings] = {
     if name != FULL_METHOD
 }
 
-_ADAPT = {"one-agent": _keep_first_member, "sa": _give_all_windows}
+_ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
+    # A population has one entry for each agent or none.
+    "one-agent": lambda config: {"population.members": config.population.members[:1]},
+    "sa": _give_all_windows,
+}
 
 
 def _list_ablation() -> Iterable[NamedChange]:

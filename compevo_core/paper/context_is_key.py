@@ -29,8 +29,9 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.evaluation.score_files import replace_own_rows
 from compevo_core.lm.chat_endpoint import Transport, read_content
+from compevo_core.lm.grammar import GrammarTokenizer
 from compevo_core.runtime.files import hash_text, write_text
-from compevo_core.runtime.seeding import derive_seed, use_seed
+from compevo_core.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
@@ -92,61 +93,49 @@ CONTEXT_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
 }
 
-PATHS = 25
-"""Sampled paths of the numbers alone, as many as the published rows have."""
+PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
 
-MOST_SHOWN = 72
-"""Past values that a prompt shows, the newest ones."""
+MOST_SHOWN = 72  # past values that a prompt shows, the newest ones
 
-FEWEST_FOR_CHANGES = 12
-"""Fewer past values have no changes worth sampling."""
+FEWEST_FOR_CHANGES = 12  # fewer past values have no changes worth sampling
 
 _WORST, _VIOLATION_WEIGHT = 5.0, 10.0
 _DIGITS = 3
-_TOKENS_PER_VALUE = 7  # digits, sign, point and separator
+_DIGIT_SIGNS = "0123456789"
+_LONGEST_NUMBER = 8  # signs of a number that a local model may write
+_TOKENS_PER_VALUE = 11  # with its comma and space
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 Write = Callable[[Sequence[str], int, int], list[list[str]]]
-"""Answers every prompt ``count`` times, with at most so many tokens an answer."""
+"""Answers every prompt ``count`` times with so many numbers, or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ContextTask:
-    """One instance of a task.
-
-    Attributes:
-        sources: keys of what its text speaks of.
-        weight: in the average; instances and variants of a task share one.
-        text: background, scenario and constraints.
-        stamps: of all T + H steps.
-        season: steps of a season; -1 where there is none.
-        scale: makes scores of different tasks comparable.
-        region: steps that the text is about, which count half of the score; may be empty.
-        lowest, highest: of the values that the text allows.
-        caps: highest value of single steps.
-    """
+    """One instance of a task."""
 
     name: str
     seed: int
-    sources: tuple[str, ...]
-    weight: float
-    text: str
-    stamps: tuple[str, ...]
+    sources: tuple[str, ...]  # keys of what its text speaks of
+    weight: float  # in the average; instances and variants of a task share one
+    text: str  # background, scenario and constraints
+    stamps: tuple[str, ...]  # of all T + H steps
     past_T: FloatArray
     truth_H: FloatArray
-    season: int
-    scale: float
+    season: int  # steps of a season; -1 where there is none
+    scale: float  # makes scores of different tasks comparable
+    # Steps that the text is about, which count half of the score; may be empty. lowest, highest: of
+    # the values that the text allows
     region: tuple[int, ...]
     lowest: float
     highest: float
-    caps: Mapping[int, float]
+    caps: Mapping[int, float]  # highest value of single steps
 
 
 def read_tasks(archive: Path) -> list[ContextTask]:
     """Read all tasks of an archive, the instances of a task one after the other.
 
-    Raises:
-        SourceAbsent: the archive does not hold them.
+    SourceAbsent if the archive does not hold them.
     """
     path = archive / FILE
     if not path.is_file():
@@ -240,9 +229,9 @@ def write_prompt(task: ContextTask) -> str:
     ahead, end = task.stamps[len(task.past_T)], task.stamps[-1]
     return (
         f"{task.text}\n\n"
-        f"The {len(past)} values from {first} to {last}, in equal steps:\n{values}\n\n"
-        f"Forecast of the next {horizon} values, from {ahead} to {end}, separated by commas, "
-        "numbers only:\n"
+        f"Values are in equal steps. Continue with {horizon} values, numbers only.\n\n"
+        f"Values from {first} to {last}:\n{values}\n\n"
+        f"Values from {ahead} to {end}:\n"
     )
 
 
@@ -256,43 +245,72 @@ def read_answer(text: str, horizon: int) -> FloatArray | None:
     return np.array(numbers) if len(numbers) == horizon and np.isfinite(numbers).all() else None
 
 
+class NumberGrammar:
+    """A line of numbers with a comma after each, and the end of the text after the last."""
+
+    def __init__(self, tokenizer: GrammarTokenizer, count: int, end: int) -> None:
+        self._count = count
+        self._end = end
+        # Whatever longer tokens a vocabulary has, it has these signs.
+        self._tokens = {
+            sign: tokenizer.encode(f"1{sign}", add_special_tokens=False)[-1]
+            for sign in (*_DIGIT_SIGNS, *"-., ")
+        }
+        self._signs = {token: sign for sign, token in self._tokens.items()}
+
+    def allowed(self, ids: tuple[int, ...]) -> list[int]:
+        """Return the tokens that may follow those written so far."""
+        text = "".join(self._signs[token] for token in ids)
+        number = text.rpartition(" ")[2]
+        if text.count(",") == self._count:
+            return [self._end]
+        if number.endswith(","):
+            return [self._tokens[" "]]
+
+        signs = ""
+        if len(number) < _LONGEST_NUMBER or not number[-1].isdigit():
+            signs += _DIGIT_SIGNS
+        if not number:
+            signs += "-"
+        elif number[-1].isdigit():
+            signs += "," if "." in number else ".,"
+        return [self._tokens[sign] for sign in signs]
+
+
 def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
-    """Return what answers prompts by a local model, all of a call in one batch."""
+    """Return what answers prompts by a local model, all of a call at once, with numbers alone.
+
+    The backbone was loaded for it; another needs another one.
+    """
+    # Torch comes with them: the names of this module are read without it.
     import torch
 
-    def write(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
-        tokenizer, model = backbone.tokenizer, backbone.model
-        tokenizer.padding_side = "left"
-        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        inputs = tokenizer(list(prompts), return_tensors="pt", padding=True).to(model.device)
-        mask_NT = inputs["attention_mask"]
-        positions_NT = (mask_NT.cumsum(1) - 1).clamp(min=0)
+    from compevo_core.config.sections import PopulationConfig
+    from compevo_core.lm.packing import PromptGroup
+    from compevo_core.lm.population import Population
 
-        # Each batch has a stream of its own: a run may begin anywhere.
-        stream = derive_seed(seed, "context", *prompts)
-        with torch.inference_mode(), use_seed(stream, model.device):
-            out = model(**inputs, position_ids=positions_NT, use_cache=True, logits_to_keep=1)
-            # Prompts are read once; their samples go on from copies.
-            cache = out.past_key_values
-            cache.batch_repeat_interleave(count)
-            mask_NT = mask_NT.repeat_interleave(count, 0)
-            position_N1 = positions_NT[:, -1:].repeat_interleave(count, 0)
-            logits_NV = out.logits[:, -1].repeat_interleave(count, 0)
-            written = []
-            for step in range(tokens):
-                written.append(torch.multinomial(logits_NV.float().softmax(-1), 1))
-                if step + 1 < tokens:
-                    mask_NT = torch.cat([mask_NT, torch.ones_like(position_N1)], 1)
-                    position_N1 = position_N1 + 1
-                    out = model(
-                        written[-1],
-                        attention_mask=mask_NT,
-                        position_ids=position_N1,
-                        past_key_values=cache,
-                        use_cache=True,
-                    )
-                    logits_NV = out.logits[:, -1]
-        texts = tokenizer.batch_decode(torch.cat(written, 1), skip_special_tokens=True)
+    reader = Population(backbone, PopulationConfig(agents=1), torch.Generator())
+
+    def write(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
+        tokenizer = backbone.tokenizer
+        groups = [PromptGroup(tokenizer(prompt)["input_ids"]) for prompt in prompts]
+        # Each call has a stream of its own: a run may begin anywhere.
+        generator = torch.Generator(backbone.device)
+        generator.manual_seed(derive_seed(seed, "context", *prompts))
+        with torch.no_grad(), reader.use_adapters(None):
+            ids_1MT, mask_1MT = reader.sample(
+                reader.prefill(reader.pack([groups])),
+                samples=count,
+                max_new_tokens=_TOKENS_PER_VALUE * horizon,
+                temperature=1.0,
+                stop_tokens=[tokenizer.eos_token_id],
+                generators=[generator],
+                grammar=NumberGrammar(tokenizer, horizon, tokenizer.eos_token_id),
+            )
+        texts = [
+            tokenizer.decode(ids_T[mask_T.bool()], skip_special_tokens=True)
+            for ids_T, mask_T in zip(ids_1MT[0], mask_1MT[0], strict=True)
+        ]
         return [texts[start : start + count] for start in range(0, len(texts), count)]
 
     return write
@@ -301,19 +319,19 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
 def write_by_endpoint(transport: Transport, model: str) -> Write:
     """Return what answers prompts by an OpenAI-compatible endpoint, one request an answer."""
 
-    def ask(prompt: str, tokens: int) -> str:
+    def ask(prompt: str, horizon: int) -> str:
         answer = transport(
             {
                 "model": model,
                 "messages": [{"role": "user", "content": prompt}],
                 "temperature": 1.0,
-                "max_tokens": tokens,
+                "max_tokens": _TOKENS_PER_VALUE * horizon,
             }
         )
         return str(read_content(answer, f"endpoint:{model}", DataError) or "")
 
-    def write(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
-        return [[ask(prompt, tokens) for _ in range(count)] for prompt in prompts]
+    def write(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
+        return [[ask(prompt, horizon) for _ in range(count)] for prompt in prompts]
 
     return write
 
@@ -321,11 +339,11 @@ def write_by_endpoint(transport: Transport, model: str) -> Write:
 def keep_answers(write: Write, folder: Path) -> Write:
     """Return what answers as ``write`` does, and keeps what it answered in a folder."""
 
-    def ask(prompts: Sequence[str], count: int, tokens: int) -> list[list[str]]:
-        path = folder / f"{hash_text(json.dumps([list(prompts), count, tokens]))[:16]}.json"
+    def ask(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
+        path = folder / f"{hash_text(json.dumps([list(prompts), count, horizon]))[:16]}.json"
         if not path.is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(write(prompts, count, tokens)))
+            write_text(path, json.dumps(write(prompts, count, horizon)))
         answers: list[list[str]] = json.loads(path.read_text(encoding="utf-8"))
         return answers
 
@@ -364,8 +382,8 @@ def run_context(
         instances = list(group)
         answers: Sequence[Sequence[str]] = [()] * len(instances)
         if write:
-            tokens = _TOKENS_PER_VALUE * max(len(task.truth_H) for task in instances)
-            answers = write(list(map(write_prompt, instances)), samples, tokens)
+            horizon = max(len(task.truth_H) for task in instances)
+            answers = write(list(map(write_prompt, instances)), samples, horizon)
         for task, texts in zip(instances, answers, strict=True):
             rng = np.random.default_rng(derive_seed(seed, "numbers", name, task.seed))
             numbers_SH = sample_from_numbers(task, PATHS, rng)

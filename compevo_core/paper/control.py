@@ -111,25 +111,15 @@ def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlan:
-    """Which worlds to make and which arms to train in each.
+    """Which worlds to make and which arms to train in each."""
 
-    Attributes:
-        config: settings of the full search.
-        world: name of the worlds' kind, of ``WORLDS``.
-        compares: what the arms compare, ``READING`` or ``SEARCH``.
-        only: names of the arms to train; empty: all.
-        effects: effect of an acting topic in each world.
-        seeds: of the worlds and of their trainings.
-        commit: version of the code.
-    """
-
-    config: RunConfig
-    world: str = "plain"
-    compares: str = READING
-    only: Sequence[str] = ()
-    effects: Sequence[float] = EFFECTS
-    seeds: Sequence[int] = (0, 1, 2)
-    commit: str = ""
+    config: RunConfig  # settings of the full search
+    world: str = "plain"  # name of the worlds' kind, of ``WORLDS``
+    compares: str = READING  # what the arms compare, ``READING`` or ``SEARCH``
+    only: Sequence[str] = ()  # names of the arms to train; empty: all
+    effects: Sequence[float] = EFFECTS  # effect of an acting topic in each world
+    seeds: Sequence[int] = (0, 1, 2)  # of the worlds and of their trainings
+    commit: str = ""  # version of the code
 
     def __post_init__(self) -> None:
         """Check the names; ConfigError if one is unknown."""
@@ -206,10 +196,9 @@ def run_control(
 def write_control(
     results: Path, dataset: str, plan: ControlPlan, rows: pl.DataFrame, rounds: pl.DataFrame
 ) -> tuple[Path, Path]:
-    """Put both tables among the rows of other worlds and arms, and the settings beside them.
+    """Put both tables, whose files are returned, among the rows of other worlds and arms.
 
-    Returns:
-        the tables' files.
+    The settings are written beside them.
     """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():

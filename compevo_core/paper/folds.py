@@ -29,8 +29,7 @@ from compevo_core.training.trainer import train
 
 FOLDS_FILE = "folds.csv"
 POPULATION = "compevo"
-PRIOR = "prior"
-"""Method name of the best of the agents' bases, as in the validation of a round."""
+PRIOR = "prior"  # method name of the best of the agents' bases, as in the validation of a round
 MEAN, DEVIATION = "mean", "sd"
 """Names of the two rows over all folds; the deviation is a sample's, with n - 1."""
 
@@ -69,11 +68,9 @@ def train_folds(
 
     ``out`` gets a run folder ``fold_<k>`` for each fold, and ``folds.csv``; unfinished runs
     continue with ``resume``. Returns rows of ``FOLD_SCHEMA``: population and prior by fold, then
-    their mean and deviation.
-
-    Raises:
-        DataError: the train split has no folds, or an entity is in no window before its fold.
-        CheckpointMismatch: a fold's folder holds a run of other settings or data.
+    their mean and deviation. DataError if the train split has no folds, or an entity is in no
+    window before its fold; CheckpointMismatch if a fold's folder holds a run of other settings or
+    data.
     """
     rows: list[dict[str, Any]] = []
     for number, (fold_train, validation) in enumerate(build_folds(windows)):

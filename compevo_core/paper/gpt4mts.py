@@ -204,13 +204,11 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
     for number, view in enumerate(views):
         # The mean of a day does not grow with how much was written on it.
         rows = pool.find_rows(view.candidate_ids)
-        ages = np.array([_count_days(view, pool, name) for name in view.candidate_ids], dtype=int)
+        days = [
+            (view.known_before - pool.get_date(name)) // timedelta(days=1)
+            for name in view.candidate_ids
+        ]
+        ages = np.clip(np.array(days, dtype=int), 0, NEWS_DAYS - 1)
         for age in np.unique(ages):
             days_NSE[number, NEWS_DAYS - 1 - age] = pool.embeddings[rows[ages == age]].mean(axis=0)
     return days_NSE
-
-
-def _count_days(view: WindowView, pool: NewsPool, article_id: str) -> int:
-    """Return how many whole days before the view an article came out."""
-    age = (view.known_before - pool.get_date(article_id)) // timedelta(days=1)
-    return min(max(age, 0), NEWS_DAYS - 1)

@@ -84,7 +84,10 @@ class PatternWriter:
         for start in range(0, len(unwritten), _PROMPTS_PER_BATCH):
             batch = unwritten[start : start + _PROMPTS_PER_BATCH]
             self._sentences.update(zip(batch, self._generate(batch), strict=True))
-            self._save()
+            if self._file is not None:
+                # Another process may have written meanwhile; equal prompts have equal sentences.
+                self._sentences = self._read_file() | self._sentences
+                write_json(self._file, self._sentences)
         return [self._sentences[prompt] for prompt in prompts]
 
     @torch.no_grad()
@@ -105,13 +108,8 @@ class PatternWriter:
         written = tokenizer.batch_decode(
             ids_NT[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True
         )
-        return [_cut_first_line(text) for text in written]
-
-    def _save(self) -> None:
-        if self._file is not None:
-            # Another process may have written meanwhile; equal prompts have equal sentences.
-            self._sentences = self._read_file() | self._sentences
-            write_json(self._file, self._sentences)
+        lines = [text.strip().split("\n")[0] for text in written]
+        return [clean_text(f"The values {line}", SENTENCE_CHARACTERS) for line in lines]
 
     def _read_file(self) -> dict[str, str]:
         if self._file is None or not self._file.exists():
@@ -146,11 +144,6 @@ def _describe_day(weekday: int, holiday: str) -> str:
     if weekday < _SATURDAY:
         return "a working day"
     return "a Saturday" if weekday == _SATURDAY else "a Sunday"
-
-
-def _cut_first_line(text: str) -> str:
-    first = text.strip().split("\n")[0]
-    return clean_text(f"The values {first}", SENTENCE_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

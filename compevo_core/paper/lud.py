@@ -60,11 +60,9 @@ REGIMES = ("low", "medium", "high")
 REGIME_EDGES = (0.265, 0.60)
 GAIN_SCHEMA = {"round": pl.Int64, "agent": pl.Int64, "gain": pl.Float64}
 
-DEFAULT_PAIRS = 8
-"""Updates of an agent that a judge sees, unless another number is asked for."""
+DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another number is asked for
 
-Logics = Sequence[Sequence[str]]
-"""Logics by round and agent."""
+Logics = Sequence[Sequence[str]]  # logics by round and agent
 
 JUDGES, GAINS = "judges", "gains"
 ALL_UPDATES = "all"
@@ -85,8 +83,7 @@ LUD_RESULT_SCHEMA: dict[str, pl.DataType] = {
     "artifact_hash": pl.String(),
 }
 
-Vectors = Mapping[str, FloatArray]
-"""Embeddings (D,) by text."""
+Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
 
@@ -101,8 +98,7 @@ def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]
 def update_magnitude(previous: npt.ArrayLike, current: npt.ArrayLike) -> FloatArray:
     """Return Delta = 1 - cosine of two embeddings (N, D), (N,) in [0, 2] (appendix F.2).
 
-    Raises:
-        DataError: the shapes differ, or an embedding is zero or not finite.
+    DataError if the shapes differ, or an embedding is zero or not finite.
     """
     before_ND = np.asarray(previous, dtype=np.float64)
     after_ND = np.asarray(current, dtype=np.float64)
@@ -289,11 +285,8 @@ def measure_lud(
     nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
     updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.jsonl``: a
     second call asks nothing. Returns the content of ``lud.json``; numbers that do not exist are
-    None.
-
-    Raises:
-        DataError: there is no finished run in ``run``.
-        CheckpointMismatch: its model was altered.
+    None. DataError if there is no finished run in ``run``; CheckpointMismatch if its model was
+    altered.
     """
     # torch, only when a run is measured
     from compevo_core.training.artifact import read_config, read_model_manifest

@@ -59,11 +59,9 @@ Return only a valid JSON object. The values must be either 0 or 1.
   "strategy_shift": 0,
   "evidence_recombination": 1
 }}"""
-LOGIC_CHARACTERS = 4000
-"""Longest logic that a judge is shown; a longer one is cut."""
+LOGIC_CHARACTERS = 4000  # longest logic that a judge is shown; a longer one is cut
 
-LogicPair = tuple[str, str]
-"""An agent's logic in the round before, and its logic now."""
+LogicPair = tuple[str, str]  # an agent's logic in the round before, and its logic now
 
 PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
 """Identifies the prompt in result files."""
@@ -205,7 +203,12 @@ class LocalJudge:
             for answer in ANSWERS
         ]
         longest = max(map(len, answer_ids))
-        self._require_room(len(prompt_ids) + longest)
+        room = getattr(self.model.config, "max_position_embeddings", None)
+        if room is not None and (n_tokens := len(prompt_ids) + longest) > room:
+            raise DataError(
+                f"{self.name}: a pair needs {n_tokens} tokens, the model holds {room}: "
+                "choose a judge with a longer context"
+            )
 
         # Padding stands right of every scored token, so that a causal model never sees it.
         device = self.model.device
@@ -230,14 +233,6 @@ class LocalJudge:
         logits_VTW = torch.cat([first_V1W, rest.logits], dim=1).float()
         picked_VT = logits_VTW.log_softmax(-1).gather(-1, answers_VT[..., None]).squeeze(-1)
         return dict(zip(ANSWERS, (picked_VT * is_scored_VT).sum(-1).tolist(), strict=True))
-
-    def _require_room(self, n_tokens: int) -> None:
-        room = getattr(self.model.config, "max_position_embeddings", None)
-        if room is not None and n_tokens > room:
-            raise DataError(
-                f"{self.name}: a pair needs {n_tokens} tokens, the model holds {room}: "
-                "choose a judge with a longer context"
-            )
 
     def _tokenize_prompt(self, previous: str, current: str) -> list[int]:
         system, user = build_judge_messages(previous, current)

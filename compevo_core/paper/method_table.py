@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
-from compevo_core.baselines.theta import Theta
+from compevo_core.baselines.smoothing import Theta
 from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from compevo_core.networks.fitting import FitBudget
     from compevo_core.networks.forecaster import NetworkKind
 
-EXPERIMENT = "test"
-"""What rows say under ``experiment``, as in all tests on ordinary splits."""
+EXPERIMENT = "test"  # what rows say under ``experiment``, as in all tests on ordinary splits
 
 ALL = "all"
 

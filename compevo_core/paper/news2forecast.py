@@ -68,8 +68,7 @@ REFLECTIONS = 2
 VALIDATION_WINDOWS = 12
 
 WORST_DAYS = 3
-MISSED_ARTICLES = 2
-"""Headlines of each of the worst days that the logic left out."""
+MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left out
 
 _TITLE_CHARACTERS = 120
 
@@ -235,12 +234,8 @@ class News2Forecast:
 
         ``backbone`` gets the adapter, so load one for each fit. The ``updates`` are made in equal
         parts before each of the ``reflections + 1`` validations, on at most ``validation_windows``
-        of ``val``.
-
-        Raises:
-            LeakageError: a window belongs to the test or inference split, or names later news.
-            DataError: one of the splits has no window.
-            NonFiniteLoss: the fit diverged.
+        of ``val``. LeakageError if a window belongs to the test or inference split, or names later
+        news; DataError if one of the splits has no window; NonFiniteLoss if the fit diverged.
         """
         raise_if_held_out(train, NAME)
         raise_if_held_out(val, NAME)

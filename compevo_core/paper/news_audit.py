@@ -68,11 +68,9 @@ MOST_SHARE = 1 / 4
 SIGNALS = (*TOPICS, "more news than usual")
 ANY = "any signal"
 
-FEWEST_WINDOWS = 10
-"""A group of fewer windows has no effect worth an interval, and is left out."""
+FEWEST_WINDOWS = 10  # a group of fewer windows has no effect worth an interval, and is left out
 
-MOST_SERIES = 12
-"""Effects by series are given for no more series than a reader can compare."""
+MOST_SERIES = 12  # effects by series are given for no more series than a reader can compare
 
 AUDIT_SCHEMA: dict[str, pl.DataType] = {
     "dataset": pl.String(),
@@ -102,13 +100,11 @@ AUDIT_SCHEMA: dict[str, pl.DataType] = {
     "commit": pl.String(),
 }
 
-BASE = "calendar-ridge"
-"""The forecast whose errors the probe explains."""
+BASE = "calendar-ridge"  # the forecast whose errors the probe explains
 
 FRESH, USUAL = timedelta(days=1), timedelta(days=28)
 """Older news has acted on the input already; the span whose mean number of articles is usual."""
-RARE = 0.9
-"""Share of the train windows with fresh news in which a signal does not count yet."""
+RARE = 0.9  # share of the train windows with fresh news in which a signal does not count yet
 FEWEST_FRESH = 16
 
 EFFECTS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
@@ -119,11 +115,9 @@ POWER = 0.8
 Forecast = Callable[[Scope], Prediction]
 """Forecasts of a scope's windows with the candidates that they have."""
 
-Facts = Mapping[str, Any]
-"""What the rows say about the forecaster, by column."""
+Facts = Mapping[str, Any]  # what the rows say about the forecaster, by column
 
-Errors = Mapping[str, FloatArray]
-"""Errors (N,) by what was read."""
+Errors = Mapping[str, FloatArray]  # errors (N,) by what was read
 
 BoolArray = npt.NDArray[np.bool_]
 

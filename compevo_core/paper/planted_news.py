@@ -1,8 +1,8 @@
 """Worlds in which news is known to matter: effects planted on real windows (a positive control).
 
-What belongs here: headlines of every topic that a logic can name, which of them move the target and
-by how much, windows and articles of such a world, the columns of its result rows. What does not:
-training in it and evaluating the forecasts (``paper.control``).
+What belongs here: which topics move the target and by how much, windows and articles of such a
+world, the columns of its result rows. What does not: the words of its headlines
+(``planted_news.toml``), training in it and evaluating the forecasts (``paper.control``).
 
 The targets of a window are shifted for the whole day by the topics that act on it; the inputs stay
 as they were. So its articles alone tell the effect, and nothing else that a model sees does.
@@ -10,9 +10,11 @@ as they were. So its articles alone tell the effect, and nothing else that a mod
 Shapes: N windows, H horizon.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -28,111 +30,16 @@ from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.news_changes import NONE, SWAPPED
 
-HEADLINES: Mapping[str, tuple[str, ...]] = {
-    "extreme weather": (
-        "Forecasters warn of a severe storm front over {place}",
-        "Heatwave alert issued as {place} braces for scorching days",
-        "Flooding rain and gale-force winds expected in {place}",
-        "Cold snap brings snow and frost to {place}",
-    ),
-    "government policy": (
-        "Government of {place} unveils new planning policy",
-        "Parliament in {place} passes reform bill after long debate",
-        "Minister announces review of regulations in {place}",
-        "Cabinet of {place} agrees on policy package",
-    ),
-    "public holidays": (
-        "{place} gets ready for the public holiday",
-        "Shops in {place} to close for the long weekend",
-        "Holiday crowds expected across {place}",
-        "Extra public holiday declared in {place}",
-    ),
-    "power outages": (
-        "Power outage leaves thousands of homes dark in {place}",
-        "Blackouts hit {place} after transmission line fails",
-        "Crews work to restore electricity after outages in {place}",
-        "Substation fault cuts power across {place}",
-    ),
-    "industrial production": (
-        "Factories in {place} lift industrial production",
-        "Smelter in {place} returns to full output",
-        "Manufacturing output rises in {place}",
-        "Steel mill in {place} adds a second shift",
-    ),
-    "fuel prices": (
-        "Petrol prices climb again in {place}",
-        "Motorists in {place} face higher fuel prices",
-        "Diesel price surges at service stations in {place}",
-        "Gas prices jump in {place} as supply tightens",
-    ),
-    "rooftop solar": (
-        "Rooftop solar panels set a record in {place}",
-        "Households in {place} install more rooftop solar",
-        "Solar panels on roofs cover midday demand in {place}",
-        "Rooftop solar output soars in {place}",
-    ),
-    "interest rates": (
-        "Borrowers in {place} await decision on interest rates",
-        "Central bank move on interest rates felt in {place}",
-        "Mortgage interest rates rise for households in {place}",
-        "Banks in {place} cut interest rates on loans",
-    ),
-    "health measures": (
-        "Hospitals in {place} bring in new health measures",
-        "Vaccination drive begins in {place}",
-        "Mask rules and other health measures return in {place}",
-        "Health department of {place} widens testing",
-    ),
-    "international trade": (
-        "Exporters in {place} hopeful over international trade talks",
-        "Tariffs weigh on trade through ports of {place}",
-        "Trade deal opens markets for producers in {place}",
-        "Import delays disrupt trade in {place}",
-    ),
-}
+_TEXTS = tomllib.loads(
+    (resources.files("compevo_core.paper") / "planted_news.toml").read_text(encoding="utf-8")
+)
+HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 """Headlines by topic, in the words of a newspaper; the article about a place names it."""
 
-DISTRACTORS = (
-    "Football club of {place} names its new captain",
-    "Festival in {place} celebrates local musicians",
-    "Novel by an author from {place} wins a prize",
-    "Museum in {place} opens a dinosaur exhibition",
-    "Chef from {place} shares a recipe for winter soup",
-    "Dog rescued from a well in {place}",
-    "Swimmer from {place} breaks a national record",
-    "Film shot in {place} premieres this week",
-)
-"""Headlines of no topic that a logic can name."""
+DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
-MORE_TOPICS = (
-    "airport queues", "animal health", "art auctions", "banking apps", "beach safety",
-    "bicycle lanes", "bird counts", "book prizes", "border checks", "bridge repairs", "bus drivers",
-    "butter prices", "cancer research", "car imports", "cattle markets", "childcare places",
-    "church restoration", "city parking", "coal exports", "coffee culture", "community gardens",
-    "concert tickets", "copper mining", "court backlogs", "cruise ships", "cyber attacks",
-    "dairy farming", "data privacy", "dental care", "drone deliveries", "egg supply",
-    "election campaigns", "ferry timetables", "film festivals", "fire services", "fish stocks",
-    "flight prices", "food labels", "forest tracks", "garden shows", "gold prices",
-    "grain harvests", "harbour dredging", "heritage listings", "home loans",
-    "hospital waiting lists", "hotel bookings", "house prices", "insurance premiums",
-    "internet speeds", "job vacancies",
-    "jury service", "koala habitats", "library hours", "live music", "lottery wins",
-    "lunar eclipses", "marathon routes", "migration rules", "milk quotas", "museum visitors",
-    "naval exercises", "nurse shortages", "ocean temperatures", "opera seasons", "organ donors",
-    "pension reform", "pet adoption", "phone scams", "police recruiting", "postal delays",
-    "prison visits", "racing carnivals", "rail strikes", "rental bonds", "road tolls",
-    "salmon farming", "school exams", "science grants", "share buybacks", "shark sightings",
-    "social housing", "space launches", "stadium upgrades", "sugar taxes", "tax returns",
-    "teacher training", "theatre seats", "timber sales", "tourist visas",
-)  # fmt: skip
+MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
 """Topics that a logic can name in a world of a hundred; their news says nothing else."""
-
-_MORE_HEADLINES = (
-    "{topic} in the news again across {place}",
-    "What {topic} mean for people in {place}",
-    "{place} debates {topic}",
-    "Report on {topic} released in {place}",
-)
 
 EVOLVED = "evolved"
 BEST_AGENT = "best-agent"
@@ -198,27 +105,20 @@ _LEAD = timedelta(hours=6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedNews:
-    """What is planted.
+    """What is planted."""
 
-    Attributes:
-        effect: shift of the target by one acting topic, in standard deviations of what a calendar
-            ridge misses on train; 0 plants news that mean nothing.
-        signs: the topics that act, and whether they raise (1) or lower (-1) the target.
-        topics: the topics that are in the news.
-        share: share of the days of a region on which each topic is in the news.
-        distractors: articles of no topic for each window.
-        is_regional: whether a window's candidates are the articles of all regions, of which only
-            articles that name its own region act (otherwise: the articles of its own region).
-        seed: seed of all draws.
-    """
-
+    # Shift of the target by one acting topic, in standard deviations of what a calendar ridge
+    # misses on train; 0 plants news that mean nothing
     effect: float
+    # The topics that act, and whether they raise (1) or lower (-1) the target
     signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
-    topics: tuple[str, ...] = TOPICS
-    share: float = 0.5
-    distractors: int = 4
+    topics: tuple[str, ...] = TOPICS  # the topics that are in the news
+    share: float = 0.5  # share of the days of a region on which each topic is in the news
+    distractors: int = 4  # articles of no topic for each window
+    # Whether a window's candidates are the articles of all regions, of which only articles that
+    # name its own region act (otherwise: the articles of its own region)
     is_regional: bool = False
-    seed: int = 0
+    seed: int = 0  # seed of all draws
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +152,7 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     for origin in origins:
         for entity, region in regions.items():
             topics = [topic for topic in planted.topics if rng.random() < planted.share]
-            templates = [list_headlines(topic)[rng.integers(4)] for topic in topics]
+            templates = [list_headlines(topic)[int(rng.integers(4))] for topic in topics]
             chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
             templates += [DISTRACTORS[i] for i in chosen]
 
@@ -285,15 +185,15 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     )
 
 
-def list_headlines(topic: str) -> tuple[str, ...]:
+def list_headlines(topic: str) -> Sequence[str]:
     """Return the four headlines of a topic, each with a gap for the place."""
     if topic in HEADLINES:
         return HEADLINES[topic]
     named = topic.capitalize()
-    return tuple(
+    return [
         text.replace("{topic}", named if text.startswith("{topic}") else topic)
-        for text in _MORE_HEADLINES
-    )
+        for text in _TEXTS["more_headlines"]
+    ]
 
 
 def measure_residuals(train: WindowSet) -> dict[str, float]:

@@ -62,8 +62,7 @@ TRACE_SCHEMA: dict[str, pl.DataType] = RUN_SCHEMA | {
     "logic_shift": pl.Float64(),  # Delta to the logic before, in rounds after a rewriting (F.2)
 }
 
-DIGITS = 6
-"""Significant digits of what is measured: more would be rounding of the machine."""
+DIGITS = 6  # significant digits of what is measured: more would be rounding of the machine
 
 TOPIC_SEPARATOR = "; "
 
@@ -94,8 +93,7 @@ LOGIC_SCHEMA: dict[str, pl.DataType] = (
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
 
-MIN_ROUNDS = 32
-"""Of fewer rounds, the last half is too short for an interval."""
+MIN_ROUNDS = 32  # of fewer rounds, the last half is too short for an interval
 
 _SAMPLES = 400
 _TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval

@@ -52,17 +52,12 @@ Beside it are a ridge on the numbers alone and one on the words alone."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPlan:
-    """Which arms to train on worded data.
+    """Which arms to train on worded data."""
 
-    Attributes:
-        config: settings of the search; what the data set itself sets comes on top.
-        seeds: seeds of every trained arm; none trains nothing, and leaves the ridges.
-        commit: version of the code.
-    """
-
-    config: RunConfig
+    config: RunConfig  # settings of the search; what the data set itself sets comes on top
+    # Seeds of every trained arm; none trains nothing, and leaves the ridges
     seeds: Sequence[int] = (0, 1, 2)
-    commit: str = ""
+    commit: str = ""  # version of the code
 
     def configure_arms(self, data: WordedData, seed: int) -> dict[str, RunConfig]:
         """Return the settings of each trained arm."""

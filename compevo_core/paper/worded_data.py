@@ -157,28 +157,21 @@ Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordedData:
-    """Windows, what they may read, and how it is to be read.
+    """Windows, what they may read, and how it is to be read."""
 
-    Attributes:
-        windows: with their articles as candidates.
-        news: the articles.
-        foresight: whether the articles were made from the target days.
-        logics: logics that a person would write, by name.
-        settings: settings of a training that belong to these data.
-        scored: splits that are scored, in the order of time; the last is test.
-        refit_days: days of a split after which everything is fitted anew on all that has ended; 0
-            fits once, on train.
-        trains: whether there are enough windows to train a population.
-    """
-
-    windows: WindowSet
-    news: NewsPool
-    foresight: bool
+    windows: WindowSet  # with their articles as candidates
+    news: NewsPool  # the articles
+    foresight: bool  # whether the articles were made from the target days
+    # Logics that a person would write, by name
     logics: Mapping[str, str] = field(default_factory=dict)
+    # Settings of a training that belong to these data
     settings: Mapping[str, Any] = field(default_factory=dict)
+    # Splits that are scored, in the order of time; the last is test
     scored: Sequence[str] = ("test",)
+    # Days of a split after which everything is fitted anew on all that has ended; 0 fits once, on
+    # train
     refit_days: int = 0
-    trains: bool = True
+    trains: bool = True  # whether there are enough windows to train a population
 
 
 def read_worded_data(
@@ -186,9 +179,8 @@ def read_worded_data(
 ) -> WordedData:
     """Read worded data by name; ``windows`` come from the built data set that they need.
 
-    Raises:
-        ConfigError: an unknown name, or windows are missing.
-        SourceAbsent: the archive lacks the files.
+    ConfigError for an unknown name, or if windows are missing; SourceAbsent if the archive lacks
+    the files.
     """
     if name not in TEXTS or (TEXTS[name] and windows is None):
         raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")

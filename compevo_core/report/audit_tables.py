@@ -23,22 +23,24 @@ from compevo_core.report.figures import (
     plot_lines,
 )
 from compevo_core.report.inputs import TrainingRun
-from compevo_core.report.tables import Row, Table, group_rows, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     MISSING,
+    Row,
+    Table,
     find_side,
     format_interval,
     format_number,
     format_percent,
     format_with_unit,
+    group_rows,
     join_items,
     scope_name,
+    tabulate,
 )
 
 SOURCES = {"run": "the trained population", "probe": "a linear probe"}
 KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
-MOST_TOPICS = 3
-"""Topics that an agent read about are named, no more."""
+MOST_TOPICS = 3  # topics that an agent read about are named, no more
 _BARS = {
     OWN: ("own news", ACCENT),
     NONE: ("no news", OTHER_BARS),

@@ -19,8 +19,7 @@ from matplotlib.ticker import MaxNLocator
 WIDTH, HEIGHT = 440, 264
 """Size of a drawing in its own units: on a phone it is shrunk to 0.8, in two columns widened."""
 
-MOST_STEPS = 400
-"""Steps that can be pointed at; of more steps every second, third ... one."""
+MOST_STEPS = 400  # steps that can be pointed at; of more steps every second, third ... one
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
 _TICKS = 5
@@ -69,16 +68,11 @@ def draw_chart(
     border: datetime | None = None,
     is_clock: bool = False,
 ) -> Chart:
-    """Return lines as a drawing.
+    """Return lines as a drawing; each lies on those before it, and at least one has a value.
 
-    Args:
-        lines: each lies on those before it; at least one has a value.
-        label: what the drawing shows, for readers who do not see it.
-        step: distance of two points.
-        decimals: of the numbers at a step.
-        clock: how a step is named.
-        border: where a vertical line separates what was known.
-        is_clock: whether the times are times of any day, and ticks name no date.
+    ``step`` is the distance of two points; ``clock`` names it, and its numbers have so many
+    ``decimals``. A vertical line at the ``border`` separates what was known. With ``is_clock`` the
+    times are times of any day, and ticks name no date.
     """
     known = [v for line in lines for v in (*line.values, *(line.low or ())) if np.isfinite(v)]
     y_ticks = MaxNLocator(nbins=_TICKS).tick_values(min(known), max(known))

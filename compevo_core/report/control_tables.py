@@ -26,8 +26,16 @@ from compevo_core.report.figures import (
     Style,
     plot_lines,
 )
-from compevo_core.report.tables import Row, Table, group_rows, markdown_table, tabulate
-from compevo_core.report.wording import MISSING, format_number, format_percent
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    format_number,
+    format_percent,
+    group_rows,
+    markdown_table,
+    tabulate,
+)
 
 ARM_TITLES = {
     PRIOR: "calendar ridge alone",
@@ -289,11 +297,13 @@ def format_context(rows: Sequence[Row]) -> str:
     ]
     for line in group_rows(rows, "arm", "model"):
         by_source = {group[0]["source"]: group for group in group_rows(line, "source")}
-        scores = [fmean(row["score"] for row in by_source[source]) for source in SOURCES]
+        scores = [_mean(by_source.get(source, ()), "score") for source in SOURCES]
+        cells = [MISSING if score is None else f"{score:.3f}" for score in scores]
         name = CONTEXT_TITLES[line[0]["arm"]].format(model=line[0]["model"])
-        lines.append((scores[0], [f"**{name}**", *(f"{score:.3f}" for score in scores)]))
-    cells = [cells for _, cells in sorted(lines, key=lambda line: line[0])]
-    return markdown_table(("Forecast", *titles), cells, align="l" + "r" * len(titles))
+        lines.append((scores[0] or 0.0, [f"**{name}**", *cells]))
+    lines.sort(key=lambda line: line[0])
+    header = ("Forecast", *titles)
+    return markdown_table(header, [cells for _, cells in lines], align="l" + "r" * len(titles))
 
 
 def _name_world(row: Row) -> str:

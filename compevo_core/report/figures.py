@@ -18,7 +18,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.report.wording import method_name
+from compevo_core.report.tables import method_name
 
 INK = "#1c2430"
 MUTED = "#5b6675"
@@ -190,18 +190,10 @@ def plot_lines(
     legend_columns: int = 3,
     finish: Callable[[Axes], object] | None = None,
 ) -> Plot:
-    """Plot lines on one axis in the project's look.
+    """Plot lines on one axis in the project's look; one without any value has no legend entry.
 
-    Args:
-        lines: lines without any value leave no entry in the legend.
-        alt: what the plot shows, in words.
-        size: width and height in inches.
-        title: above the axis.
-        x_label: what is on the horizontal axis.
-        y_label: what is on the vertical axis.
-        is_counted: whether the horizontal axis counts something, as rounds.
-        legend_columns: most columns of the legend.
-        finish: draws what else the axis has.
+    ``alt`` says in words what the plot shows, ``size`` is in inches, ``is_counted`` says whether
+    the horizontal axis counts something, as rounds, and ``finish`` draws what else the axis has.
     """
 
     def fill(axis: Axes) -> None:

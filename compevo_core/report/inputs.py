@@ -97,14 +97,9 @@ class ForecastDay:
 def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
     """Read the newest forecast of every data set and what is known of the days before it.
 
-    Args:
-        issued: folder of issued forecasts, a folder in it for each data set.
-        windows: folder of windows, in which each data set has one too; their truth is used.
-        scored: folder of the scores of issued forecasts, a Parquet file in it for each data set.
-
-    Raises:
-        CheckpointMismatch: a record was altered.
-        DataError: a record or the windows are torn.
+    In the folders of issued forecasts and of windows, whose truth is used, each data set has one of
+    its own; in the folder of scores, a Parquet file. CheckpointMismatch if a record was altered,
+    DataError if one or the windows are torn.
     """
     days = []
     for root in sorted(path for path in issued.glob("*") if path.is_dir()):
@@ -306,8 +301,7 @@ def read_inputs(
 ) -> ReportInputs:
     """Read a folder of CSV files, as ``_KINDS`` and result rows know them, and run folders.
 
-    Raises:
-        DataError: a file is torn or of another version.
+    DataError if a file is torn or of another version.
     """
     tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
     traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
@@ -362,8 +356,7 @@ def read_inputs(
 def read_run(path: Path) -> TrainingRun:
     """Read one run folder, which may lack a summary, panels and LUD.
 
-    Raises:
-        DataError: there are no rounds or no configuration, or a file is torn.
+    DataError if there are no rounds or no configuration, or a file is torn.
     """
     folder = RunFolder(path)
     rounds = folder.read_rounds()

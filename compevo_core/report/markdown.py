@@ -58,9 +58,7 @@ class Block(NamedTuple):
 def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     """Return the tables of all scopes with their summaries, then ablations and controls.
 
-    Args:
-        inputs: what the report is made of.
-        is_compact: say counts that all rows of a table share in a sentence, not in columns.
+    With ``is_compact`` counts that all rows of a table share are a sentence, not columns.
     """
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
@@ -89,43 +87,20 @@ def format_short_results(inputs: ReportInputs) -> str:
     return short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
 
 
+_FROM_ROWS = "filled in from results/*.csv when the site is built"
+_CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
+    ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
+    ("results-short", "made by `make readme`", format_short_results),
+    ("paper-tables", _FROM_ROWS, format_all_paper_tables),
+    ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
+    ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
+    ("text", _FROM_ROWS, lambda inputs: format_text(inputs.text)),
+    ("context", _FROM_ROWS, lambda inputs: format_context(inputs.context)),
+)
 # The markers are HTML comments, which Markdown does not show.
-BLOCKS = (
-    Block(
-        "<!-- results: filled in from results/*.csv when the site is built -->",
-        "<!-- end of results -->",
-        lambda inputs: format_results(inputs, is_compact=True),
-    ),
-    Block(
-        "<!-- results-short: made by `make readme` -->",
-        "<!-- end of results-short -->",
-        format_short_results,
-    ),
-    Block(
-        "<!-- paper-tables: filled in from results/*.csv when the site is built -->",
-        "<!-- end of paper-tables -->",
-        format_all_paper_tables,
-    ),
-    Block(
-        "<!-- news-audit: filled in from results/*.csv when the site is built -->",
-        "<!-- end of news-audit -->",
-        lambda inputs: format_audit(inputs.audit),
-    ),
-    Block(
-        "<!-- control: filled in from results/*.csv when the site is built -->",
-        "<!-- end of control -->",
-        lambda inputs: format_control(inputs.control, inputs.control_rounds),
-    ),
-    Block(
-        "<!-- text: filled in from results/*.csv when the site is built -->",
-        "<!-- end of text -->",
-        lambda inputs: format_text(inputs.text),
-    ),
-    Block(
-        "<!-- context: filled in from results/*.csv when the site is built -->",
-        "<!-- end of context -->",
-        lambda inputs: format_context(inputs.context),
-    ),
+BLOCKS = tuple(
+    Block(f"<!-- {name}: {origin} -->", f"<!-- end of {name} -->", format_content)
+    for name, origin, format_content in _CONTENTS
 )
 
 
@@ -146,8 +121,7 @@ def replace_between(text: str, content: str, start: str, end: str, *, document: 
 def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
     """Write every generated block of a document again.
 
-    Raises:
-        DataError: the document has no block, or a block without its end.
+    DataError if the document has no block, or a block without its end.
     """
     # A document without any marker is a wrong path or a lost marker, and never just unchanged.
     blocks = [block for block in BLOCKS if block.start in text]
@@ -164,8 +138,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
 def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
     """Return (document, new text) of each document that does not agree with the result rows.
 
-    Raises:
-        DataError: a document has no block, or a result file is torn.
+    DataError if a document has no block, or a result file is torn.
     """
     inputs = read_inputs(results, [], mode="archive", generated_at=UNDATED)
 

@@ -36,18 +36,18 @@ from compevo_core.report.figures import (
     plot_lines,
 )
 from compevo_core.report.inputs import ReportInputs, TrainingRun
-from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     MISSING,
+    Table,
     format_number,
     format_percent,
     join_items,
     method_name,
     scope_name,
+    tabulate,
 )
 
-PER_ROUNDS = 100
-"""Slopes are shown by so many rounds: the slope of one round is tiny."""
+PER_ROUNDS = 100  # slopes are shown by so many rounds: the slope of one round is tiny
 
 #: The paper's systems in the order of legends and tables; others follow by name.
 _ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
@@ -59,12 +59,6 @@ def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     parts = {part["method"][0]: part for part in rows.partition_by("method")}
     others = sorted(parts.keys() - set(_ORDER))
     return {method: parts[method] for method in (*_ORDER, *others) if method in parts}
-
-
-def list_still(traces: pl.DataFrame) -> str:
-    """Return the names of the methods whose agents keep the logics that they start with."""
-    moving = split_methods(traces.drop_nulls("logic_shift"))
-    return join_items([method_name(m) for m in split_methods(traces) if m not in moving])
 
 
 def plateau_table(logics: pl.DataFrame) -> Table | None:
@@ -100,21 +94,17 @@ def run_plateau_table(run: TrainingRun) -> Table | None:
     if len(known) < len(tests):
         return None
 
-    return Table(
-        header=[
-            *("Agent", "Change of the reward", f"Slope by {PER_ROUNDS} rounds"),
-            *("95 % interval", "Meaning"),
-        ],
-        rows=[
-            [
-                f"agent {agent}",
-                _signed(test.change),
-                _signed(test.slope * PER_ROUNDS),
-                f"{_signed(test.low * PER_ROUNDS)} to {_signed(test.high * PER_ROUNDS)}",
-                _describe_plateau(test),
-            ]
-            for agent, test in enumerate(known)
-        ],
+    return tabulate(
+        enumerate(known),
+        {
+            "Agent": lambda row: f"agent {row[0]}",
+            "Change of the reward": lambda row: _signed(row[1].change),
+            f"Slope by {PER_ROUNDS} rounds": lambda row: _signed(row[1].slope * PER_ROUNDS),
+            "95 % interval": lambda row: " to ".join(
+                _signed(end * PER_ROUNDS) for end in (row[1].low, row[1].high)
+            ),
+            "Meaning": lambda row: _describe_plateau(row[1]),
+        },
         caption=_PLATEAU,
         text_columns=(0, 4),
     )
@@ -134,9 +124,6 @@ def topics_table(logics: pl.DataFrame) -> Table:
         texts = part["topics"].to_list()
         return Counter(topic for text in texts for topic in text.split(TOPIC_SEPARATOR) if topic)
 
-    def name_topics(part: pl.DataFrame) -> str:
-        return ", ".join(f"{name} ({n})" for name, n in count_topics(part).most_common())
-
     return tabulate(
         split_methods(logics).values(),
         {
@@ -145,7 +132,8 @@ def topics_table(logics: pl.DataFrame) -> Table:
             "Different logics": lambda part: f"{part['logic'].n_unique()} of {part.height}",
             "Topics": lambda part: str(len(count_topics(part))),
             "Topics of the last logics, with their agents": lambda part: (
-                name_topics(part) or MISSING
+                ", ".join(f"{name} ({n})" for name, n in count_topics(part).most_common())
+                or MISSING
             ),
             "Distance between agents of a run": lambda part: format_number(
                 part["distance_to_others"].mean()
@@ -187,8 +175,7 @@ def _signed(value: Any) -> str:  # noqa: ANN401 - polars knows no type of a mean
     return f"{value:+.4f}"
 
 
-GROUPS = 20
-"""Most points of a curve: single rounds, of a few windows each, are mostly noise."""
+GROUPS = 20  # most points of a curve: single rounds, of a few windows each, are mostly noise
 
 RANKED_ROUNDS = 100
 """Rounds at the end of a run over which the paper ranks agents by their unique news."""
@@ -207,12 +194,8 @@ _AXES = ("x", "y", "z")
 def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
     """Return the mean over seeds by round, with the lowest and highest where there are several.
 
-    Rounds with a value are put into at most ``GROUPS`` groups of equal size, in their order.
-
-    Args:
-        rows: of one method, or of one agent of it.
-        column: what is plotted.
-        style: how the line looks.
+    The rows of a method, or of one of its agents, are put by round into at most ``GROUPS`` groups
+    of equal size, in their order.
     """
     known = rows.drop_nulls(column)
     rounds = known["round"].n_unique()
@@ -231,11 +214,9 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Lin
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
-    """Return the unique news a round of the agent of each rank, most first; mean over seeds.
+    """Return the unique news a round of a method's agent of each rank, most first.
 
-    Args:
-        rows: of one method.
-        last_rounds: rounds at the end of each run that count.
+    It is a mean over seeds, and over so many last rounds of each run.
     """
     known = rows.drop_nulls("unique_news")
     newest = known.filter(pl.col("round") > pl.col("round").max().over("seed") - last_rounds)
@@ -248,14 +229,6 @@ def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
     )
     means = ranked.group_by("rank").agg(pl.col("unique_news").mean()).sort("rank")
     return means["unique_news"].to_list()
-
-
-def plot_dynamics(rows: pl.DataFrame) -> list[Plot]:
-    """Plot the loss on train windows and the error on validation windows, a line a method."""
-    return [
-        _plot_methods(rows, "loss", "Loss on the round's train windows (scaled)"),
-        _plot_methods(rows, "val_error", "Validation MAE (scaled)"),
-    ]
 
 
 def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
@@ -383,6 +356,9 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
     for dataset, budget in keys.sort("dataset", "budget").rows():
         traces, logics = (rows.filter(dataset=dataset, budget=budget) for rows in parts)
         title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
+        # Methods whose agents keep the logics that they start with have no shift.
+        moving = split_methods(traces.drop_nulls("logic_shift"))
+        still = [method_name(method) for method in split_methods(traces) if method not in moving]
         group = {
             "title": title,
             "curves": None if traces.is_empty() else _view_curves(traces),
@@ -390,7 +366,7 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
             "plateau": plateau_table(logics),
             "topics": None if logics.is_empty() else topics_table(logics),
             "space": None if logics.is_empty() else _view_space(logics, title),
-            "still": list_still(traces),
+            "still": join_items(still),
         }
         groups.append(group)
 
@@ -402,11 +378,15 @@ def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
         f"{method_name(method)} {format_number(make_curve(part, 'val_error', {}).y[-1])}"
         for method, part in split_methods(traces.drop_nulls("val_error")).items()
     ]
+    dynamics = [
+        _plot_methods(traces, "loss", "Loss on the round's train windows (scaled)"),
+        _plot_methods(traces, "val_error", "Validation MAE (scaled)"),
+    ]
     shifts = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
     has_shifts = traces["logic_shift"].null_count() < traces.height
 
     return {
-        "dynamics": Picture(plot_dynamics(traces), columns=2),
+        "dynamics": Picture(dynamics, columns=2),
         "rewards": Picture(plot_rewards(traces), columns=3),
         "news": Picture(plot_news(traces), columns=2),
         "shifts": Picture([shifts], columns=2) if has_shifts else None,

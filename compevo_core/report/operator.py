@@ -15,8 +15,7 @@ from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import METHOD, PUBLISHED
 from compevo_core.report.charts import TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, method_colour
-from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import MISSING, format_percent, method_name
+from compevo_core.report.tables import MISSING, Table, format_percent, method_name, tabulate
 
 _NAMES = {METHOD: "forecast", PUBLISHED: "published"}
 

@@ -11,14 +11,14 @@ are untrusted text. A value that a template names and the view lacks is an error
 import base64
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from compevo_core.report import findings
+from compevo_core.report import summaries
 from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
 from compevo_core.report.charts import Chart
 from compevo_core.report.control_tables import (
@@ -56,10 +56,8 @@ from compevo_core.report.result_tables import (
 )
 from compevo_core.report.rows import list_scopes, select_pooled
 from compevo_core.report.run_sections import Section, build_run_sections
-from compevo_core.report.summaries import summarize_results
-from compevo_core.report.tables import Table
+from compevo_core.report.tables import Table, format_moment
 from compevo_core.report.tomorrow import view_day
-from compevo_core.report.wording import format_moment
 from compevo_core.runtime.files import write_text
 
 # A reader must learn before any number whether the data is real.
@@ -79,8 +77,7 @@ LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
 
-SCRIPTS_MARK = "<!-- scripts -->"
-"""Where the page's template wants its scripts."""
+SCRIPTS_MARK = "<!-- scripts -->"  # where the page's template wants its scripts
 
 Scope = tuple[str, str]
 
@@ -89,11 +86,7 @@ FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"
 
 
 def write_report(inputs: ReportInputs, folder: Path) -> Path:
-    """Write both pages, each in one step, so that a reader never sees half of one.
-
-    Returns:
-        The page of forecasts.
-    """
+    """Write both pages, each in one step, so that nobody sees half of one; return the first."""
     write_text(folder / RESEARCH_PAGE, render_research(inputs))
     return write_text(folder / FORECAST_PAGE, render_forecasts(inputs))
 
@@ -188,23 +181,14 @@ def build_sections(inputs: ReportInputs) -> list[Section]:
     tests = [scope for scope in scopes if not scope[1].startswith(LEAKAGE_SUBSET)]
     later = [scope for scope in scopes if scope not in tests]
 
-    sections = [
-        _build_summary(inputs),
-        _build_results(inputs, tests),
-        _build_bands(inputs, tests),
-        _build_regions(inputs, tests),
-        _build_panels(inputs),
+    return [
+        *_list_scored(inputs, tests),
         *build_run_sections(inputs.runs, inputs.audit),
-        _build_mechanism(inputs),
-        _build_ablation(inputs),
-        _build_paper(inputs),
-        _build_evidence(inputs),
-        _build_audit(inputs),
-        _build_leakage(inputs, later),
-        _build_identity(inputs),
+        *_list_learnt(inputs),
+        *_list_verdicts(inputs),
+        *_list_origins(inputs, later),
         _fold("terms", "Glossary", "What the words of this page mean."),
     ]
-    return [section for section in sections if section is not None]
 
 
 def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noqa: ANN401
@@ -218,21 +202,17 @@ def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noq
     )
 
 
-def _build_summary(inputs: ReportInputs) -> Section:
+def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Section]:
+    """Yield the sections on the scores of test sets."""
     # Always there: the absence of scores is also shown.
-    summaries = summarize_results(inputs)
-    finding = findings.count_verdicts(summaries)
-    verdicts = show_verdicts(summaries)
-    return _fold("summary", "Summary", finding, summaries=summaries, verdicts=verdicts)
+    results = summaries.summarize_results(inputs)
+    finding = summaries.count_verdicts(results)
+    verdicts = show_verdicts(results)
+    yield _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
 
-
-def _build_results(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
     paired = [test for test in inputs.paired if not is_of_variant(test)]
-    if not tests and not paired:
-        return None
-
     tables = [headline_table(inputs.rows, *scope) for scope in tests]
-    views = [
+    scopes = [
         {
             "table": table,
             "bars": show_methods(inputs.rows, *scope),
@@ -240,69 +220,54 @@ def _build_results(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | No
         }
         for scope, table in zip(tests, tables, strict=True)
     ]
-    finding = findings.name_leaders(tables)
-    table = paired_table(paired) if paired else None
-    return _fold("results", "Results", finding, scopes=views, paired=table)
+    if tests or paired:
+        finding, pairs = summaries.name_leaders(tables), paired_table(paired) if paired else None
+        yield _fold("results", "Results", finding, scopes=scopes, paired=pairs)
 
-
-def _build_bands(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
-    views = [
+    bands = [
         {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
         for scope in tests
         if (table := quantile_table(inputs.rows, *scope)) is not None
     ]
-    if not views:
-        return None
-    finding = findings.describe_bands(inputs.rows, tests)
-    return _fold("how-sure", "Uncertainty", finding, scopes=views)
+    if bands:
+        finding = summaries.describe_bands(inputs.rows, tests)
+        yield _fold("how-sure", "Uncertainty", finding, scopes=bands)
+
+    if regions := _list_regions(inputs.rows, tests):
+        finding = summaries.count_best(regions)
+        yield _fold("regions", "Results by region", finding, tables=regions)
+
+    if inputs.panels:
+        panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
+        finding = summaries.count_near(inputs.panels)
+        yield _fold("forecasts", "Forecasts and actual values", finding, panels=panels)
 
 
-def _build_regions(inputs: ReportInputs, tests: Sequence[Scope]) -> Section | None:
-    tables = _list_regions(inputs.rows, tests)
-    if not tables:
-        return None
-    return _fold("regions", "Results by region", findings.count_best(tables), tables=tables)
+def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
+    """Yield the sections on what systems of agents do, and what each part of the method adds."""
+    if groups := list_groups(inputs):
+        yield _fold("mechanism", "Mechanism", summaries.describe_mechanism(inputs), groups=groups)
 
-
-def _build_panels(inputs: ReportInputs) -> Section | None:
-    if not inputs.panels:
-        return None
-    views = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
-    finding = findings.count_near(inputs.panels)
-    return _fold("forecasts", "Forecasts and actual values", finding, panels=views)
-
-
-def _build_mechanism(inputs: ReportInputs) -> Section | None:
-    groups = list_groups(inputs)
-    if not groups:
-        return None
-    return _fold("mechanism", "Mechanism", findings.describe_mechanism(inputs), groups=groups)
-
-
-def _build_ablation(inputs: ReportInputs) -> Section | None:
     names = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
-    views = [
+    datasets = [
         {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
         for name in names
     ]
-    if not views:
-        return None
-    finding = findings.count_changes([test for test in inputs.paired if is_of_variant(test)])
-    return _fold("ablation", "Ablation and controls", finding, datasets=views)
+    if datasets:
+        finding = summaries.count_changes([test for test in inputs.paired if is_of_variant(test)])
+        yield _fold("ablation", "Ablation and controls", finding, datasets=datasets)
+
+    if not inputs.rows.is_empty():
+        tables = [
+            {"title": title, "tables": build_paper_tables(name, inputs)}
+            for name, (title, _) in PAPER_TABLES.items()
+        ]
+        view = {"groups": tables, "curves": show_curves(inputs), "reading": READING}
+        yield _fold("paper", "Comparison with the paper", summaries.count_tables(tables), **view)
 
 
-def _build_paper(inputs: ReportInputs) -> Section | None:
-    if inputs.rows.is_empty():
-        return None
-    groups = [
-        {"title": title, "tables": build_paper_tables(name, inputs)}
-        for name, (title, _) in PAPER_TABLES.items()
-    ]
-    view = {"groups": groups, "curves": show_curves(inputs), "reading": READING}
-    return _fold("paper", "Comparison with the paper", findings.count_tables(groups), **view)
-
-
-def _build_evidence(inputs: ReportInputs) -> Section | None:
+def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
+    """Yield the sections on what news tells, each with verdicts."""
     controls: list[dict[str, Any]] = [
         {
             "verdict": judge_control(rows),
@@ -315,50 +280,39 @@ def _build_evidence(inputs: ReportInputs) -> Section | None:
     texts: list[dict[str, Any]] = [
         {"verdict": judge_text(rows), "table": text_table(rows)} for rows in list_texts(inputs.text)
     ]
-    if not controls and not searches and not texts:
-        return None
+    if controls or searches or texts:
+        finding = summaries.join_verdicts([view["verdict"] for view in (*controls, *texts)])
+        view = {"controls": controls, "searches": searches, "texts": texts}
+        yield _fold("evidence", "Does competition find evidence?", finding, **view)
 
-    finding = findings.join_verdicts([view["verdict"] for view in (*controls, *texts)])
-    view = {"controls": controls, "searches": searches, "texts": texts}
-    return _fold("evidence", "Does competition find evidence?", finding, **view)
-
-
-def _build_audit(inputs: ReportInputs) -> Section | None:
-    views: list[dict[str, Any]] = [
+    audits: list[dict[str, Any]] = [
         {"verdict": judge_news(rows), "table": audit_table(rows)}
         for rows in list_audits(inputs.audit)
     ]
-    if not views:
-        return None
-    finding = findings.join_verdicts([view["verdict"] for view in views])
-    return _fold("news", "Does news help?", finding, audits=views)
+    if audits:
+        finding = summaries.join_verdicts([view["verdict"] for view in audits])
+        yield _fold("news", "Does news help?", finding, audits=audits)
 
 
-def _build_leakage(inputs: ReportInputs, later: Sequence[Scope]) -> Section | None:
-    if not later and not inputs.checks:
-        return None
-
-    headlines = [headline_table(inputs.rows, *scope) for scope in later]
+def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:
+    """Yield the sections on leakage, and on what the rows were made from."""
     passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
-    finding = f"{passed} of {total} checks passed." if total else findings.name_leaders(headlines)
-    return _fold(
-        "leakage",
-        "Leakage check",
-        finding,
-        tables=headlines + _list_regions(inputs.rows, later),
-        checks=check_table(inputs.checks) if inputs.checks else None,
-        passed=passed,
-        total=total,
-    )
+    if later or total:
+        tables = [headline_table(inputs.rows, *scope) for scope in later]
+        finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(tables)
+        yield _fold(
+            *("leakage", "Leakage check", finding),
+            tables=tables + _list_regions(inputs.rows, later),
+            checks=check_table(inputs.checks) if total else None,
+            passed=passed,
+            total=total,
+        )
 
-
-def _build_identity(inputs: ReportInputs) -> Section | None:
-    if inputs.rows.is_empty():
-        return None
-    table = identity_table(inputs.rows)
-    finding = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
-    title = "Where the numbers come from"
-    return _fold("identity", title, finding, table=table, unread=inputs.unread)
+    if not inputs.rows.is_empty():
+        table = identity_table(inputs.rows)
+        finding = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
+        title = "Where the numbers come from"
+        yield _fold("identity", title, finding, table=table, unread=inputs.unread)
 
 
 def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:

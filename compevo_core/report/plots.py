@@ -64,9 +64,10 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.summaries import ResultSummary
-from compevo_core.report.tables import Row, common_unit
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     RECALIBRATED,
+    Row,
+    common_unit,
     format_number,
     join_items,
     method_name,
@@ -92,21 +93,18 @@ def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | Non
 
 def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
     """Return the differences to each rival with their intervals, a plot a test set."""
-    plots = [_plot_verdicts(summary) for summary in summaries if summary.rivals]
+    plots = []
+    for summary in summaries:
+        outcomes = Counter(rival.outcome for rival in summary.rivals)
+        counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
+        alt = f"Difference of CompEvo's error to each method's in percent for {summary.scope}: "
+        size = (5.2, 1.0 + 0.2 * len(summary.rivals))
+        if summary.rivals:
+            plots.append(Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
     return Picture(plots, columns=2)
 
 
 _VERDICT_COLOURS = {"better": GREEN, "worse": RED}
-
-
-def _plot_verdicts(summary: ResultSummary) -> Plot:
-    rivals = summary.rivals
-    outcomes = Counter(rival.outcome for rival in rivals)
-    counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
-    alt = (
-        f"Difference of CompEvo's error to each method's in percent for {summary.scope}: {counts}."
-    )
-    return Plot(partial(_fill_verdicts, summary), alt, (5.2, 1.0 + 0.2 * len(rivals)))
 
 
 def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:

@@ -26,18 +26,13 @@ from compevo_core.report.rows import (
     select_scope,
 )
 from compevo_core.report.tables import (
+    AGENT,
+    MISSING,
+    NAIVE,
     Column,
     Row,
     Table,
     build_table,
-    list_columns,
-    metric_column,
-    tabulate,
-)
-from compevo_core.report.wording import (
-    AGENT,
-    MISSING,
-    NAIVE,
     find_side,
     format_column,
     format_difference,
@@ -46,9 +41,12 @@ from compevo_core.report.wording import (
     format_p,
     format_percent,
     join_items,
+    list_columns,
     method_name,
+    metric_column,
     scope_name,
     shorten_hash,
+    tabulate,
 )
 from compevo_core.runtime.durations import describe_duration
 
@@ -277,11 +275,7 @@ def _build_table(
 def region_table(
     rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
 ) -> Table | None:
-    """Return methods by regions for one metric.
-
-    Returns:
-        The table; None where there is one entity, or too many to read side by side.
-    """
+    """Return methods by regions for one metric; None of one entity, or too many for a table."""
     by_region = drop_short_fits(drop_agents(drop_sweeps(rows))).filter(pl.col("entity") != POOLED)
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())

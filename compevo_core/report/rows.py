@@ -44,8 +44,7 @@ _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
 _THINNED = re.compile(r"-every-\d+$")
 
-PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")
-"""The paper's metrics."""
+PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
 MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
 """Columns of cost; empty for methods whose cost was not measured."""
@@ -70,8 +69,7 @@ def is_result_file(header: list[str]) -> bool:
 def read_result_file(path: Path) -> pl.DataFrame:
     """Return the result rows of one CSV file.
 
-    Raises:
-        DataError: a column is missing, or a value has the wrong type.
+    DataError if a column is missing, or a value has the wrong type.
     """
     header = read_header(path)
     absent = [name for name in RESULT_SCHEMA if name not in header]
@@ -264,9 +262,8 @@ def _make_score(rows: pl.DataFrame) -> Score:
 def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """Average each metric over the seeds of one method and configuration.
 
-    Returns:
-        The rows without ``seed``, with ``seeds`` (how many), the range of the MAE over them
-        (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
+    In place of ``seed``, rows have ``seeds`` (how many), the range of the MAE over them
+    (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
     """
     # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
     # without a configuration are grouped by their own hash.

@@ -14,7 +14,6 @@ from typing import Any
 from compevo_core.paper.news_changes import SWAPPED
 from compevo_core.report.audit_tables import find_audit, list_read_topics, plot_news_errors
 from compevo_core.report.figures import HALF, Picture
-from compevo_core.report.findings import find_of_run
 from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.mechanism import run_plateau_table
 from compevo_core.report.plots import (
@@ -29,13 +28,16 @@ from compevo_core.report.plots import (
     plot_updates,
     plot_values,
 )
-from compevo_core.report.tables import Row, Table, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.summaries import find_of_run
+from compevo_core.report.tables import (
     MISSING,
+    Row,
+    Table,
     format_number,
     format_percent,
     join_items,
     shorten_hash,
+    tabulate,
 )
 from compevo_core.runtime.durations import describe_duration
 

@@ -1,16 +1,23 @@
 """The results in plain sentences: is CompEvo better, equal or worse than each other method.
 
-What belongs here: finding the rivals of each configuration in a scope with their paired tests, and
-wording the outcome without flattering it. What does not: metrics (``evaluation.metrics``),
-significance (``evaluation.comparison``), layout (``templates/sections.html``).
+What belongs here: finding the rivals of each configuration in a scope with their paired tests,
+wording the outcome without flattering it, and the sentence on what each section of the page found.
+What does not: metrics (``evaluation.metrics``), significance (``evaluation.comparison``), layout
+(``templates/sections.html``).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
 
 from compevo_core.evaluation.comparison import rank_budget
+from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.report.inputs import ReportInputs
+from compevo_core.report.inputs import ReportInputs, TrainingRun
+from compevo_core.report.result_tables import HIGHLIGHTED_METHOD
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
@@ -19,8 +26,17 @@ from compevo_core.report.rows import (
     select_pooled,
     select_scope,
 )
-from compevo_core.report.tables import Row
-from compevo_core.report.wording import find_side, format_with_unit, scope_name, shorten_hash
+from compevo_core.report.tables import (
+    Row,
+    Table,
+    find_side,
+    format_number,
+    format_percent,
+    format_with_unit,
+    method_name,
+    scope_name,
+    shorten_hash,
+)
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
@@ -228,3 +244,145 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
         return IMPROVES_ON_PRIOR
     ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
     return NOT_SIGNIFICANT.format(bounds=" and ".join(ends))
+
+
+def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
+    """Say in how many comparisons CompEvo was better or worse, and whether than its prior."""
+    if not summaries:
+        return "No scored forecast of CompEvo is among the rows."
+    outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
+    better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
+    text = (
+        f"Of {total:,} comparisons CompEvo is better in {better:,} and worse in {worse:,}; "
+        f"{total - better - worse:,} are not decided"
+    )
+    priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
+    if not priors:
+        return f"{text}."
+    improved = sum(rival.outcome == "better" for rival in priors)
+    return f"{text}. It improves on its own prior in {improved} of {len(priors)}."
+
+
+def name_leaders(tables: Sequence[Table]) -> str:
+    """Say which method has the lowest error; each table has the best one first."""
+    leaders = Counter(table.rows[0][0] for table in tables if table.rows)
+    if not leaders:
+        return "Comparisons of methods by window."
+    own_name = method_name(HIGHLIGHTED_METHOD)
+    own_count = sum(n for name, n in leaders.items() if name.startswith(own_name))
+    (most, count), *_ = leaders.most_common(1)
+    text = f"CompEvo has the lowest error in {own_count} of {leaders.total()} test sets"
+    return f"{text}." if own_count == count else f"{text}; most often it is {most} ({count})."
+
+
+def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str:
+    """Say what share of the truths lay in CompEvo's 80 % band."""
+    highlighted = select_pooled(rows).filter(method=HIGHLIGHTED_METHOD)
+    held = [select_scope(highlighted, *scope)["coverage_80"].mean() for scope in scopes]
+    shares = sorted(share for share in held if isinstance(share, float))
+    if not shares:
+        return "What the bands of each method held."
+    low, high = format_percent(shares[0]), format_percent(shares[-1])
+    text = low if len(shares) == 1 else f"{low} to {high}"
+    return f"CompEvo's 80 % band holds {text} of the actual values, over {len(shares)} test sets."
+
+
+def count_best(tables: Sequence[Table]) -> str:
+    """Say in how many columns CompEvo has the best cell."""
+    columns = [column for table in tables for column in {place for _, place in table.best_cells}]
+    best = {
+        (i, column)
+        for i, table in enumerate(tables)
+        for row, column in table.best_cells
+        if row in table.highlighted
+    }
+    return f"CompEvo is the best, or as good, in {len(best)} of {len(columns)} columns of regions."
+
+
+def count_near(panels: Sequence[ForecastPanel]) -> str:
+    """Say in how many of the windows that are shown CompEvo came nearest."""
+    nearest = 0
+    for panel in panels:
+        truth = np.array(panel.truth, dtype=float)
+        errors = {
+            name: float(np.nanmean(np.abs(np.array(values) - truth)))
+            for name, values in panel.forecasts.items()
+        }
+        nearest += min(errors, key=lambda name: errors[name]) == HIGHLIGHTED_METHOD
+    return (
+        f"CompEvo is the nearest to the actual values in {nearest} of {len(panels)} windows shown."
+    )
+
+
+def find_of_run(part: str, run: TrainingRun, view: Mapping[str, Any]) -> str:
+    """Return the sentence of one part of a training run."""
+    if part == "logics":
+        first, last = run.rounds[0].logics, run.rounds[-1].logics
+        moved = sum(before != after for before, after in zip(first, last, strict=True))
+        return f"{moved} of {run.agents} agents ended with another logic than they began with."
+
+    if part == "training":
+        errors = [value for value in run.values_of("val_mae_scaled") if value is not None]
+        priors = [value for value in run.values_of("val_prior_mae_scaled") if value is not None]
+        if not errors:
+            return f"{len(run.rounds)} rounds; no error on validation was measured."
+        text = (
+            f"Over {len(run.rounds)} rounds the scaled error on validation went from "
+            f"{format_number(errors[0])} to {format_number(errors[-1])}"
+        )
+        prior = f", with {format_number(priors[-1])} by the prior alone" if priors else ""
+        return f"{text}{prior}."
+
+    if part == "health":
+        return (
+            f"The {view['agents']} agents are worth {view['means']['effective_agents']} with "
+            f"unrelated errors; their errors correlate by {view['means']['error_correlation']}."
+        )
+    if part == "theory":
+        gaps = "Gaps to the best response, regret and margins of one finite run; no fit of growth."
+        growth: Table | None = view["growth"]
+        return f"Growth of regret, mean of agents: {growth.rows[-1][-1]}." if growth else gaps
+
+    if view["is_stale"]:
+        return "Measured for an earlier training; measure it again with: compevo lud."
+    shifts = [float(agent["first_to_last"]) for agent in run.lud["agents"]]
+    return (
+        "From the first to the last logic the embeddings moved by "
+        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change."
+    )
+
+
+def describe_mechanism(inputs: ReportInputs) -> str:
+    """Say how many agents' rewards were still rising."""
+    known = inputs.logics.drop_nulls("reward_slope")
+    rising = known.filter(pl.col("slope_low") > 0).height
+    return (
+        f"The rewards of {rising} of {known.height} agents were still rising at the end, under one "
+        "budget."
+    )
+
+
+def count_changes(tests: Sequence[Row]) -> str:
+    """Say how many changes of the method differ from the full one by more than chance."""
+    sides = Counter(find_side(test) for test in tests)
+    if not sides:
+        return "Variants and controls under one budget; no comparison by window."
+    return (
+        f"Of {sides.total()} changes {sides[1]} make the forecast worse and {sides[-1]} better; of "
+        f"{sides[0]} the interval includes zero."
+    )
+
+
+def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many of the paper's tables have own rows."""
+    tables = [table for group in groups for table in group["tables"]]
+    filled = sum(bool(table.rows) for table in tables)
+    return (
+        f"{filled} of {len(tables)} tables of the paper have own figures beside the published ones."
+    )
+
+
+def join_verdicts(verdicts: Sequence[str]) -> str:
+    """Return the first sentence of each verdict, equal ones counted."""
+    first = Counter(verdict.partition(". ")[0].rstrip(".") for verdict in verdicts)
+    return "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items()) + "."

@@ -37,20 +37,20 @@ from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.operator import view_operator
-from compevo_core.report.tables import Table, tabulate
-from compevo_core.report.wording import (
+from compevo_core.report.tables import (
     MISSING,
+    Table,
     format_percent,
     join_items,
     method_name,
     shorten_hash,
+    tabulate,
 )
 
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
 
-RECENT_DAYS = 28
-"""Days to the last one that was scored whose errors are shown."""
+RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 
 _BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"
@@ -65,7 +65,11 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "dataset": issued.facts["dataset"],
         "day": name_span(issued),
         "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
-        "known": _list_knowledge(issued),
+        "known": [
+            ("known until", _show_moment(issued, issued.facts["information_until"])),
+            ("issued", _show_moment(issued, issued.facts["issued_at"])),
+            ("times in", str(issued.zone.tzname(None))),
+        ],
         "table": day_table(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
@@ -91,14 +95,6 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
     if moment is None:
         return "none"
     return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
-
-
-def _list_knowledge(issued: IssuedForecast) -> list[tuple[str, str]]:
-    return [
-        ("known until", _show_moment(issued, issued.facts["information_until"])),
-        ("issued", _show_moment(issued, issued.facts["issued_at"])),
-        ("times in", str(issued.zone.tzname(None))),
-    ]
 
 
 def _list_record(day: ForecastDay) -> list[tuple[str, str]]:

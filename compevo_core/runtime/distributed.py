@@ -135,8 +135,7 @@ class AgentShards:
     def assert_identical(self, name: str, value: str) -> None:
         """Check that all processes hold the same value.
 
-        Raises:
-            CheckpointMismatch: on every process, if one differs.
+        CheckpointMismatch if on every process, if one differs.
         """
         if self.processes > 1 and len(set(self._all_gather_values(value, "agreement"))) > 1:
             raise CheckpointMismatch(
@@ -217,9 +216,7 @@ def process_group(rank: int, processes: int, local_rank: int) -> Iterator[None]:
     """Join the processes that torchrun started; do nothing for a single process.
 
     NCCL is used where there is a GPU, with one process a GPU, and Gloo where there is none.
-
-    Raises:
-        ConfigError: the machine has fewer GPUs than processes.
+    ConfigError if the machine has fewer GPUs than processes.
     """
     if processes == 1:
         yield

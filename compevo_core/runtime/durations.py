@@ -1,15 +1,14 @@
 """Durations as text, compact for progress lines and spelled out for reports; and time left.
 
 What belongs here: the time that known parts of a piece of work still take. What does not: rounds of
-a training, whose kinds cost differently (``training.eta``).
+a training, whose kinds cost differently (``training.schedule``).
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
 
-OnStep = Callable[[str], None]
-"""Gets a line before each step that takes time."""
+OnStep = Callable[[str], None]  # gets a line before each step that takes time
 
 
 def format_duration(seconds: float) -> str:

@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 
 from compevo_core.errors import DataError, SourceTransient
 
-WAIT_SECONDS = 60.0
-"""How long to wait for one other reader or writer before giving up."""
+WAIT_SECONDS = 60.0  # how long to wait for one other reader or writer before giving up
 
 _MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
 _POLL_SECONDS = 0.02
@@ -43,10 +42,7 @@ def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS
     """Hold a lock on ``path`` (created if absent) for the length of the block.
 
     It is exclusive for one writer, or shared by many readers. A caller waits ``wait_seconds`` while
-    the lock does not change hands; ten times as long in all.
-
-    Raises:
-        StoreBusy: it was not free in time.
+    the lock does not change hands; ten times as long in all. StoreBusy if it was not free in time.
     """
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     handle = _open_locked(path, kind, wait_seconds)
@@ -99,13 +95,10 @@ def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
             return
 
 
-MANIFEST_FILE = "manifest.json"
-"""Names the files of a folder by their hashes; written last."""
-PART_SUFFIX = ".part"
-"""Ending of a file that is being written, whose name begins with a dot."""
+MANIFEST_FILE = "manifest.json"  # names the files of a folder by their hashes; written last
+PART_SUFFIX = ".part"  # ending of a file that is being written, whose name begins with a dot
 
-Read = TypeVar("Read")
-"""What a reader of a folder makes of its files."""
+Read = TypeVar("Read")  # what a reader of a folder makes of its files
 
 _LOCK_FILE = ".lock"
 _NAME_DIGITS = 16  # of a file's sha256, in its name
@@ -178,11 +171,8 @@ def replace_together(
 
     One writer at a time; what a killed one left is removed. ``files`` fill the path that they are
     called with; ``facts`` are values for the manifest. With ``keeps_others``, files of other names,
-    which the present manifest names, stay.
-
-    Raises:
-        DataError: files stay, and the manifest that names them is torn.
-        StoreBusy: another process writes the folder for longer than a minute.
+    which the present manifest names, stay. DataError if files stay, and the manifest that names
+    them is torn; StoreBusy if another process writes the folder for longer than a minute.
     """
     with file_lock(folder / _LOCK_FILE, exclusive=True):
         before = _read_hashes(folder, is_needed=keeps_others)
@@ -214,10 +204,7 @@ def read_together(
     Takes no lock, so that it works in a folder that may not be written. ``read`` is called with the
     files; again, with others, if they were replaced meanwhile. With ``is_verified`` every file is
     first compared with its hash, which reads it whole. ``remedy`` says what to do where the folder
-    is incomplete.
-
-    Raises:
-        DataError: there is no manifest, or a file that it names is missing or altered.
+    is incomplete. DataError if there is no manifest, or a file that it names is missing or altered.
     """
     while True:
         text = _read_manifest(folder, remedy)

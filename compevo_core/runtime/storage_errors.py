@@ -40,12 +40,9 @@ _NUMBER_IN_TEXT = re.compile(r"os error (\d+)")
 def translate_storage_errors(doing: str = "") -> Iterator[None]:
     """Turn errors of disk and file formats inside the block into :class:`StorageError`.
 
-    Args:
-        doing: what the block does, for the message; without it, the message is the error alone.
-
-    Raises:
-        StorageError: for an ``OSError`` of the disk, a ``SafetensorError``, and a file that polars
-            cannot read or write. Errors of the network pass unchanged.
+    They are an ``OSError`` of the disk, a ``SafetensorError``, and a file that polars cannot read
+    or write; errors of the network pass unchanged. The message says what the block was ``doing``;
+    without that, it is the error alone.
     """
     try:
         yield

@@ -42,8 +42,7 @@ _ID_DIGITS = 32  # of an article's hash
 def list_covariates(rows: pl.DataFrame, form: TableForm, plan: WindowPlan) -> dict[str, Any]:
     """Return the frames of covariates that views and windows are built with, by argument.
 
-    Raises:
-        DataError: measured columns beside steps longer than a day.
+    DataError for measured columns beside steps longer than a day.
     """
     frames = {}
     if form.ahead:
@@ -84,10 +83,8 @@ def require_ahead(
 def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame:  # noqa: ANN401 - a frame of the user's kind
     """Return the texts of a table as articles, each known at its stamp on the clock of the grid.
 
-    A date without a time is known when its day is over; rows without words are none.
-
-    Raises:
-        DataError: a column is missing or of another type.
+    A date without a time is known when its day is over; rows without words are none. DataError if a
+    column is missing or of another type.
     """
     _, frame = to_polars(table, time)
     for name in (time, text):
@@ -116,17 +113,13 @@ def read_news(table: Any, clock: Clock, *, time: str, text: str) -> pl.DataFrame
         rows.with_columns(pl.lit(None).alias(name) for name in missing)
         .with_columns(
             url=address,
-            article_id=address.map_elements(_identify, pl.String),
+            article_id=address.map_elements(lambda it: hash_text(it)[:_ID_DIGITS], pl.String),
             available_at="published_at",
             fetched_at="published_at",
             source=pl.lit("table"),
         )
         .select([pl.col(name).cast(kind) for name, kind in ARTICLE_SCHEMA.items()])
     )
-
-
-def _identify(address: str) -> str:
-    return hash_text(address)[:_ID_DIGITS]
 
 
 def _unpivot(rows: pl.DataFrame, names: Sequence[str], *index: str) -> pl.DataFrame:

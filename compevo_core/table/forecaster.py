@@ -536,8 +536,7 @@ def _tabulate(
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 
-    Raises:
-        ConfigError: there is no such level.
+    ConfigError if there is no such level.
     """
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:

@@ -100,10 +100,8 @@ def read_table(
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
-    comes from an earlier table, or is a step; both are found where it is None.
-
-    Raises:
-        DataError: no table, a column is missing or has another type, or a stamp comes twice.
+    comes from an earlier table, or is a step; both are found where it is None. DataError if no
+    table, a column is missing or has another type, or a stamp comes twice.
     """
     series, time, value = columns.series, columns.time, columns.value
     ahead, past, known_at = columns.ahead, columns.past, columns.known_at
@@ -113,7 +111,8 @@ def read_table(
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and time not in names and len(names) == 2 and series not in names:
-        time, value = _tell_apart(frame)
+        # The column of stamps comes first.
+        time, value = sorted(names, key=lambda name: not frame.schema[name].is_temporal())
     wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
     wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
     for name, argument in wanted:
@@ -236,12 +235,6 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
         "values"
     )
-
-
-def _tell_apart(frame: pl.DataFrame) -> tuple[str, str]:
-    """Return which of two columns are stamps, and which are values."""
-    first, second = frame.columns
-    return (second, first) if frame.schema[second].is_temporal() else (first, second)
 
 
 def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:

@@ -50,9 +50,7 @@ class Clock:
     def find(cls, stamps: pl.DataFrame, freq: str | None, *, zone: str, is_date: bool) -> Self:
         """Find the clock of the instants of each series (columns ``series, start``), in order.
 
-        Raises:
-            ConfigError: ``freq`` is not a step.
-            DataError: the stamps are too unlike each other.
+        ConfigError if ``freq`` is not a step; DataError if the stamps are too unlike each other.
         """
         starts = stamps["start"]
         on_clock = _put_on_clock(starts, zone) if zone else starts
@@ -90,9 +88,8 @@ class Clock:
     def find_starts(self, instants: pl.Series) -> pl.Series:
         """Return the start of each stamp's step on the grid.
 
-        Raises:
-            DataError: a stamp lies on another day of the month than the others, or in a month
-                where no step begins.
+        DataError if a stamp lies on another day of the month than the others, or in a month where
+        no step begins.
         """
         local = self.locate(instants)
         if not is_calendar_step(self.step):

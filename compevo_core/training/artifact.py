@@ -108,9 +108,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
     """Return the manifest of a run's model after checking every file against it.
 
     It has the facts of :func:`write_model`, ``files`` (sha256 by name) and the artifact's ``hash``.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or altered, or the run was started over since.
+    CheckpointMismatch if the model is unfinished or altered, or the run was started over since.
     """
     folder = RunFolder(run)
     manifest = verify_manifest(folder.model)

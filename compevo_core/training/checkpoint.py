@@ -141,8 +141,7 @@ def restore_state(
 ) -> RoundState:
     """Set a run to what :func:`capture_state` gave; return the state of its next round.
 
-    Raises:
-        CheckpointMismatch: the checkpoint has another version, or belongs to another model.
+    CheckpointMismatch if the checkpoint has another version, or belongs to another model.
     """
     values = saved.state
     # Unknown names would be dropped in silence, and the run would go on from a state that it never
@@ -215,10 +214,8 @@ def save_checkpoint(
     """Write ``root/round_<n>`` and remove all but the newest two checkpoints.
 
     Every process writes its own agents, the first the rest, on one file system. ``start`` is the
-    start of the run that the checkpoint belongs to.
-
-    Raises:
-        CheckpointMismatch: the processes' copies of what they share differ.
+    start of the run that the checkpoint belongs to. CheckpointMismatch if the processes' copies of
+    what they share differ.
     """
     target = root / f"round_{round_number:06d}"
     facts = {"round": round_number, "start": start}

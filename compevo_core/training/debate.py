@@ -26,8 +26,7 @@ from compevo_core.agents.debate import (
     weigh_by_score,
 )
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.grpo import policy_loss
-from compevo_core.agents.objective import prediction_loss, require_finite
+from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.lm.adapters import VALUE

@@ -67,14 +67,9 @@ def aggregate_best_response_gap(
 
     The drop is exact: the forecasts of the others and all weights stay as played. Observes the
     local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), for L_pred
-    alone, among sampled logics. The drops (A,) are at least 0, in units of the metric.
-
-    Args:
-        group_forecasts: (A, G, B, H).
-        played_forecasts: (A, B, H).
-        weights: (A,), or (B, A) where they differ by window.
-        truth: (B, H), NaN where a target is missing.
-        metric: ``mse`` or ``mae``, as in the objective.
+    alone, among sampled logics. The drops (A,) are at least 0, in units of the metric, ``mse`` or
+    ``mae`` as in the objective. Forecasts are (A, G, B, H) and (A, B, H), weights (A,), or (B, A)
+    where they differ by window, and the truth is (B, H), NaN where a target is missing.
     """
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
@@ -185,16 +180,11 @@ class RegretTracker:
     """Running sums of rewards over the rounds that rewrote logics.
 
     The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
-
-    Attributes:
-        played: (A,) rewards of the played logics.
-        fixed: (A, K) rewards of the fixed logics.
-        group: (A,) best-response gaps.
     """
 
-    played: list[float]
-    fixed: list[list[float]]
-    group: list[float]
+    played: list[float]  # (A,) rewards of the played logics
+    fixed: list[list[float]]  # (A, K) rewards of the fixed logics
+    group: list[float]  # (A,) best-response gaps
 
     @classmethod
     def start(cls, agents: int, count: int) -> Self:

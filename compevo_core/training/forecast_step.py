@@ -98,15 +98,9 @@ class ForecastStep:
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
-        Args:
-            logics: (A,) of all agents.
-            examples: B windows with their truth.
-            news_rng: samples which agents see no news of a window.
-            round_number: for messages.
-            notes: what the local agents read of each other; nothing unless given.
-
-        Raises:
-            NonFiniteLoss: a forecast or a loss is NaN or infinite; on every process.
+        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, ``news_rng`` samples
+        which agents see no news of a window, and ``notes`` are what the local agents read of each
+        other. NonFiniteLoss, on every process, if a forecast or a loss is NaN or infinite.
         """
         local_logics: list[str] = self.shards.local(logics)
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])

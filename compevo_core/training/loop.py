@@ -25,13 +25,21 @@ from compevo_core.training.checkpoint import (
 )
 from compevo_core.training.debate import build_round_trainer
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
 from compevo_core.training.members import OnRound, Outcome, RunSetup
 from compevo_core.training.model import PopulationModel, build_retriever
 from compevo_core.training.round import RoundState
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import RunGenerators, RunSchedule, list_cautions, seed_dropout
+from compevo_core.training.schedule import (
+    RunGenerators,
+    RunSchedule,
+    TimeLeft,
+    Work,
+    count_work_left,
+    guess_units,
+    list_cautions,
+    seed_dropout,
+)
 from compevo_core.training.training_data import TrainingData
 
 log = logging.getLogger(__name__)

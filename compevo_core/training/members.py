@@ -96,8 +96,7 @@ class MemberModel:
     def load(self, tensors: Mapping[str, Any]) -> None:
         """Set every value of :meth:`tensors`.
 
-        Raises:
-            CheckpointMismatch: a name or a shape differs from this configuration's.
+        CheckpointMismatch if a name or a shape differs from this configuration's.
         """
         current = self.tensors()
         if differing := sorted(current.keys() ^ tensors.keys()):

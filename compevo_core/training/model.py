@@ -1,6 +1,6 @@
 """The trainable modules of one run on one frozen backbone, for each system of agents (paper D.4).
 
-``config.systems`` has the settings that a system needs, ``training.checkpoint`` and
+``config.run`` has the settings that a system needs, ``training.checkpoint`` and
 ``training.artifact`` the files.
 
 Shapes: A agents, D hidden size.

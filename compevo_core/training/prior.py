@@ -184,8 +184,7 @@ class PriorSet:
     def observe(self, windows: Sequence[Window]) -> None:
         """Learn from windows whose truth is known: the priors' errors, and for later fits.
 
-        Raises:
-            DataError: a window lies before the last one whose errors are known.
+        DataError if a window lies before the last one whose errors are known.
         """
         if not len(windows):
             return
@@ -274,10 +273,8 @@ def forecast_out_of_fold(
     """Forecast the train windows (N, H), each by a prior that did not see its block.
 
     ``folds`` are blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
-
-    Raises:
-        DataError: there are fewer windows than folds, or the prior needs to know a series that lies
-            in one block alone.
+    DataError if there are fewer windows than folds, or the prior needs to know a series that lies
+    in one block alone.
     """
     if folds == 1:
         return _fit(key, train, fit).predict(train.views())

@@ -60,27 +60,19 @@ class RoundState:
     """State carried between rounds, apart from the tensors of the model.
 
     It covers all agents and is equal on every process.
-
-    Attributes:
-        round: number of the next round, from 0.
-        logics: (A,) text that each agent forecasts with in that round, l_i.
-        rewards: (A,) rewards of the round before; zeros at the start.
-        previous_AD: candidate representations of the last rewriting, from which the opponent
-            context is made (Eq. 9).
-        regret: running sums of rewards, over the rounds that rewrote.
-        records: what each agent knows of the logics that it has tried.
-        best_error: lowest validation error so far, scaled; infinite before the first validation.
-        train_seconds: time of all rounds so far.
     """
 
-    round: int
-    logics: list[str]
-    rewards: list[float]
+    round: int  # number of the next round, from 0
+    logics: list[str]  # (A,) text that each agent forecasts with in that round, l_i
+    rewards: list[float]  # (A,) rewards of the round before; zeros at the start
+    # Candidate representations of the last rewriting, which the opponent context is made of (Eq. 9)
     previous_AD: Tensor
-    regret: RegretTracker
+    regret: RegretTracker  # running sums of rewards, over the rounds that rewrote
+    # What each agent knows of the logics that it has tried
     records: LogicRecords = dataclasses.field(default_factory=LogicRecords)
+    # Lowest validation error so far, scaled; infinite before the first validation
     best_error: float = math.inf
-    train_seconds: float = 0.0
+    train_seconds: float = 0.0  # time of all rounds so far
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,10 +143,8 @@ class RoundTrainer:
     ) -> RoundResult:
         """Run one training round (paper 4.1 to 4.4) and move ``state`` to the next, in place.
 
-        What it measured, and returns, is the same on every process.
-
-        Raises:
-            NonFiniteLoss: a term is NaN or infinite; nothing was updated, ``state`` is as before.
+        What it measured, and returns, is the same on every process. NonFiniteLoss if a term is NaN
+        or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
         record = self._describe_start(state)

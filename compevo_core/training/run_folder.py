@@ -317,8 +317,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
 def verify_manifest(folder: Path) -> dict[str, Any]:
     """Return a sealed folder's manifest after checking every file against it.
 
-    Raises:
-        CheckpointMismatch: there is no manifest, or a file is missing or altered.
+    CheckpointMismatch if there is no manifest, or a file is missing or altered.
     """
     manifest_file = folder / MANIFEST_FILE
     if not manifest_file.is_file():

@@ -144,7 +144,7 @@ def train(
             if report is not None:
                 first.hand_over(training)
 
-        return _seal(folder, training, outcome.logics, _summarize_choices(chosen, report), facts)
+        return _seal(folder, training, outcome.logics, chosen, report, facts)
 
 
 def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
@@ -257,23 +257,12 @@ def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport |
     return report
 
 
-def _summarize_choices(chosen: Outcome, report: CalibrationReport | None) -> dict[str, Any]:
-    """Return what ``metrics.json`` says of the round that was chosen and how it was calibrated."""
-    return {
-        "chosen_round": chosen.round,
-        "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
-        "calibration": None if report is None else dataclasses.asdict(report),
-        "val_prior_mae_scaled": report.prior_mae if report else None,
-        "val_raw_mae_scaled": report.raw_mae if report else None,
-        "val_sealed_mae_scaled": report.calibrated_mae if report else None,
-    }
-
-
 def _seal(
     folder: RunFolder,
     training: Training,
     logics: list[str],
-    choices: Mapping[str, Any],
+    chosen: Outcome,
+    report: CalibrationReport | None,
     other: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Write the model, and the summary of the rounds beside what was chosen after them."""
@@ -301,6 +290,12 @@ def _seal(
 
     if setup.shards.is_first:
         sealed = {
+            "chosen_round": chosen.round,
+            "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
+            "calibration": None if report is None else dataclasses.asdict(report),
+            "val_prior_mae_scaled": report.prior_mae if report else None,
+            "val_raw_mae_scaled": report.raw_mae if report else None,
+            "val_sealed_mae_scaled": report.calibrated_mae if report else None,
             **setup.identity,
             "refit": setup.config.run.refit,
             "artifact_hash": artifact_hash,
@@ -308,7 +303,7 @@ def _seal(
             "train_windows_without_target": training.data.n_dropped,
         }
         rounds = summarize_rounds(folder.read_rounds(), setup.config.run.seed)
-        folder.write_metrics({**other, **rounds, **choices, **sealed})
+        folder.write_metrics({**other, **rounds, **sealed})
     setup.shards.barrier()  # the others read what the first one writes
     return folder.read_metrics()
 

@@ -62,7 +62,8 @@ class TrainingData:
         # In training a prior knows its errors up to the day before, in use those up to the end of
         # validation. Those on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
-        if _needs_past(config):
+        known_errors = {config.forecast.known_errors, config.calibration.known_errors}
+        if not config.is_numeric or known_errors != {"none"}:  # agents learn there, levels begin
             past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
         priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
@@ -105,10 +106,8 @@ def check_inputs(
 ) -> None:
     """Check what a run is given, before any work starts.
 
-    Raises:
-        LeakageError: a window belongs to another split.
-        DataError: a split that is needed is empty.
-        ConfigError: another encoder of the news, too many agents, or a member's unknown series.
+    LeakageError if a window belongs to another split; DataError if a split that is needed is empty;
+    ConfigError for another encoder of the news, too many agents, or a member's unknown series.
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(
@@ -175,12 +174,6 @@ def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSe
     return assign_split(
         WindowSet([*train_windows, *val_windows], dataset=train_windows.dataset), "train"
     )
-
-
-def _needs_past(config: RunConfig) -> bool:
-    """Whether forecasts of train are needed: agents learn there, and levels begin."""
-    levels = (config.forecast.known_errors, config.calibration.known_errors)
-    return not config.is_numeric or levels != ("none", "none")
 
 
 def _select_ended(

@@ -14,9 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
-from compevo_core.agents.objective import diversity_loss, pruning_loss, require_finite
+from compevo_core.agents.objective import (
+    PolicyLoss,
+    diversity_loss,
+    group_advantages,
+    policy_loss,
+    pruning_loss,
+    require_finite,
+)
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
 from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
@@ -55,11 +61,9 @@ class JointUpdate:
 
         ``proposal`` has the sampled logics of the local agents, ``reward_AG`` the rewards of the
         logics of all agents; both are None in a round without rewriting, which has neither policy
-        term nor diversity term. The returned part of the round's record counts the local agents
-        in ``equal_groups``.
-
-        Raises:
-            NonFiniteLoss: a term or a gradient is NaN or infinite; nothing was updated.
+        term nor diversity term. The returned part of the round's record counts the local agents in
+        ``equal_groups``. NonFiniteLoss if a term or a gradient is NaN or infinite; nothing was
+        updated.
         """
         loss_div = 0.0
         if proposal is not None:
@@ -294,9 +298,7 @@ class Gradients:
 
         With ``by_agent`` each agent has a norm of its own, as it would have alone; such groups hold
         nothing that agents share. Return the Euclidean norm of all groups together, before that.
-
-        Raises:
-            NonFiniteLoss: a gradient is NaN or infinite; on every process.
+        NonFiniteLoss if a gradient is NaN or infinite; on every process.
         """
         # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
         # large gradient of the forecast would shrink the step of the policy.

@@ -262,13 +262,12 @@ def run_context(
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")
     _show_progress()
     config = arguments.resolve_config(preset, changes).backbone
-    backbone, write, model, rows = None, None, "", []
+    write, model, rows = None, "", []
     for seed in range(seeds):
         if reader == "local":
             from compevo_core.lm.backbone import load_backbone
 
-            backbone = backbone or load_backbone(config)
-            write, model = write_by_backbone(backbone, seed), config.name_or_path
+            write, model = write_by_backbone(load_backbone(config), seed), config.name_or_path
         elif reader == "endpoint":
             judge = read_endpoint_judge()
             write, model = write_by_endpoint(judge.transport, judge.model), judge.name

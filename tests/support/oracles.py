@@ -22,9 +22,9 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.networks.fedformer import FEDformer
 from compevo_core.networks.film import FiLM
 from compevo_core.networks.fitting import forecast_scaled
+from compevo_core.networks.forecaster import DLinear, ITransformer
 from compevo_core.networks.gpt4ts import GPT4TS
 from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
-from compevo_core.networks.library_networks import DLinear, ITransformer
 from compevo_core.networks.pyraformer import Pyraformer
 from tests.support import oracle_networks as networks
 from tests.support.oracle_networks import Forecast

@@ -37,16 +37,12 @@ from compevo_core.report.rows import (
 )
 from compevo_core.report.tables import (
     METRIC_TITLES,
+    MISSING,
+    NAIVE,
     Column,
     Row,
     Table,
     build_table,
-    tabulate,
-    title_metric,
-)
-from compevo_core.report.wording import (
-    MISSING,
-    NAIVE,
     format_column,
     format_difference,
     format_interval,
@@ -57,6 +53,8 @@ from compevo_core.report.wording import (
     join_items,
     method_name,
     scope_name,
+    tabulate,
+    title_metric,
 )
 
 #: Labels of the paper's tables.
@@ -77,8 +75,7 @@ DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
 
-RATIO_BOUNDS = (0.01, 100.0)
-"""Error ratios are clipped to these, as fev's leaderboard does."""
+RATIO_BOUNDS = (0.01, 100.0)  # error ratios are clipped to these, as fev's leaderboard does
 
 NO_ROW = "no row"
 NOT_PRINTED = "-"
@@ -208,13 +205,10 @@ def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float 
 
 
 def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None:
-    """Return the mean over data sets of the relative reduction of an error (paper 5.2).
+    """Return the mean over data sets of the relative reduction of an error, a share (paper 5.2).
 
-    Args:
-        pairs: by data set, the errors of the method and of the rival; None where one is missing.
-
-    Returns:
-        a share; None where a data set is missing, since a mean over others is another figure.
+    ``pairs`` are the errors of the method and of the rival by data set. Where one is missing there
+    is no mean either: one over others is another figure.
     """
     known = [pair for pair in pairs if pair is not None]
     # The paper averages four data sets; of three it would be another figure under the same name.
@@ -338,15 +332,12 @@ def describe_tests(
 
 #: Methods: the paper's two comparisons (5.2), with the rivals that it lacks.
 
-REDUCED = ("rmse", "mape_pct")
-"""Metrics whose macro-averaged reduction the paper states."""
+REDUCED = ("rmse", "mape_pct")  # metrics whose macro-averaged reduction the paper states
 
-UNFITTED = "quick"
-"""Budget of a few updates: what has no more is in no mean."""
+UNFITTED = "quick"  # budget of a few updates: what has no more is in no mean
 
 SIMPLE = (NAIVE, "calendar-ridge")
-LEVELS_AGREE = 2.0
-"""Factor up to which two levels count as one unit: MAPE makes them rough."""
+LEVELS_AGREE = 2.0  # factor up to which two levels count as one unit: MAPE makes them rough
 
 RANDOM_WALK = ("exchange", "bitcoin")
 """Data sets on whose daily grid the naive forecast is a random walk."""
@@ -1002,11 +993,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
 
 
 def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
-    """Return the tables of one name.
-
-    Raises:
-        ConfigError: there is no such name.
-    """
+    """Return the tables of one name; ConfigError if there is no such name."""
     if name not in PAPER_TABLES:
         raise ConfigError(f"no table {name!r}; known: {', '.join(PAPER_TABLES)}")
     return PAPER_TABLES[name][1](inputs)

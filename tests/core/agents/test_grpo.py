@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compevo_core.agents.grpo import group_advantages, policy_loss
+from compevo_core.agents.objective import group_advantages, policy_loss
 from compevo_core.lm.frozen_linear import token_logp
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines import fit_baseline, load_baseline
-from compevo_core.baselines.ets import Ets
+from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from tests.support.window_samples import make_window

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines.base import ViewForecaster
-from compevo_core.baselines.theta import Theta
+from compevo_core.baselines.smoothing import Theta
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from tests.support.window_samples import make_window

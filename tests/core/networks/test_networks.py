@@ -4,9 +4,9 @@ import torch
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.networks.forecaster import DLinear
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.networks.layers import NetworkInputs, count_trainable
-from compevo_core.networks.library_networks import DLinear
 
 
 def make_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from compevo_core.report import wording
+from compevo_core.report import tables
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,12 @@ from compevo_core.report import wording
     ],
 )
 def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
-    assert wording.format_column(metric, values) == shown
+    assert tables.format_column(metric, values) == shown
 
 
 def test_a_month_of_inference_is_named_by_its_month():
     names = [
-        wording.scope_name("electricity", subset)
+        tables.scope_name("electricity", subset)
         for subset in ("inference-2026-02", "inference-2026-100", "operational-2026-200")
     ]
     assert names == [
@@ -32,7 +32,7 @@ def test_a_month_of_inference_is_named_by_its_month():
         "Electricity, leakage check, Feb-Mar 2026",
         "Electricity, operational demand, Feb-Mar 2026, known to midnight",
     ]
-    assert wording.scope_name("own", "summer-2026-13") == "Own, summer-2026-13"
+    assert tables.scope_name("own", "summer-2026-13") == "Own, summer-2026-13"
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_a_month_of_inference_is_named_by_its_month():
     ],
 )
 def test_a_number_has_decimals_that_fit_its_size(value, shown):
-    assert wording.format_number(value) == shown
+    assert tables.format_number(value) == shown
 
 
 @pytest.mark.parametrize(
     ("share", "shown"), [(-0.0002, "0.0 %"), (-0.002, "-0.2 %"), (None, "n/a")]
 )
 def test_a_share_that_rounds_to_zero_has_no_sign(share, shown):
-    assert wording.format_percent(share) == shown
+    assert tables.format_percent(share) == shown

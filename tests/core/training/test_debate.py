@@ -15,7 +15,7 @@ from compevo_core.agents.debate import (
     weigh_by_score,
     write_notes,
 )
-from compevo_core.agents.grpo import policy_loss
+from compevo_core.agents.objective import policy_loss
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster

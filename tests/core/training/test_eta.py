@@ -13,8 +13,7 @@ from statistics import fmean
 import pytest
 
 from compevo_core.config.run import RunConfig
-from compevo_core.training.eta import TimeLeft, Work, count_work_left, guess_units
-from compevo_core.training.schedule import RunSchedule
+from compevo_core.training.schedule import RunSchedule, TimeLeft, Work, count_work_left, guess_units
 
 RECORDED = json.loads((Path(__file__).parents[2] / "support" / "round_seconds.json").read_text())
 SCHEDULE = RunSchedule(supervised_rounds=316, evolution_rounds=12, every=1, warmup_ratio=0.03)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.grpo import PolicyLoss, group_advantages, policy_loss
 from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
-from compevo_core.agents.objective import diversity_loss
+from compevo_core.agents.objective import PolicyLoss, diversity_loss, group_advantages, policy_loss
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.lm.adapters import LOGIC
