@@ -97,7 +97,7 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation, "_store_rows", die)
+        patched.setattr(preparation._Ingest, "store", die)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace)
     asked = len(replay.seen)
@@ -123,7 +123,7 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
     monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
     serve_actuals(replay, 5)
     span = (datetime(2026, 7, 18, tzinfo=UTC), datetime(2026, 7, 19, tzinfo=UTC))
-    store, left = preparation._store_rows, [3]
+    store, left = preparation._Ingest.store, [3]
 
     def die_at_the_fourth(*args):
         left[0] -= 1
@@ -132,7 +132,7 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
         return store(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation, "_store_rows", die_at_the_fourth)
+        patched.setattr(preparation._Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace, span=span)
     entries = ledger(workspace).list_entries(PRODUCT)
