@@ -300,12 +300,16 @@ def test_a_form_is_posted_and_its_values_are_in_no_message(replay, tmp_path):
     assert "secret" not in str(caught.value)
 
 
-def test_a_fetched_file_carries_its_provenance_and_says_who_asks(replay, tmp_path):
-    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
-    live = open_live(tmp_path)
+def test_a_fetched_file_carries_its_provenance_and_is_read_from_disk_until_it_is_stored(
+    replay, tmp_path
+):
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV, etag='"1"')})
     url = f"https://{HOST}/file.csv"
-    raw = live.client.fetch(url, source="t", name="file.csv")
-    assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
+    for _ in range(2):
+        live = open_live(tmp_path)
+        raw = live.client.fetch(url, source="t", name="file.csv")
+        assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
+    assert [seen.is_conditional for seen in replay.seen] == [False, True]
     assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
 
 
