@@ -10,44 +10,19 @@ from collections.abc import Collection
 import dagster as dg
 
 from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_checks import build_asset_checks
-from compevo_pipeline.defs.asset_keys import (
-    OPERATIONAL,
-    next_day_key,
-    score_keys,
-    scored_key,
-    series_key,
-)
-from compevo_pipeline.defs.assets.coverage import (
-    check_coverage,
+from compevo_pipeline.defs.assets import (
     coverage,
-    coverage_job,
-    hourly_coverage,
+    evaluation,
+    forecast,
+    report,
+    research,
+    sources,
+    training,
+    windows,
 )
-from compevo_pipeline.defs.assets.evaluation import (
-    build_baselines_asset,
-    build_population_test_asset,
-    inference_2026,
-)
-from compevo_pipeline.defs.assets.forecast import build_next_day_asset, build_scored_asset
-from compevo_pipeline.defs.assets.report import build_site_asset, cleaned
-from compevo_pipeline.defs.assets.research import (
-    build_ablation_asset,
-    build_benchmark_asset,
-    build_lud_asset,
-    control,
-    text,
-)
-from compevo_pipeline.defs.assets.sources import (
-    build_articles_asset,
-    build_backfill_job,
-    build_broken_asset,
-    build_embeddings_asset,
-    build_series_asset,
-)
-from compevo_pipeline.defs.assets.training import build_model_asset
-from compevo_pipeline.defs.assets.windows import build_windows_asset
 from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
 from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
@@ -73,14 +48,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Wire the whole graph for one deployment.
 
-    Args:
-        settings: folders, mode and judge.
-        feeds: sources by data set, in place of the project's own.
-        launchers: makes training launchers, in place of processes on this machine.
-        clock: tells the time, in place of the system's clock.
-        pod: the training pod of the launcher ``kubernetes``, in place of the one that the settings
-            name.
-        pod_client: starts that pod, in place of ``PipesK8sClient``.
+    What is given takes the place of the project's own; a pod, of the one that the settings name.
     """
     if pod is None and settings.pod is not None:
         pod = PodSpec.read(settings.pod)
@@ -91,16 +59,16 @@ def build_defs(
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
     now = clock or utc_now
     jobs = build_jobs(registry, deployment.layout)
-    (refresh,) = (job for job in jobs if job.name == job_name("refresh", OPERATIONAL))
+    (refresh,) = (job for job in jobs if job.name == job_name("refresh", keys.OPERATIONAL))
     names = frozenset(dataset.name for dataset in registry.own)
     return dg.Definitions(
         assets=dg.map_asset_specs(
             functools.partial(_fit_to_deployment, settings, names), _build_assets(registry, table)
         ),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
-        asset_checks=[*build_asset_checks(registry), check_coverage],
-        jobs=[*jobs, coverage_job, build_backfill_job()],
-        schedules=[*build_schedules(jobs, deployment), hourly_coverage],
+        asset_checks=[*build_asset_checks(registry), coverage.check_coverage],
+        jobs=[*jobs, coverage.coverage_job, sources.build_backfill_job()],
+        schedules=[*build_schedules(jobs, deployment), coverage.hourly_coverage],
         sensors=[
             dead_runs,
             build_evening_sensor(refresh, deployment, now),
@@ -122,45 +90,46 @@ def build_defs(
 def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of every data set, and those that belong to no data set."""
     daily = [name for name in registry if registry[name].spec.starts_with_days]
+    # Articles of own data sets are embedded, too.
+    with_news = [
+        keys.series_key(dataset.name)
+        for dataset in registry.own
+        if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
+    ]
     by_dataset = (
-        build_model_asset,
-        build_baselines_asset,
-        build_population_test_asset,
-        build_lud_asset,
-        build_ablation_asset,
-        build_benchmark_asset,
+        training.build_model_asset,
+        evaluation.build_baselines_asset,
+        evaluation.build_population_test_asset,
+        research.build_lud_asset,
+        research.build_ablation_asset,
+        research.build_benchmark_asset,
     )
 
     return [
-        *(build_series_asset(registry[name], table[name]) for name in registry),
-        build_articles_asset(table[NEWS]),
-        build_embeddings_asset(_find_series_with_news(registry)),
-        *(build_windows_asset(name) for name in registry),
+        *(sources.build_series_asset(registry[name], table[name]) for name in registry),
+        sources.build_articles_asset(table[NEWS]),
+        sources.build_embeddings_asset(with_news),
+        *(windows.build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
-        inference_2026,
-        control,
-        text,
-        *(build_next_day_asset(registry[name].spec) for name in daily),
-        *(build_scored_asset(name) for name in daily),
-        coverage,
+        evaluation.inference_2026,
+        research.control,
+        research.text,
+        *(forecast.build_next_day_asset(registry[name].spec) for name in daily),
+        *(forecast.build_scored_asset(name) for name in daily),
+        coverage.coverage,
         # The report shows the scores of own data sets and the forecasts of all.
-        build_site_asset(
+        report.build_site_asset(
             [
-                *(key for dataset in registry.own for key in score_keys(dataset.name)),
-                *(key for name in daily for key in (next_day_key(name), scored_key(name))),
+                *(key for dataset in registry.own for key in keys.score_keys(dataset.name)),
+                *(
+                    key
+                    for name in daily
+                    for key in (keys.next_day_key(name), keys.scored_key(name))
+                ),
             ]
         ),
-        cleaned,
-        *(build_broken_asset(name, message) for name, message in registry.broken.items()),
-    ]
-
-
-def _find_series_with_news(registry: Registry) -> list[dg.AssetKey]:
-    """Return the series of own data sets that bring articles, which are then embedded."""
-    return [
-        series_key(dataset.name)
-        for dataset in registry.own
-        if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
+        report.cleaned,
+        *(sources.build_broken_asset(name, message) for name, message in registry.broken.items()),
     ]
 
 

@@ -49,29 +49,19 @@ FIRST_SHORT_WAIT_S = 2.0
 class RetryDecision(StrEnum):
     """What to do about a failure."""
 
-    TRANSIENT = "transient"
-    """Try again: the same request may succeed."""
-    PERMANENT = "permanent"
-    """Stop: the same request fails again until somebody changes something."""
-    BLOCKED = "blocked"
-    """Stop: the publisher does not want automatic access."""
+    TRANSIENT = "transient"  # try again: the same request may succeed
+    PERMANENT = "permanent"  # stop: the same request fails again until somebody changes something
+    BLOCKED = "blocked"  # stop: the publisher does not want automatic access
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
-    """What an error does to a run, and what a person should do about it.
+    """What an error does to a run, and what a person should do about it."""
 
-    Attributes:
-        decision: whether to try again.
-        remedy: what a person should do once retries are used up.
-        retries: how many times to try again.
-        first_wait_s: seconds before the first retry; each further wait is twice as long.
-    """
-
-    decision: RetryDecision
-    remedy: str
-    retries: int = 0
-    first_wait_s: float = 0.0
+    decision: RetryDecision  # whether to try again
+    remedy: str  # what a person should do once retries are used up
+    retries: int = 0  # how many times to try again
+    first_wait_s: float = 0.0  # seconds before the first retry; each further wait is twice as long
 
     def compute_wait(self, attempt: int) -> float:
         """Return the seconds to wait before retry number ``attempt`` (0 for the first)."""
@@ -118,11 +108,8 @@ def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | No
     A step that ends leaves the decision to ``defs.definition.to_dagster``, which frees the worker
     meanwhile.
 
-    Args:
-        error: what went wrong.
-        attempt: how often this step has asked again (0 at first).
-        draw: random number from 0 to 1: the wait grows by up to half, so that many clients that
-            failed together do not come back together.
+    ``attempt`` counts how often this step has asked again. ``draw``, from 0 to 1, lets the wait
+    grow by up to half, so that many clients that failed together do not come back together.
     """
     if get_policy(error).decision is not RetryDecision.TRANSIENT or attempt >= SHORT_RETRIES:
         return None

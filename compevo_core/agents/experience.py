@@ -20,14 +20,12 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.quantiles import PastErrors, count_until, find_scale, measure_spread
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView
 
 _COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)

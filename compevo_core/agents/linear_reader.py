@@ -39,8 +39,8 @@ from torch import nn
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.splits import BoolArray, leave_out_blocks
+from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
+from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 
 FOLDS = 5  # parts of train, one after the other in time; each is read by a fit on the others
@@ -143,7 +143,7 @@ def _average_numbers(words: Sequence[Words]) -> dict[int, float]:
 class LinearFit:
     """How an agent reads what one logic retrieves; zero where that says nothing."""
 
-    keys_F: npt.NDArray[np.int64]  # zero where there are fewer numbers
+    keys_F: IntArray  # zero where there are fewer numbers
     mean_X: FloatArray
     weights_ZH: npt.NDArray[np.float32]
     held_out: Mapping[str, FloatArray]  # (H,) by train window; a window without articles is absent
@@ -321,15 +321,13 @@ def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
     return [np.ones(len(views)), np.cos(2 * np.pi * turns_N), np.sin(2 * np.pi * turns_N)]
 
 
-def _list_numbers(
-    numbers: Sequence[Mapping[int, float]], keys_F: npt.NDArray[np.int64]
-) -> FloatArray:
+def _list_numbers(numbers: Sequence[Mapping[int, float]], keys_F: IntArray) -> FloatArray:
     """Return the numbers of each window by key (N, F), NaN where they are missing."""
     keys = keys_F.tolist()
     return np.array([[of_window.get(key, np.nan) for key in keys] for of_window in numbers])
 
 
-def _choose_numbers(numbers: Sequence[Mapping[int, float]], count: int) -> npt.NDArray[np.int64]:
+def _choose_numbers(numbers: Sequence[Mapping[int, float]], count: int) -> IntArray:
     """Return the keys (F,) of the numbers that most of ``count`` windows hold, then zeros."""
     counts = Counter(key for of_window in numbers for key in of_window)
     common = [

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import FITTABLE_SPLITS
 from compevo_core.data.view import (
@@ -153,7 +152,7 @@ class TrainSpace(ABC):
         """Return forecasts (N, H) in each view's unit from the outputs of models."""
         return self.stack_references(views) + self.scaler.stack_spreads(views) * output_NH
 
-    def encode_entities(self, views: Sequence[WindowView]) -> npt.NDArray[np.int64]:
+    def encode_entities(self, views: Sequence[WindowView]) -> IntArray:
         """Return the position of each view's entity; scaling raises for an unknown one before."""
         return np.array([self.entities.index(view.entity) for view in views], dtype=np.int64)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 from threadpoolctl import threadpool_limits
 
@@ -41,7 +40,7 @@ from compevo_core.baselines.weather import (
     average_blocks,
     encode_degree_blocks,
 )
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
@@ -87,7 +86,7 @@ class LinearMap:
         views: Sequence[WindowView],
         features_NF: FloatArray,
         target_NH: FloatArray,
-        codes: npt.NDArray[np.int64],
+        codes: IntArray,
         entities: int,
         least_spread: float = 0.0,
     ) -> "LinearMap":
@@ -130,7 +129,7 @@ class LinearMap:
         standardised = (known - self.mean) / self.spread
         return np.concatenate([standardised, np.ones((len(features_NF), 1))], axis=1)
 
-    def apply(self, features_NF: FloatArray, codes: npt.NDArray[np.int64]) -> FloatArray:
+    def apply(self, features_NF: FloatArray, codes: IntArray) -> FloatArray:
         """Return outputs (N, H) for windows of the entities of these numbers."""
         # Pooled maps have one matrix, which serves every entity.
         if len(self.weights) == 1:
@@ -296,9 +295,7 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     return target_NH
 
 
-def _append_regional_columns(
-    design: FloatArray, codes: npt.NDArray[np.int64], entities: int
-) -> FloatArray:
+def _append_regional_columns(design: FloatArray, codes: IntArray, entities: int) -> FloatArray:
     columns = (1 + entities) * design.shape[1]
     if not 1 < entities <= MAX_REGIONAL_MAPS or columns > MAX_COLUMNS:
         return design

@@ -1,6 +1,6 @@
 """Array types and index arithmetic that every folder shares.
 
-What belongs here: the float type of forecasts and errors, and choices of positions. What does not:
+What belongs here: the types of arrays, and choices of positions. What does not:
 anything that knows a window, a scale or a unit (``data.view``, ``data.scaling``).
 """
 
@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def to_array(values: Any) -> npt.NDArray[Any]:  # noqa: ANN401 - nothing here imports torch

@@ -21,10 +21,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray, mean_known
+from compevo_core.data.arrays import FloatArray, IntArray, mean_known
 from compevo_core.data.calendar import Place, build_calendar, count_holidays
 from compevo_core.data.candidates import Articles, CandidateFinder, NewsCutoff
 from compevo_core.data.cutting import GriddedSeries, InputValues
@@ -67,8 +66,6 @@ SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
 
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 from safetensors.numpy import load_file, save_file
 
+from compevo_core.data.arrays import BoolArray, IntArray
 from compevo_core.data.calendar import Place
 from compevo_core.data.news import names_region
 from compevo_core.data.schemas import ARTICLE_SCHEMA
@@ -56,7 +57,7 @@ class NewsPool:
         self.embeddings = np.ascontiguousarray(embeddings, dtype=np.float32)
         self.encoder_name = encoder_name
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
-        self._names_region: dict[Place, npt.NDArray[np.bool_]] = {}
+        self._names_region: dict[Place, BoolArray] = {}
         self._columns: dict[str, list[object]] = {}
 
     @classmethod
@@ -76,7 +77,7 @@ class NewsPool:
         """Return whether the pool holds this article."""
         return article_id in self._row
 
-    def find_rows(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
+    def find_rows(self, ids: Iterable[str]) -> IntArray:
         """Return the row numbers of the ids, in their order.
 
         Raises:
@@ -114,7 +115,7 @@ class NewsPool:
             self._columns[column] = self.articles[column].to_list()
         return self._columns[column][int(self.find_rows([article_id])[0])]
 
-    def names_region(self, ids: Iterable[str], place: Place) -> npt.NDArray[np.bool_]:
+    def names_region(self, ids: Iterable[str], place: Place) -> BoolArray:
         """Return which of M articles name the place's own region, such as its state (M,).
 
         Raises:

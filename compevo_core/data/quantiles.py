@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, stack_by_step
 from compevo_core.errors import DataError
 
@@ -43,8 +42,6 @@ PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
 
 _MEDIAN = LEVELS.index(0.5)
 _LOWER = np.array(LEVELS[:_MEDIAN])
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

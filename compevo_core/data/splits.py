@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 
+from compevo_core.data.arrays import BoolArray
 from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
-
-BoolArray = npt.NDArray[np.bool_]
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time
 FITTABLE_SPLITS = ("train", "val")

@@ -15,10 +15,9 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import BoolArray, FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
@@ -138,7 +137,7 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     )
 
 
-def _enumerate_signs(ranks_N: FloatArray, is_positive_N: npt.NDArray[np.bool_]) -> PairedTest:
+def _enumerate_signs(ranks_N: FloatArray, is_positive_N: BoolArray) -> PairedTest:
     """Return the exact test of few differences with ties or zeros, over all signs of their ranks.
 
     scipy's own answer to the last bit, which ranks anew for each of the 2^N signs: seconds a test.

@@ -18,9 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import BoolArray, FloatArray
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.view import Window
 from compevo_core.errors import DataError
@@ -163,9 +162,7 @@ def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArr
     return np.where(n_observed_N > 0, total_N / np.maximum(n_observed_N, 1), np.nan)
 
 
-def _mase(
-    error: FloatArray, is_observed_NH: npt.NDArray[np.bool_], scale_N: FloatArray | None
-) -> float | None:
+def _mase(error: FloatArray, is_observed_NH: BoolArray, scale_N: FloatArray | None) -> float | None:
     # One window without a scale makes the mean undefined; leaving it out would hide that.
     if scale_N is None or not (np.isfinite(scale_N) & (scale_N > 0)).all():
         return None

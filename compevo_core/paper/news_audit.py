@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from compevo_core.agents.logics import TOPICS
 from compevo_core.baselines import fit_baseline
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
@@ -119,7 +118,6 @@ Facts = Mapping[str, Any]  # what the rows say about the forecaster, by column
 
 Errors = Mapping[str, FloatArray]  # errors (N,) by what was read
 
-BoolArray = npt.NDArray[np.bool_]
 
 Group = tuple[str, str, BoolArray]
 """Kind and name of a group of windows, and which of all (N,) are its members."""
@@ -194,7 +192,7 @@ class ProbeSample:
     scope: Scope
     missed_NH: FloatArray  # what the base misses, in standard deviations of the series on train
     size_N: FloatArray  # such a standard deviation, in the series' unit
-    fold_N: npt.NDArray[np.int64]  # part of train that a window lies in, -1 after train
+    fold_N: IntArray  # part of train that a window lies in, -1 after train
     own_NS: FloatArray
     swapped_NS: FloatArray  # signals of the windows that lend their news
 
@@ -237,9 +235,7 @@ class NewsProbe:
         missed_NH = scope.windows.truth() - self._base.predict(scope.windows.views())
         return self._make_sample(scope, missed_NH, np.full(len(missed_NH), -1))
 
-    def _make_sample(
-        self, scope: Scope, missed_NH: FloatArray, fold_N: npt.NDArray[np.int64]
-    ) -> ProbeSample:
+    def _make_sample(self, scope: Scope, missed_NH: FloatArray, fold_N: IntArray) -> ProbeSample:
         lenders = [
             lender.view if lender else window.change_view(candidate_ids=()).view
             for window, lender in zip(scope.windows, find_lenders(scope.windows, SEED), strict=True)

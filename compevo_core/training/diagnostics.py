@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.logics import list_seed_logics
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import BoolArray, FloatArray
 from compevo_core.errors import DataError
 from compevo_core.runtime.seeding import derive_seed
 
@@ -311,7 +311,7 @@ def summarize_regret_growth(
 
 
 def _fit_log_line(
-    rounds_T: FloatArray, regret_T: FloatArray, is_late_T: npt.NDArray[np.bool_]
+    rounds_T: FloatArray, regret_T: FloatArray, is_late_T: BoolArray
 ) -> tuple[float, float]:
     # A power law is a line in logarithms, with the exponent as its slope.
     is_used_T = is_late_T & (regret_T > 0)

@@ -34,19 +34,14 @@ def find_availability_violations(
     named = {name for view in views for name in view.candidate_ids}
     violations = find_unavailable_articles(views, deployment.news_store().read_named(named))
 
-    tables = deployment.frame_store()
-    covariates = tables.read(dataset, FrameKind.COVARIATES)
-    if covariates is not None:
-        violations += find_unavailable_covariates(views, covariates)
-
-    published = tables.read(dataset, FrameKind.PUBLISHED, functools.partial(_find_targets, views))
-    if published is not None:
-        violations += find_unavailable_published(views, published)
-
-    step_covariates = tables.read(dataset, FrameKind.STEP_COVARIATES)
-    if step_covariates is not None:
-        violations += find_unavailable_step_covariates(views, step_covariates)
-
+    detectors = (
+        (FrameKind.COVARIATES, find_unavailable_covariates, None),
+        (FrameKind.PUBLISHED, find_unavailable_published, functools.partial(_find_targets, views)),
+        (FrameKind.STEP_COVARIATES, find_unavailable_step_covariates, None),
+    )
+    for kind, find, query in detectors:
+        frame = deployment.frame_store().read(dataset, kind, query)
+        violations += [] if frame is None else find(views, frame)
     return violations
 
 

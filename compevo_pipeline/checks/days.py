@@ -22,13 +22,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-DAYS = 14
-"""Days on either side: whole weeks, so that weekends weigh alike."""
-
+DAYS = 14  # days on either side: whole weeks, so that weekends weigh alike
 HOURS = (-2, -1, 1, 2)
-MIN_GAIN = 0.8
-"""Share of the squared difference that the best move must explain."""
-
+MIN_GAIN = 0.8  # share of the squared difference that the best move must explain
 _MIN_WHOLE_DAYS = 10
 _HOUR = timedelta(hours=1)
 
@@ -47,10 +43,8 @@ class Jump:
 def find_jumps(frame: pl.DataFrame, step: timedelta, zones: Sequence[str] = ()) -> list[Jump]:
     """Return the jumps of the daily profile in every series.
 
-    Args:
-        frame: follows ``SERIES_SCHEMA``.
-        step: its grid; days of fewer than 24 steps have no profile.
-        zones: clocks by which people live: near a change of them a jump is none.
+    ``frame`` follows ``SERIES_SCHEMA``. Days of fewer than 24 steps have no profile; near a change
+    of the clocks of ``zones`` a jump is none.
     """
     if step > _HOUR or _HOUR % step:
         return []
@@ -141,8 +135,7 @@ def _find_clock_changes(zones: Sequence[str], first: date, days: int) -> list[in
 MIN_USUAL_ARTICLES = 10
 """Median of the articles on a day with any, from which on a publisher writes every day."""
 
-LONGEST_LOSS_DAYS = 7
-"""A longer stretch without news was not collected."""
+LONGEST_LOSS_DAYS = 7  # A longer stretch without news was not collected
 
 
 def find_days_without_news(days: pl.DataFrame) -> list[str]:

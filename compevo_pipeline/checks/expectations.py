@@ -45,16 +45,7 @@ class CheckOutcome:
 def run_suites(
     frame: pl.DataFrame, rules: Rules, suites: Sequence[str] = SUITES
 ) -> list[CheckOutcome]:
-    """Validate a series frame.
-
-    Args:
-        frame: rows of the series contract.
-        rules: rules of the data set.
-        suites: names from :data:`SUITES`.
-
-    Returns:
-        One outcome for each suite, in their order.
-    """
+    """Validate a series frame; return one outcome for each suite, in their order."""
     with _deferred(_UNUSED):
         import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
@@ -153,7 +144,6 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def _expect_of_series(rules: Rules) -> list[Any]:
-    """Return the expectations of the frame that holds one row a series."""
     share = rules.max_gap_share
     return [
         _expect("gaps", "ColumnValuesToBeBetween", column="gap_share", max_value=share),
@@ -162,7 +152,6 @@ def _expect_of_series(rules: Rules) -> list[Any]:
 
 
 def _expect_of_rows(frame: pl.DataFrame, rules: Rules) -> list[Any]:
-    """Return the expectations of the rows themselves."""
     columns = [*SERIES_SCHEMA, "off_grid_seconds"]
     required = [column for column in SERIES_SCHEMA if column != "value"]
     return [
@@ -210,7 +199,6 @@ def _expect(check: str, kind: str, **arguments: Any) -> Any:  # noqa: ANN401 - a
 
 
 def _summarise(name: str, results: Sequence[Any]) -> CheckOutcome:
-    """Return the outcome of one suite from the results of its expectations."""
     failed = [result for result in results if not result.success]
 
     notes = []

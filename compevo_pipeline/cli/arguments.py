@@ -103,9 +103,6 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
 
     ``population.agents=3`` becomes ``{"population.agents": 3}``. A value is read as TOML; what is
     not TOML is text, so that names need no quotes.
-
-    Raises:
-        ConfigError: a change is not ``section.setting=value``, or a list or table is not TOML.
     """
     parsed: dict[str, Any] = {}
     for change in changes:
@@ -134,9 +131,6 @@ def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
     """Return a preset with the settings that ``--set`` changes.
 
     Commands ask before anything is loaded: a misspelt setting ends at once.
-
-    Raises:
-        ConfigError: there is no such preset, or a change is not of the form NAME=VALUE.
     """
     from compevo_core.config.run import RunConfig
 
@@ -193,22 +187,14 @@ def open_deployment() -> "Deployment":
 
 
 def require_folder(folder: Path) -> Path:
-    """Return a folder of result rows that is to be read.
-
-    Raises:
-        ConfigError: there is no such folder; an empty product would look like a finished one.
-    """
+    """Return a folder that is to be read; an empty product would look like a finished one."""
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}: name one that holds result rows")
     return folder
 
 
 def read_windows(windows: Path, split: str, subset: str) -> "WindowSet":
-    """Return the windows of a split or, if named, of a subset.
-
-    Raises:
-        ConfigError: there is no such window.
-    """
+    """Return the windows of a split or, if named, of a subset."""
     from compevo_core.data.window import WindowSet
 
     window_set = WindowSet.read(windows)

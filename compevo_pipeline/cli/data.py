@@ -1,15 +1,15 @@
-"""Commands about data: ``compevo init``, ``compevo sources``, ``compevo backfill``.
+"""Commands about data: ``init sources backfill accept rebuild backup restore``.
 
-What belongs here: declaring a table as a data set, listing what is stored, fetching a past span.
-What does not: reading a table (``sources.own``), counting (``work.source_coverage``).
+What belongs here: declaring a table as a data set, listing what is stored, fetching a past span,
+keeping what is stored safe. What does not: reading a table (``sources.own``), counting
+(``work.source_coverage``), storing (``work.preparation``, ``work.backup``).
 """
 
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,21 +17,6 @@ from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
     from compevo_pipeline.sources.common.base import RawFile
-    from compevo_pipeline.sources.own.draft import DraftedDeclaration
-
-
-class Stamps(StrEnum):
-    """The end of its interval that a stamp marks."""
-
-    START = "start"
-    END = "end"
-
-
-class Decimal(StrEnum):
-    """Decimal mark."""
-
-    POINT = "."
-    COMMA = ","
 
 
 Horizon = Annotated[
@@ -75,13 +60,14 @@ def init(
     lookback: Lookback = None,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
-        Stamps, typer.Option(help="Whether a stamp marks the start or the end of its interval.")
-    ] = Stamps.START,
+        Literal["start", "end"],
+        typer.Option(help="Whether a stamp marks the start or the end of its interval."),
+    ] = "start",
     time_format: Annotated[
         str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
     ] = "",
     decimal: Annotated[
-        Decimal | None, typer.Option(help="Decimal mark, if it is ambiguous.")
+        Literal[".", ","] | None, typer.Option(help="Decimal mark, if it is ambiguous.")
     ] = None,
     covariates: CovariateTable = None,
     ahead: KnownAheadTable = None,
@@ -131,7 +117,10 @@ def init(
     draft = draft_declaration(request, raws.pop("values"), raws)
     write_text(path, draft.text)
 
-    _show_draft(draft)
+    found = [line for line in draft.findings if line]
+    for kind, lines in (("found", found), ("guessed", draft.guesses), ("warning", draft.warnings)):
+        for line in lines:
+            typer.echo(f"{kind + ':':8} {line}")
     typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
 
 
@@ -147,15 +136,6 @@ def _read_tables(dataset: str, tables: Mapping[str, Path | None]) -> dict[str, "
         for kind, path in tables.items()
         if path is not None
     }
-
-
-def _show_draft(draft: "DraftedDeclaration") -> None:
-    for line in filter(None, draft.findings):
-        typer.echo(f"found:   {line}")
-    for line in draft.guesses:
-        typer.echo(f"guessed: {line}")
-    for line in draft.warnings:
-        typer.echo(f"warning: {line}")
 
 
 LONGEST_SOURCE = 44
@@ -238,3 +218,87 @@ def backfill(
         log=logging.getLogger(__name__),
     )
     arguments.show_counts(counts)
+
+
+def accept(
+    dataset: Annotated[str, typer.Argument(help="Data set.")],
+) -> None:
+    """Accept waiting changes of known values: the next run of the source applies them.
+
+    Changes wait where a file removes or changes many known values. Look at them first, on the page
+    of the data set's series in the UI. If you do nothing, a fetch half a day later confirms them.
+    """
+    from compevo_pipeline.storage.series_changes import describe_waiting
+
+    deployment = arguments.open_deployment()
+    name = deployment.registry[dataset].name
+    store = deployment.series_store()
+    waiting = store.read_waiting(name)
+    if waiting.is_empty():
+        typer.echo(f"{name} has no changes to accept")
+        return
+
+    typer.echo(describe_waiting(waiting, name))
+    typer.echo(f"accepted {store.accept_waiting(name):,}: the next run of the source applies them")
+
+
+def rebuild(
+    dataset: Annotated[
+        str, typer.Argument(help="Data set, or news (default: everything with stored raw files).")
+    ] = "",
+) -> None:
+    """Rebuild series, news and embeddings from the stored raw files.
+
+    For stores that are lost or damaged (delete those first). Stored rows stay, nothing is
+    fetched, and the ledger is not needed.
+    """
+    from compevo_core.config.run import RunConfig
+    from compevo_core.errors import ConfigError
+    from compevo_pipeline.sources.common.base import Mode
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.embedded_news import embed_nameable
+    from compevo_pipeline.work.preparation import rebuild as read_again
+    from compevo_pipeline.work.source_coverage import NEWS
+
+    deployment = arguments.open_deployment()
+    known = deployment.feeds()
+    if deployment.data_mode is Mode.SAMPLE:
+        raise ConfigError("sample data are made by their jobs: set COMPEVO_MODE to archive or live")
+    if dataset and dataset not in known:
+        raise ConfigError(f"no sources of {dataset!r}; known: {', '.join(known)}")
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log = logging.getLogger(__name__)
+    for name in [dataset] if dataset else known:
+        counts = read_again(deployment, name, clock=utc_now, log=log)
+        files = sum(of_feed.get("files", 0) for of_feed in counts.values())
+        typer.echo(f"{name}: {files:,} files read again")
+        if name == NEWS and files:
+            encoder = RunConfig.preset(deployment.preset_for()).news.encoder
+            embedded = embed_nameable(deployment, encoder, log=log)
+            typer.echo(f"embeddings: {embedded.embedded:,} titles made again")
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="New folder for the copy, on another disk.")],
+) -> None:
+    """Copy COMPEVO_HOME and Dagster's storage, complete and consistent, even during runs."""
+    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.work.backup import back_up
+    from compevo_pipeline.work.deployment import utc_now
+
+    home = Settings.from_environment().home
+    count = back_up(home, ensure_dagster_home(), folder, utc_now())
+    typer.echo(f"{folder}: {count:,} files; restore them with `compevo restore {folder}`")
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="Folder of a backup.")],
+) -> None:
+    """Check a backup and restore it into an empty COMPEVO_HOME and DAGSTER_HOME."""
+    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.work.backup import restore as bring_back
+
+    home = Settings.from_environment().home
+    count = bring_back(folder, home, ensure_dagster_home())
+    typer.echo(f"{home}: {count:,} files restored; start Dagster, then run `compevo verify`")

@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,28 +30,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Job(StrEnum):
-    """The jobs that train and score."""
-
-    DEMO = "demo"
-    FULL = "full"
-
-
-class Dataset(StrEnum):
-    """The data sets a population can be trained for."""
-
-    ELECTRICITY = "electricity"
-    ELECTRICITY_OPERATIONAL = "electricity-operational"
-    EXCHANGE = "exchange"
-    BITCOIN = "bitcoin"
-    TRAFFIC = "traffic"
+Job = Literal["demo", "full"]
+Dataset = Literal["electricity", "electricity-operational", "exchange", "bitcoin", "traffic"]
 
 
 def demo(
     dataset: Annotated[
         Dataset, typer.Argument(help="Data set to train and score.")
-    ] = Dataset.ELECTRICITY,
-    job: Annotated[Job, typer.Option(help="Job to run.")] = Job.DEMO,
+    ] = "electricity",
+    job: Annotated[Job, typer.Option(help="Job to run.")] = "demo",
 ) -> None:
     """Run everything end to end on the sample data (what `make demo` runs), or another job."""
     from compevo_core.data.datasets import DATASETS
@@ -60,15 +46,15 @@ def demo(
     from compevo_pipeline.work.deployment import Deployment, utc_now
     from compevo_pipeline.work.results import write_site
 
-    settings = run(job.value, dataset.value)
+    settings = run(job, dataset)
     # The demo runs on sample data whatever the deployment's mode is.
-    mode = Mode.SAMPLE if job is Job.DEMO else settings.mode
-    if job is Job.DEMO and DATASETS[dataset.value].align_to_market_day:
+    mode = Mode.SAMPLE if job == "demo" else settings.mode
+    if job == "demo" and DATASETS[dataset].align_to_market_day:
         # Of the day after the sample data; the report then shows it.
         deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
-        show_forecast(deployment, dataset.value, None)
+        show_forecast(deployment, dataset, None)
         write_site(deployment, utc_now())
-    show_results(settings.layout(mode), mode, dataset.value)
+    show_results(settings.layout(mode), mode, dataset)
 
 
 def refresh(
@@ -98,17 +84,7 @@ def refresh(
 
 
 def run(name: str, dataset: str, day: str = "") -> "Settings":
-    """Run a job in this process and say how it went; return the settings.
-
-    Args:
-        name: demo, full or refresh.
-        dataset: its data set.
-        day: that a refresh forecasts; empty for other jobs.
-
-    Raises:
-        ConfigError: there is no such data set, or it has no such day.
-        typer.Exit: a step failed.
-    """
+    """Run a job in this process and say how it went; return the settings."""
     from compevo_core.runtime.process_memory import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,

@@ -291,11 +291,6 @@ def _show_progress() -> None:
 
 
 def _read_budget(name: str, experiment: str, preset: "RunConfig") -> dict[str, int]:
-    """Return the settings of a budget.
-
-    Raises:
-        ConfigError: populations have no such budget, or the experiment sets its own.
-    """
     from compevo_core.paper.agent_systems import spend
     from compevo_core.paper.method import find_budget
 

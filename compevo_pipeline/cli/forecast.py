@@ -8,9 +8,8 @@ titles come from data: what a terminal would not print is replaced.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,9 +30,7 @@ LONGEST_NAME = 12
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
     """Return the forecast as a table, a line for each series, below what the columns mean.
 
-    Args:
-        issued: the record.
-        data: what it was made of, as ``describe_data`` says it.
+    ``data`` says what it was made of, as ``describe_data`` does.
     """
     from compevo_core.forecast.explain import (
         choose_decimals,
@@ -147,11 +144,7 @@ log = logging.getLogger(__name__)
 DailyDataset = Annotated[str, typer.Argument(help="Name of a data set with daily windows.")]
 
 
-class Known(StrEnum):
-    """The time up to which a forecast of a day may use information."""
-
-    MIDNIGHT = "midnight"
-    ISSUE_TIME = "issue-time"
+Known = Literal["midnight", "issue-time"]
 
 
 def refit(
@@ -265,7 +258,7 @@ def _forecast_day(
             deployment,
             dataset,
             read_day(day, utc_now() + spec.market_offset),
-            None if known_to is None else KnownTo(known_to.value),
+            None if known_to is None else KnownTo(known_to),
             clock=utc_now,
             log=log,
             on_step=arguments.show_steps,
@@ -295,11 +288,7 @@ def _show_record(day_forecast: "DayForecast", dataset: str) -> None:
 
 
 def read_day(text: str, now: datetime) -> date | None:
-    """Return the day that a text names, on the market's clock; None for an empty text.
-
-    Raises:
-        ConfigError: it is not a day.
-    """
+    """Return the day that a text names, on the market's clock; None for an empty text."""
     words = {"": None, "today": now.date(), "tomorrow": now.date() + timedelta(days=1)}
     if text in words:
         return words[text]
@@ -385,7 +374,7 @@ def explain(
     ]
     fitting = [record for record in records if series in record[0].entities] or records
     if not fitting:
-        known = f" --known-to {known_to.value}" if known_to is not None else ""
+        known = f" --known-to {known_to}" if known_to else ""
         raise DataError(
             f"no forecast of {dataset or 'any data set'} for {day:%Y-%m-%d} was issued in "
             f"{issued_folder}; issue it: compevo forecast {dataset or 'DATASET'} "
@@ -403,10 +392,7 @@ def find_record(
 ) -> tuple["IssuedForecast", Path] | None:
     """Return the forecast of a day that fits and knew most, and its folder; None without any.
 
-    Args:
-        root: the data set's folder of issued forecasts.
-        day: on the market's clock, which the record names.
-        known_to: midnight, or an instant before it; either unless given.
+    ``day`` is on the market's clock; without ``known_to`` either kind fits.
     """
     from compevo_core.forecast.issued import FACTS_FILE, read_issued
 
@@ -420,7 +406,7 @@ def find_record(
     for folder in folders:
         issued = read_issued(folder)
         knows_all = issued.facts["information_until"] == issued.facts["origin_utc"]
-        fits = known_to is None or knows_all == (known_to is Known.MIDNIGHT)
+        fits = known_to is None or knows_all == (known_to == "midnight")
         if issued.origin.date() == day and fits:
             return issued, folder
     return None

@@ -14,11 +14,10 @@ from compevo_core import __version__
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
-from compevo_pipeline.cli.data import backfill, init, sources
+from compevo_pipeline.cli.data import accept, backfill, backup, init, rebuild, restore, sources
 from compevo_pipeline.cli.demo import demo, refresh
 from compevo_pipeline.cli.experiments import experiments
 from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
-from compevo_pipeline.cli.keeping import accept, backup, rebuild, restore
 from compevo_pipeline.cli.research import audit_news, benchmark, folds, lud, pair, params
 from compevo_pipeline.cli.results import clean, evaluate, publish, report, table, trace
 from compevo_pipeline.cli.training import fit, train

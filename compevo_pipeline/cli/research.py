@@ -209,12 +209,6 @@ def lud(
 
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
-    """Return the judges by name.
-
-    Raises:
-        ConfigError: an unknown name, one that cannot judge these logics, or an endpoint that the
-            environment does not set.
-    """
     from compevo_core.paper.lud_judges import BackboneJudge, SlotJudge
     from compevo_pipeline.config.endpoints import read_endpoint_judge
 

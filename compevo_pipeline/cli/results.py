@@ -107,9 +107,7 @@ def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInput
 
 log = logging.getLogger(__name__)
 
-PROBE_ENCODER = "packaged:minilm"
-"""Encoder of the headlines where no run names one."""
-
+PROBE_ENCODER = "packaged:minilm"  # encoder of the headlines where no run names one
 ERRORS = (
     ("mae", "MAE"),
     ("rmse", "RMSE"),
@@ -144,9 +142,6 @@ def find_evaluated_runs(
     """Return the folders of a data set's name, or those that were given.
 
     Without ``probe`` a run is needed; False takes the current one if there is one, True none.
-
-    Raises:
-        ConfigError: runs without their windows and news, or no such data set.
     """
     from compevo_core.data.window import WindowSet
     from compevo_pipeline.storage.runs import find_current_run, has_current_run

@@ -7,9 +7,8 @@ What belongs here: a data set by its name, and folders of windows and news. What
 import json
 import logging
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -125,13 +124,6 @@ def _prepare_windows(deployment: "Deployment", dataset: str) -> "WindowSet":
     return windows
 
 
-class Validation(StrEnum):
-    """Which windows choose the round."""
-
-    SPLIT = "split"
-    LAST_FOLD = "last-fold"
-
-
 def train(
     windows: arguments.WindowsFolder,
     news: arguments.NewsFolder,
@@ -148,9 +140,9 @@ def train(
         ),
     ] = "",
     validation: Annotated[
-        Validation,
+        Literal["split", "last-fold"],
         typer.Option(help="Windows that choose the round: the val split or train's last fold."),
-    ] = Validation.SPLIT,
+    ] = "split",
     restart: arguments.Restart = False,
     shard_backbone: arguments.ShardBackbone = False,
 ) -> None:
@@ -172,9 +164,7 @@ def train(
     name = variant or FULL_METHOD
     config = find_variant(name).configure(base)
     window_set = find_variant(name).change_windows(WindowSet.read(windows))
-    train_windows, val_windows = choose_validation(
-        window_set, last_fold=validation is Validation.LAST_FOLD
-    )
+    train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):

@@ -146,23 +146,13 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
     """Return the judge behind an OpenAI-compatible endpoint.
 
-    Args:
-        url: address up to and without ``/chat/completions``.
-        model: name of the model as the endpoint knows it.
-        key: API key; empty sends none.
-
-    Raises:
-        ConfigError: the address is none, or would send the key unencrypted.
+    ``url`` ends before ``/chat/completions``; an empty key sends none.
     """
     return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
 
 
 def read_endpoint_judge() -> EndpointJudge:
-    """Return the endpoint that the environment names, for the command line.
-
-    Raises:
-        ConfigError: it names none.
-    """
+    """Return the endpoint that the environment names, for the command line."""
     settings = Settings.from_environment()
     if not settings.judge_url:
         raise ConfigError(
@@ -175,11 +165,7 @@ def read_endpoint_judge() -> EndpointJudge:
 
 
 def read_selector(config: RunConfig) -> Transport | None:
-    """Return what asks the endpoint, or None where the backbone mutates or nothing does.
-
-    Raises:
-        ConfigError: the settings name an endpoint, and the environment has no address.
-    """
+    """Return what asks the endpoint, or None where the backbone mutates or nothing does."""
     if not config.evolution.selector.startswith(ENDPOINT):
         return None
 

@@ -310,10 +310,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Read the variables of this project, which :data:`VARIABLES` lists.
-
-        Args:
-            environment: variables to read in place of the process's own.
+        """Read the variables of this project, or those that are given.
 
         Raises:
             ConfigError: an unknown mode, archive mode without an archive folder, an address without
@@ -426,11 +423,7 @@ NO_PROGRESS_BARS = {
 
 
 def child_environment(threads: int = 0) -> dict[str, str]:
-    """Return the environment of a process that the pipeline starts.
-
-    Args:
-        threads: number of OpenMP threads; 0 leaves it to the environment.
-    """
+    """Return the environment of a process that is started, with a number of OpenMP threads."""
     # The environment comes last: what a user sets wins.
     env = PROCESS_VARIABLES | NO_PROGRESS_BARS | dict(os.environ)
     if threads > 0:

@@ -32,12 +32,7 @@ _FIRST_LOOK = timedelta(days=1)
 
 
 def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorDefinition]:
-    """Return the sensors; they run from the start where schedules do.
-
-    Args:
-        deployment: whose faults they are.
-        clock: tells the time.
-    """
+    """Return the sensors; they run from the start where schedules do."""
     settings = deployment.settings
     status = dg.DefaultSensorStatus("RUNNING" if settings.schedules else "STOPPED")
 
@@ -118,7 +113,6 @@ def _market_time(clock: Clock) -> datetime:
 
 
 def _find_evaluations(context: dg.SensorEvaluationContext) -> list[dg.EventLogEntry]:
-    """Return the newest evaluation of every check."""
     repository = context.repository_def
     keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
     # The records of all runs cannot be read in order where each has a file of its own (SQLite).

@@ -18,12 +18,8 @@ from compevo_core.data.datasets import DatasetSpec
 # The first is the default of every launch that names none.
 DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "traffic")
 
-OPERATIONAL = "electricity-operational"
-"""The data set that the job ``refresh`` is for."""
-
-NEM_ZONE = "Australia/Brisbane"
-"""The market's clock, UTC+10 all year."""
-
+OPERATIONAL = "electricity-operational"  # the data set that the job `refresh` is for
+NEM_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
 EVENING_DEADLINE = time(18, 45)
 """When the forecast of tomorrow must have been issued, on the market's clock."""
 
@@ -58,8 +54,7 @@ REPORT = dg.AssetKey(["report", "site"])
 CLEANED = dg.AssetKey(["report", "cleaned"])
 
 
-BROKEN_GROUP = "broken"
-"""Group of declarations of data sets that cannot be read."""
+BROKEN_GROUP = "broken"  # group of declarations of data sets that cannot be read
 
 
 def broken_key(name: str) -> dg.AssetKey:

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 15.0
-"""How often a run looks for dead ones while it works or waits."""
+SWEEP_SECONDS = 15.0  # how often a run looks for dead ones while it works or waits
 SLOT_GRACE_SECONDS = 60.0
 """How long after the end of a run its last steps may still give back what they claimed."""
-FEW_STEPS = 2
-"""Steps of a run that needs no process for each: an asset and its checks."""
-
+FEW_STEPS = 2  # steps of a run that needs no process for each: an asset and its checks
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
 _MODE = 0o644
@@ -92,15 +89,7 @@ def sweep_meanwhile(instance: dg.DagsterInstance) -> Iterator[None]:
 def sweep_dead_runs(
     instance: dg.DagsterInstance, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
-    """End the runs whose process is gone, and give back the slots of ended ones.
-
-    Args:
-        instance: where runs and slots are recorded.
-        clock: seconds since 1970, as run records have them.
-
-    Returns:
-        The ids of the runs that were found dead.
-    """
+    """End the runs whose process is gone, return their ids, and free the slots of ended ones."""
     dead = []
     for path in sorted(_locks(instance).glob(f"*{_SUFFIX}")):
         with _take(path) as is_free:

@@ -59,12 +59,8 @@ def define_asset(
 
     The project's errors fail the step with what is wrong and what to do.
 
-    Args:
-        key: of the asset.
-        version: of the code that decides its content.
-        dataset: data set that it is made of; empty where it is made of several.
-        config: what a launch may choose.
-        arguments: any other of ``dg.asset``.
+    ``version`` names the code that decides the content; ``dataset`` is empty where an asset is made
+    of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
     define: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
@@ -96,13 +92,8 @@ def define_by_dataset(
 ) -> Callable[[Callable[..., Any]], Callable[[str], dg.AssetsDefinition]]:
     """Return a decorator: of a computation, the function from a data set to its asset.
 
-    Args:
-        key: of the asset, by data set.
-        deps: keys of its inputs; for assets of the same data set, functions of its name.
-        description: of the asset, with ``{dataset}`` for the name of the data set.
-        code: what decides the version, as ``code_version`` takes it.
-        data_release: release of a library whose data decide it, too.
-        arguments: any other of :func:`define_asset`.
+    ``deps`` of the same data set are functions of its name; ``description`` names it as
+    ``{dataset}``; data of the library with ``data_release`` decide the version, too.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:
@@ -127,10 +118,8 @@ def define_by_dataset(
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
     """Return ``RetryRequested`` while another try may help, else a final ``Failure``.
 
-    Args:
-        error: what went wrong; a :class:`Throttled` one may ask for a longer wait than ours.
-        attempt: how many retries there have been (``context.retry_number``).
-        retry: whether trying again can help at all; False for files on disk, which do not change.
+    ``attempt`` counts the retries so far; ``retry`` is false for files on disk, which do not
+    change.
     """
     policy = get_policy(error)
     if retry and attempt < policy.retries:

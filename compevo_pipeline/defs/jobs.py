@@ -18,25 +18,7 @@ import dagster as dg
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.defs.asset_keys import (
-    CLEANED,
-    DATASETS,
-    INFERENCE_2026,
-    NEWS_ARTICLES,
-    NEWS_EMBEDDINGS,
-    OPERATIONAL,
-    REPORT,
-    ablation_key,
-    baselines_key,
-    lud_key,
-    model_key,
-    next_day_key,
-    population_test_key,
-    score_keys,
-    scored_key,
-    series_key,
-    windows_key,
-)
+from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import Registry
@@ -44,7 +26,7 @@ from compevo_pipeline.storage.runs import has_current_run
 
 DEFAULT_DATASET = "electricity"
 
-_REPORT = (REPORT, CLEANED)
+_REPORT = (keys.REPORT, keys.CLEANED)
 _TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
 
 
@@ -54,13 +36,8 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 
 def job_name(name: str, dataset: str) -> str:
-    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set.
-
-    Args:
-        name: which job.
-        dataset: for which data set.
-    """
-    without = OPERATIONAL if name == "refresh" else DEFAULT_DATASET
+    """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
+    without = keys.OPERATIONAL if name == "refresh" else DEFAULT_DATASET
     return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
 
@@ -87,20 +64,20 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         "run": {"rounds": 6, "supervised_rounds": 8},
     }
     configs: dict[dg.AssetKey, dict[str, Any]] = {
-        model_key(dataset): {"preset": "demo"},
-        ablation_key(dataset): {
+        keys.model_key(dataset): {"preset": "demo"},
+        keys.ablation_key(dataset): {
             "preset": "demo",
             "settings": smaller,
             "scopes": 2,
             "variants": ["compevo", "fixed-logics"],
         },
-        baselines_key(dataset): {"seeds": 1},
+        keys.baselines_key(dataset): {"seeds": 1},
         # The sample world announces events of electricity alone.
-        population_test_key(dataset): {"audits_news": dataset == DEFAULT_DATASET},
-        lud_key(dataset): {"pairs": 2},
+        keys.population_test_key(dataset): {"audits_news": dataset == DEFAULT_DATASET},
+        keys.lud_key(dataset): {"pairs": 2},
     }
     if dataset == DEFAULT_DATASET:
-        configs[INFERENCE_2026] = {"seeds": 1, "every": 5}
+        configs[keys.INFERENCE_2026] = {"seeds": 1, "every": 5}
 
     return set_mode(Mode.SAMPLE) | {
         "ops": {step_name(key): {"config": config} for key, config in configs.items()}
@@ -118,9 +95,7 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
     job reads them, so that a fault in a user's file stops no other data set.
 
-    Args:
-        registry: the data sets of the deployment.
-        layout: its folders, which tell whether there is a population for the 2026 inference.
+    ``layout`` tells whether there is a population for the 2026 inference.
     """
     demos = [
         dg.define_asset_job(
@@ -135,7 +110,7 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
             # One process: importing torch in a process for each step would cost a minute.
             executor_def=watch_dead_runs(dg.in_process_executor),
         )
-        for dataset in DATASETS
+        for dataset in keys.DATASETS
     ]
     full = [
         dg.define_asset_job(
@@ -150,11 +125,11 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
         )
         for dataset in registry
     ]
-    others = [dataset for dataset in registry if dataset != OPERATIONAL]
+    others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
     return [
         *demos,
         *full,
-        *(_build_refresh(registry, name, layout) for name in (OPERATIONAL, *others)),
+        *(_build_refresh(registry, name, layout) for name in (keys.OPERATIONAL, *others)),
     ]
 
 
@@ -164,14 +139,15 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
     forecast = f"the forecast of {dataset} for the partition's day, scores of the days before it"
     parts = [
         *([forecast] if registry[dataset].spec.starts_with_days else [f"windows of {dataset}"]),
-        *(["the 2026 inference"] if INFERENCE_2026 in refreshed else []),
+        *(["the 2026 inference"] if keys.INFERENCE_2026 in refreshed else []),
     ]
     return dg.define_asset_job(
         job_name("refresh", dataset),
         dg.AssetSelection.assets(*refreshed),
         description=f"New data, {', '.join(parts)} and the report; trains nothing.",
         # A partition is the day of the forecast. Everything else has none, and runs with it.
-        tags={"compevo/job": "refresh"} | ({} if dataset == OPERATIONAL else {"dataset": dataset}),
+        tags={"compevo/job": "refresh"}
+        | ({} if dataset == keys.OPERATIONAL else {"dataset": dataset}),
         # One process: seventeen steps of a second each would import everything seventeen times.
         executor_def=watch_dead_runs(dg.in_process_executor),
     )
@@ -182,12 +158,12 @@ def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     is_default = dataset == DEFAULT_DATASET
     # The first thing that anybody runs: it also shows the data of the others, and the check of
     # 2026, which concerns the population of electricity.
-    read = DATASETS if is_default else (dataset,)
+    read = keys.DATASETS if is_default else (dataset,)
     return [
         *_list_data(registry, read),
-        model_key(dataset),
-        *score_keys(dataset),
-        *([INFERENCE_2026] if is_default else []),
+        keys.model_key(dataset),
+        *keys.score_keys(dataset),
+        *([keys.INFERENCE_2026] if is_default else []),
         *_REPORT,
     ]
 
@@ -197,8 +173,8 @@ def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.
     has_days = registry[dataset].spec.starts_with_days
     return [
         *list_collected(registry, dataset, layout),
-        *([next_day_key(dataset), scored_key(dataset)] if has_days else []),
-        *([INFERENCE_2026] if _infers(dataset, layout) else []),
+        *([keys.next_day_key(dataset), keys.scored_key(dataset)] if has_days else []),
+        *([keys.INFERENCE_2026] if _infers(dataset, layout) else []),
         *_REPORT,
     ]
 
@@ -215,7 +191,7 @@ def _infers(dataset: str, layout: Layout) -> bool:
     Without a population there is nothing to check, and a check that nobody made must not look like
     one that failed.
     """
-    return dataset == OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
+    return dataset == keys.OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
@@ -223,9 +199,9 @@ def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]
     # A user's own data set needs no news of this project's sources.
     reads_news = any(registry[name].declaration is None for name in datasets)
     return [
-        *(key for name in datasets for key in (series_key(name), windows_key(name))),
-        *([NEWS_ARTICLES] if reads_news else []),
-        NEWS_EMBEDDINGS,
+        *(key for name in datasets for key in (keys.series_key(name), keys.windows_key(name))),
+        *([keys.NEWS_ARTICLES] if reads_news else []),
+        keys.NEWS_EMBEDDINGS,
     ]
 
 
@@ -236,7 +212,7 @@ def choose_day(spec: DatasetSpec, now: datetime) -> str:
     """
     if not spec.starts_with_days:
         return ""
-    ahead = timedelta(days=1 if spec.name == OPERATIONAL else 0)
+    ahead = timedelta(days=1 if spec.name == keys.OPERATIONAL else 0)
     return (now + spec.market_offset + ahead).date().isoformat()
 
 
@@ -247,20 +223,7 @@ def hide_notices() -> None:
 
 
 def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process.
-
-    Args:
-        defs: the code location.
-        name: the job.
-        dataset: its data set.
-        day: the partition; empty where the job has none.
-
-    Returns:
-        A line for each step that failed.
-
-    Raises:
-        ConfigError: the job has no such day.
-    """
+    """Run a job in this process; return a line for each step that failed."""
     job = defs.resolve_job_def(job_name(name, dataset))
     if day and job.partitions_def is None:
         raise ConfigError(f"{job.name} forecasts no day of its own; leave --day {day} out")

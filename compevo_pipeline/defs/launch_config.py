@@ -60,11 +60,7 @@ class _CheckedShape(dg.Shape):
         super().__init__(fields, description=model.__doc__)  # type: ignore[no-untyped-call]  # Dagster's
 
     def post_process(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return the values as they are.
-
-        Raises:
-            ConfigError: a value that the model refuses.
-        """
+        """Return the values as they are, unless the model refuses one."""
         try:
             self._model.model_validate(value)
         except ValidationError as error:
@@ -102,11 +98,6 @@ def _to_dagster_field(field: FieldInfo) -> dg.Field:
 
 
 def _to_dagster_type(annotation: Any) -> Any:  # noqa: ANN401 - a type hint, and a Dagster type
-    """Return the Dagster type of a pydantic annotation.
-
-    Raises:
-        ConfigError: an annotation that no launch configuration has used so far.
-    """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _to_dagster_type(arguments[0])

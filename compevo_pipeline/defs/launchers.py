@@ -21,9 +21,7 @@ from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.launchers.process import POLL_SECONDS, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob
 
-LauncherName = Literal["process", "torchrun", "kubernetes"]
-"""Where training runs."""
-
+LauncherName = Literal["process", "torchrun", "kubernetes"]  # where training runs
 OBSERVED_KEYS = (
     *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
     *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
@@ -34,23 +32,15 @@ OBSERVED_KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLauncher:
-    """Trains in a process on this machine.
+    """Trains in a process on this machine."""
 
-    Attributes:
-        processes: above 0, torchrun starts that many processes, which share the agents.
-        poll_seconds: seconds between two looks at the rounds and at the process.
-    """
-
-    processes: int = 0
-    poll_seconds: float = POLL_SECONDS
+    processes: int = 0  # above 0, torchrun starts that many processes, which share the agents
+    poll_seconds: float = POLL_SECONDS  # seconds between two looks at the rounds and at the process
 
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
         """Run the jobs one after the other and report their rounds; stop with a cancelled run.
-
-        Returns:
-            The metadata that the training process reported.
 
         Raises:
             TrainingError: a training did not end well.
@@ -124,11 +114,7 @@ class KubernetesLauncher:
     def launch(
         self, context: dg.AssetExecutionContext, jobs: Sequence[TrainJob]
     ) -> Mapping[str, Any]:
-        """Start the pod and wait for it; Pipes raises where the pod fails.
-
-        Returns:
-            The metadata that the training process reported.
-        """
+        """Start the pod and wait for it; Pipes raises where the pod fails."""
         invocation = self.client.run(
             context=context,
             namespace=self.pod.namespace,
@@ -139,11 +125,7 @@ class KubernetesLauncher:
 
 
 class Launchers:
-    """Makes the launcher a run asks for.
-
-    Args:
-        pod: the pod that the launcher ``kubernetes`` starts; None refuses that launcher.
-    """
+    """Makes the launcher a run asks for; without a pod none of Kubernetes."""
 
     def __init__(self, pod: PodSpec | None = None) -> None:
         self._pod = pod
@@ -151,16 +133,7 @@ class Launchers:
     def get(
         self, kind: LauncherName, processes: int | None, pod_client: PodClient
     ) -> ProcessLauncher | KubernetesLauncher:
-        """Return the launcher of a kind.
-
-        Args:
-            kind: where training runs.
-            processes: how many processes torchrun starts; one unless given.
-            pod_client: starts the pod of the launcher ``kubernetes``.
-
-        Raises:
-            ConfigError: Kubernetes without a pod specification.
-        """
+        """Return the launcher of a kind."""
         if kind == "process":
             return ProcessLauncher()
         if kind == "torchrun":

@@ -41,10 +41,8 @@ USUAL_SECONDS = {
 """Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
 
 _UNKNOWN_STEP_SECONDS = 1.0
-LONGEST = 100
-"""Characters of a message beside the bar."""
-QUIET_SECONDS = 30.0
-"""Least time between two lines of a log about steps that went well."""
+LONGEST = 100  # characters of a message beside the bar
+QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
 # Longer than a run: rich forgets older steps, and a training alone takes longer than its 30 s.
 _SPEED_PERIOD_SECONDS = 24 * 3600.0
 _PIPES_PREFIX = "[pipes]"
@@ -60,11 +58,8 @@ def get_usual_seconds(step: str) -> float:
 class ProgressHandler(logging.Handler):
     """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
 
-    Args:
-        steps: names of all steps of the run.
-        console: where it is shown.
-        is_live: True redraws a bar, False writes lines only.
-        clock: seconds that never go back.
+    ``is_live`` redraws a bar; without it lines are written. ``clock`` gives seconds that never go
+    back.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ SCORE_COLUMNS = (
 """Columns of result rows that the UI shows; the CSV holds all of them."""
 
 _MAX_CELL_CHARACTERS = 60
-MOST_SERIES = 6
-"""Series of a forecast whose charts are shown, the first ones of the record."""
+MOST_SERIES = 6  # series of a forecast whose charts are shown, the first ones of the record
 _PLOT_DPI = 90
 _TICK_POINTS = 7
 

@@ -39,15 +39,7 @@ _UNDER_WAY = [
 
 
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
-    """Return all schedules of refreshes; they run from the start where the settings say so.
-
-    Args:
-        jobs: all jobs.
-        deployment: its data sets, its settings, and where its forecasts are issued.
-
-    Raises:
-        ConfigError: the settings name an unknown data set.
-    """
+    """Return all schedules of refreshes; they run from the start where the settings say so."""
     settings, registry = deployment.settings, deployment.registry
     for name in settings.schedules:
         if name != "on":
@@ -73,19 +65,14 @@ def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.Sche
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayTicks:
-    """When a day is forecast, and from what.
+    """When a day is forecast, and from what."""
 
-    Attributes:
-        times: of the ticks, on the market's clock. The first one refreshes; the later ones are
-            further tries where the forecast has not been issued by then.
-        known_to: up to when the forecast may use information.
-        days: 0 forecasts the day of the tick, 1 the one after it.
-        collected: all that ticks before the last one make, where a sensor does the rest.
-    """
-
+    # Of the ticks, on the market's clock. The first one refreshes; the later ones are further tries
+    # where the forecast has not been issued by then.
     times: tuple[time, ...]
-    known_to: KnownTo
-    days: int
+    known_to: KnownTo  # up to when the forecast may use information
+    days: int  # 0 forecasts the day of the tick, 1 the one after it
+    # All that ticks before the last one make, where a sensor does the rest.
     collected: Sequence[dg.AssetKey] = ()
 
     @property
@@ -104,12 +91,6 @@ def build_refresh_schedule(
 
     Dagster retries a step, and the step that would have to read the publisher again has ended well
     by then: a forecast that is late needs another run.
-
-    Args:
-        job: refreshes, and forecasts the day of its partition.
-        name: of the schedule.
-        ticks: when, and for which day.
-        deployment: where operational demand is forecast.
     """
     spec = deployment.registry[OPERATIONAL].spec
 
@@ -152,10 +133,7 @@ def build_evening_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor that forecasts tomorrow once all that the forecast needs is stored.
 
-    Args:
-        job: the refresh, of which it requests what the ticks of the evening leave out.
-        deployment: where operational demand is stored and forecast.
-        clock: tells the time.
+    ``job`` is the refresh, of which it requests what the ticks of the evening leave out.
     """
     registry, layout = deployment.registry, deployment.layout
     spec = registry[OPERATIONAL].spec
@@ -211,19 +189,14 @@ def _find_no_need(instance: dg.DagsterInstance, deployment: Deployment, origin: 
     issued = deployment.layout.issued(OPERATIONAL)
     if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
         return f"the forecast of {origin.day} has been issued"
-    if _is_under_way(instance, job_name("refresh", OPERATIONAL), origin.day.isoformat()):
+    of_day = dg.RunsFilter(
+        job_name=job_name("refresh", OPERATIONAL),
+        statuses=_UNDER_WAY,
+        tags={"dagster/partition": origin.day.isoformat()},
+    )
+    if instance.get_runs(of_day, limit=1):
         return f"a run for {origin.day} is under way"
     return ""
-
-
-def _is_under_way(instance: dg.DagsterInstance, job_name: str, partition: str) -> bool:
-    runs = instance.get_runs(
-        dg.RunsFilter(
-            job_name=job_name, statuses=_UNDER_WAY, tags={"dagster/partition": partition}
-        ),
-        limit=1,
-    )
-    return bool(runs)
 
 
 def build_daily_schedule(
@@ -231,13 +204,7 @@ def build_daily_schedule(
     spec: DatasetSpec,
     settings: Settings,
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that refreshes one data set, and forecasts the day of its tick.
-
-    Args:
-        job: refreshes the data set.
-        spec: how its windows are cut; it says on which clock its days begin.
-        settings: whether it runs without being turned on.
-    """
+    """Return a schedule that refreshes one data set, and forecasts the day of its tick."""
     name = f"{job.name}_daily"
     forecast = " the forecast of the day that has begun, scores," if spec.starts_with_days else ""
 

@@ -13,38 +13,26 @@ from typing import Any, Self
 from compevo_core.errors import ConfigError
 from compevo_pipeline.launchers.process import TERMINATION_SECONDS, worker_command
 
-CONTAINER = "dagster-pipes-execution"
-"""The container name that ``PipesK8sClient`` fills in."""
-
+CONTAINER = "dagster-pipes-execution"  # the container name that `PipesK8sClient` fills in
 IMAGE_GROUP = 1000
 """Group of the image's user (deploy/Dockerfile), which must be able to write to the volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """A training pod: image, shared volume, resources.
+    """A training pod: image, shared volume, resources."""
 
-    Attributes:
-        image: container image with this project installed.
-        volume_claim: claim of the volume that Dagster and the pod share.
-        mount_path: where the volume is mounted, as an absolute path.
-        namespace: namespace of the pod.
-        gpus: GPUs, one training process each; 0 trains on the CPU.
-        cpu: CPU limit in Kubernetes units.
-        memory: memory limit in Kubernetes units.
-        environment: variables of the container, which everyone who may read the pod can read.
-        secret: name of a Kubernetes secret whose entries become variables as well, for example the
-            token of a model hub; empty: none.
-    """
-
-    image: str
-    volume_claim: str
-    mount_path: str
-    namespace: str = "default"
-    gpus: int = 1
-    cpu: str = "4"
-    memory: str = "24Gi"
+    image: str  # container image with this project installed
+    volume_claim: str  # claim of the volume that Dagster and the pod share
+    mount_path: str  # where the volume is mounted, as an absolute path
+    namespace: str = "default"  # namespace of the pod
+    gpus: int = 1  # GPUs, one training process each; 0 trains on the CPU
+    cpu: str = "4"  # CPU limit in Kubernetes units
+    memory: str = "24Gi"  # memory limit in Kubernetes units
+    # Variables of the container, which everyone who may read the pod can read.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Name of a Kubernetes secret whose entries become variables as well, for example the token of a
+    # model hub; empty: none.
     secret: str = ""
 
     @classmethod

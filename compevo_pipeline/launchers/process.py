@@ -35,13 +35,7 @@ class TrainingError(CompEvoError):
 
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:
-    """Return the training command.
-
-    Args:
-        job_files: a ``job.json`` for each training.
-        python: the interpreter.
-        processes: above 0, torchrun starts that many processes.
-    """
+    """Return the training command; above 0, torchrun starts that many processes."""
     if processes < 1:
         return [python, "-m", WORKER, *job_files]
 
@@ -67,12 +61,8 @@ def run_training(
 ) -> None:
     """Train in a process of its own, one job after the other, and wait for its end.
 
-    Args:
-        jobs: the trainings.
-        environment: variables of the process.
-        on_round: gets each new round while the process works.
-        processes: above 0, torchrun starts that many processes.
-        poll_seconds: seconds between two looks at the rounds and at the process.
+    ``on_round`` gets each new round while the process works; above 0, torchrun starts
+    ``processes``.
 
     Raises:
         TrainingError: it ended with an error.

@@ -36,36 +36,26 @@ from compevo_pipeline.storage.code_versions import fits_folder
 if TYPE_CHECKING:
     from compevo_core.config.run import RunConfig
 
-INTERRUPTED = 130
-"""Exit code after SIGINT or SIGTERM; the run folder stays resumable."""
+INTERRUPTED = 130  # exit code after SIGINT or SIGTERM; the run folder stays resumable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """Everything a training needs, as paths and plain values.
+    """Everything a training needs, as paths and plain values."""
 
-    Attributes:
-        config: resolved settings by section.
-        windows: folder of windows.
-        news: folder of articles and embeddings.
-        out: run folder.
-        resume: False starts over instead of resuming from the newest checkpoint.
-        fits: folder of fitted baselines to share with others; empty: fits are shared among the
-            jobs of a process alone.
-        stages: folder of supervised stages that several jobs share; empty: each trains its own.
-        shard_backbone: whether several processes split the backbone in place of the agents.
-        facts: what else the manifest says of the run.
-    """
-
-    config: Mapping[str, Mapping[str, Any]]
-    windows: str
-    news: str
-    out: str
-    resume: bool = True
+    config: Mapping[str, Mapping[str, Any]]  # resolved settings by section
+    windows: str  # folder of windows
+    news: str  # folder of articles and embeddings
+    out: str  # run folder
+    resume: bool = True  # False starts over instead of resuming from the newest checkpoint
+    # Folder of fitted baselines to share with others; empty: fits are shared among the jobs of a
+    # process alone.
     fits: str = ""
+    # Folder of supervised stages that several jobs share; empty: each trains its own.
     stages: str = ""
+    # Whether several processes split the backbone in place of the agents.
     shard_backbone: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what else the manifest says of the run
 
     @property
     def folder(self) -> RunFolder:
@@ -78,11 +68,7 @@ class TrainJob:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a job written by :meth:`write`.
-
-        Raises:
-            ConfigError: there is no such file.
-        """
+        """Read a job written by :meth:`write`."""
         if not path.is_file():
             raise ConfigError(
                 f"no training job at {path}: the asset writes it before it starts a process"
@@ -104,16 +90,7 @@ def prepare_job(
 ) -> TrainJob:
     """Return the job of one training; write the resolved configuration into its run folder.
 
-    Args:
-        layout: where fits and runs are.
-        windows: folder of the windows to train on.
-        news: folder of the articles that they name.
-        config: settings of the run.
-        name: name of the run.
-        resume: False starts over.
-        shard_backbone: whether several processes split the backbone.
-        stages: folder of supervised stages that several jobs share; None: the job has its own.
-        facts: what else the manifest says of the run.
+    Arguments are as the attributes of :class:`TrainJob`.
     """
     run = RunFolder(layout.run(name))
     settings = config.to_dict()

@@ -40,50 +40,36 @@ from compevo_pipeline.sources.weather import observed as weather
 Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
 """A frame of one contract, of news with the counts of what was left out or repaired."""
 
-Parser = Callable[[Sequence[RawFile]], Parsed]
-"""Turns a feed's files into one frame."""
-
+Parser = Callable[[Sequence[RawFile]], Parsed]  # turns a feed's files into one frame
 FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
 """Modes of a publisher's files; live mode asks the publisher instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feed:
-    """One source of a data set.
+    """One source of a data set."""
 
-    Attributes:
-        name: its name in run configurations and logs.
-        parsers: the parser of each kind of frame that its files hold.
-        read_files: yields its files in a mode, given the archive folder and a clock; none unless
-            given.
-        modes: the modes in which it has files.
-        fetch_live: yields what is new at the publisher; None where no endpoint is connected.
-        replaces: whether its frames replace everything that is stored: a user's own file is the
-            whole of what it holds, so a row that was removed from it is gone.
-        is_whole: whether a backfill asks for its whole span at once, not month by month.
-        is_optional: whether windows can do without it: where it fails, the others are stored all
-            the same.
-        folds_titles: whether live news of it is left out where a near-identical headline is stored.
-        labels: starts of the labels of its raw files, by mode and product.
-        unpack: returns what a kept file holds; the file itself unless given.
-        with_gaps: parsers that accept a file whose publisher left rows out, where a run asks for
-            them.
-        accepts_gaps: whether these are the parsers.
-    """
-
-    name: str
-    parsers: Mapping[FrameKind, Parser]
+    name: str  # its name in run configurations and logs
+    parsers: Mapping[FrameKind, Parser]  # the parser of each kind of frame that its files hold
+    # Yields its files in a mode, given the archive folder and a clock; none unless given.
     read_files: Callable[[Mode, Path | None, Clock], Iterator[RawFile]] = lambda *_: iter(())
-    modes: frozenset[Mode] = FILE_MODES
+    modes: frozenset[Mode] = FILE_MODES  # the modes in which it has files
+    # Yields what is new at the publisher; None where no endpoint is connected.
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
+    # Whether its frames replace everything that is stored: a user's own file is the whole of what
+    # it holds, so a row that was removed from it is gone.
     replaces: bool = False
-    is_whole: bool = False
+    is_whole: bool = False  # whether a backfill asks for its whole span at once, not month by month
+    # Whether windows can do without it: where it fails, the others are stored all the same.
     is_optional: bool = False
+    # Whether live news of it is left out where a near-identical headline is stored.
     folds_titles: bool = False
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # starts of the labels of its raw files, by mode and product
+    # Returns what a kept file holds; the file itself unless given.
     unpack: Callable[[RawFile], Sequence[RawFile]] = lambda raw: [raw]
+    # Parsers that accept a file whose publisher left rows out, where a run asks for them.
     with_gaps: Mapping[FrameKind, Parser] = field(default_factory=dict)
-    accepts_gaps: bool = False
+    accepts_gaps: bool = False  # whether these are the parsers
 
     def accept_gaps(self) -> "Feed":
         """Return the feed with the parsers that accept gaps."""
@@ -94,8 +80,7 @@ class Feed:
         return mode in self.modes or (mode is Mode.LIVE and self.fetch_live is not None)
 
 
-FeedTable = Mapping[str, Sequence[Feed]]
-"""Feeds by data set, and by ``news``."""
+FeedTable = Mapping[str, Sequence[Feed]]  # feeds by data set, and by `news`
 
 
 def default_feeds(
@@ -103,9 +88,8 @@ def default_feeds(
 ) -> dict[str, tuple[Feed, ...]]:
     """Return every source of this project, by data set.
 
-    Args:
-        news_queries: file that says which live news is kept, in place of the packaged one.
-        pems_stations: stations whose traffic is kept; all unless given.
+    ``news_queries`` says which live news is kept, in place of the packaged file; of traffic
+    ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse, exchange.promises)}
@@ -191,9 +175,7 @@ def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
 def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
     """Return the feeds of a declared data set: its tables, and live news of its query.
 
-    Args:
-        declaration: names the tables.
-        folder: where relative paths start.
+    Relative paths start at ``folder``.
     """
     publisher = name_publisher(declaration.name)
 
@@ -296,7 +278,6 @@ def _parse_each(
 
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the 100-window test file alone."""
     # The targets of the validation sample lie in the train split.
     files = n2f_parsers.read_files(mode, archive, clock)
     yield from (raw for raw in files if n2f_parsers.is_test_file(raw))

@@ -10,7 +10,7 @@ A declaration that is broken takes nothing else down: its error is kept, to be s
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,18 +25,12 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_spec, rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like.
-
-    Attributes:
-        unit: its unit.
-        low: lowest value in it; None where there is no bound.
-        high: highest value.
-        regions: narrower bounds by region, where one range for all would hide an error.
-    """
+    """What a variable's rows must look like."""
 
     unit: str
-    low: float | None
-    high: float | None
+    low: float | None  # lowest value in it; None where there is no bound
+    high: float | None  # highest value
+    # Narrower bounds by region, where one range for all would hide an error.
     regions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -48,51 +42,33 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of one data set.
+    """Rules of one data set."""
 
-    Attributes:
-        step: the grid.
-        variables: unit and bounds by variable; one that is not named must only be non-negative.
-        forecasts: the same by name of what others forecast: the target, as published, and
-            covariates by step.
-        max_gap_share: largest share of a series' grid without a value, holes not counted.
-        hole: a longer stretch without values was not collected, and is not a gap.
-        weekdays_only: prefixes of series that publish on business days; weekends and holidays are
-            not gaps there.
-        clock: UTC offset of the clock whose midnight is a step of the grid.
-        zones: clocks by which the people live whose days the series shows; empty: no clock that
-            changes.
-    """
-
-    step: timedelta
+    step: timedelta  # the grid
+    # Unit and bounds by variable; one that is not named must only be non-negative.
     variables: Mapping[str, Variable]
-    max_gap_share: float
-    hole: timedelta
+    max_gap_share: float  # largest share of a series' grid without a value, holes not counted
+    hole: timedelta  # a longer stretch without values was not collected, and is not a gap
+    # Prefixes of series that publish on business days; weekends and holidays are not gaps there.
     weekdays_only: tuple[str, ...] = ()
-    clock: timedelta = timedelta(0)
+    clock: timedelta = timedelta(0)  # UTC offset of the clock whose midnight is a step of the grid
+    # Clocks by which the people live whose days the series shows; empty: no clock that changes.
     zones: tuple[str, ...] = ()
+    # The same by name of what others forecast: the target, as published, and covariates by step.
     forecasts: Mapping[str, Variable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDataset:
-    """All that the pipeline knows of a data set.
+    """All that the pipeline knows of a data set."""
 
-    Attributes:
-        spec: how its windows are cut.
-        description: one sentence for the UI.
-        rules: what its rows must look like.
-        max_age: age of the newest value above which live mode warns.
-        feeds: its own sources; empty for a built-in one, whose sources are in ``feeds``.
-        declaration: the file of a user's own data set, else None.
-    """
-
-    spec: DatasetSpec
-    description: str
-    rules: Rules
-    max_age: timedelta
+    spec: DatasetSpec  # how its windows are cut
+    description: str  # one sentence for the UI
+    rules: Rules  # what its rows must look like
+    max_age: timedelta  # age of the newest value above which live mode warns
+    # Its own sources; empty for a built-in one, whose sources are in `feeds`.
     feeds: tuple[Feed, ...] = ()
-    declaration: Path | None = None
+    declaration: Path | None = None  # the file of a user's own data set, else None
 
     @property
     def name(self) -> str:
@@ -102,14 +78,10 @@ class RegisteredDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The data sets of a deployment by name, built-in ones first.
+    """The data sets of a deployment by name, built-in ones first."""
 
-    Attributes:
-        datasets: every data set that can be used.
-        broken: the error of every declaration that cannot, by the name of its file.
-    """
-
-    datasets: Mapping[str, RegisteredDataset]
+    datasets: Mapping[str, RegisteredDataset]  # every data set that can be used
+    # The error of every declaration that cannot, by the name of its file.
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
@@ -175,6 +147,17 @@ _FORECASTS = {
     "solar_radiation_w_m2": Variable(unit="W/m²", low=0, high=1500),
 }
 
+_DEMAND_RULES = Rules(
+    step=timedelta(minutes=30),
+    variables=_DEMAND_VARIABLES,
+    max_gap_share=0.01,
+    hole=timedelta(days=2),
+    zones=("Australia/Sydney",),
+    forecasts=_FORECASTS,
+)
+# The market's floor, and a cap above every one it has had.
+_PRICE = {"price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000)}
+
 BUILT_IN = {
     "electricity": RegisteredDataset(
         spec=DATASETS["electricity"],
@@ -183,18 +166,7 @@ BUILT_IN = {
             "apart), AEMO's day-ahead forecasts, daily weather, and the published 100-window "
             "benchmark."
         ),
-        rules=Rules(
-            step=timedelta(minutes=30),
-            variables={
-                **_DEMAND_VARIABLES,
-                # The market's floor, and a cap above every one it has had.
-                "price_aud_per_mwh": Variable(unit="AUD/MWh", low=-1000, high=25000),
-            },
-            max_gap_share=0.01,
-            hole=timedelta(days=2),
-            zones=("Australia/Sydney",),
-            forecasts=_FORECASTS,
-        ),
+        rules=replace(_DEMAND_RULES, variables=_DEMAND_VARIABLES | _PRICE),
         max_age=timedelta(days=2),
     ),
     "electricity-operational": RegisteredDataset(
@@ -204,14 +176,7 @@ BUILT_IN = {
             "with AEMO's day-ahead forecasts of demand and of rooftop solar power, and forecast"
             " weather of Open-Meteo (CC BY 4.0; its free service is for non-commercial use)."
         ),
-        rules=Rules(
-            step=timedelta(minutes=30),
-            variables=_DEMAND_VARIABLES,
-            max_gap_share=0.01,
-            hole=timedelta(days=2),
-            zones=("Australia/Sydney",),
-            forecasts=_FORECASTS,
-        ),
+        rules=_DEMAND_RULES,
         max_age=timedelta(days=2),
     ),
     "exchange": RegisteredDataset(
@@ -282,7 +247,13 @@ def load_registry(folder: Path) -> Registry:
     for path in sorted(folder.glob("*.toml")):
         try:
             declaration = read_declaration(path)
-            _check_name(declaration, path)
+            check_own_name(declaration.name, path)
+            # One file a name, and its own: two files of one name would hide each other.
+            if declaration.name != path.stem:
+                raise ConfigError(
+                    f"{path}: name is {declaration.name!r}; rename the file to "
+                    f"{declaration.name}.toml"
+                )
             datasets[declaration.name] = make_dataset(declaration, path)
         except ConfigError as error:
             broken[path.stem] = str(error)
@@ -292,9 +263,7 @@ def load_registry(folder: Path) -> Registry:
 def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     """Return the entry of a user's own data set.
 
-    Args:
-        declaration: what the file says.
-        path: the file; the tables that it names lie relative to its folder.
+    The tables that the declaration names lie relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
     bounds = declaration.evaluation
@@ -327,13 +296,4 @@ def check_own_name(name: str, path: Path) -> None:
     if name in {*DATASETS, *default_feeds(), "on", "off"}:
         raise ConfigError(
             f"{path}: the name {name!r} is built in; choose another, such as my-{name}"
-        )
-
-
-def _check_name(declaration: Declaration, path: Path) -> None:
-    check_own_name(declaration.name, path)
-    # One file a name, and its own: two files of one name would hide each other.
-    if declaration.name != path.stem:
-        raise ConfigError(
-            f"{path}: name is {declaration.name!r}; rename the file to {declaration.name}.toml"
         )

@@ -75,9 +75,8 @@ def code_version(*sources: str, data_release: str = "") -> str:
     It changes when a statement changes, and stays when a comment, a docstring or the layout of the
     code does: otherwise a corrected sentence would mark every trained model as outdated.
 
-    Args:
-        sources: modules and folders below the repository, e.g. ``compevo_core/data``.
-        data_release: release of a library whose data decide as well, such as public holidays.
+    ``sources`` are modules and folders below the repository. Data of a library with the release
+    ``data_release``, such as public holidays, decide as well.
 
     Raises:
         FileNotFoundError: a source does not exist.

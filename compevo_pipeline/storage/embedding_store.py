@@ -84,11 +84,7 @@ class EmbeddingStore:
         return vectors_ND
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
-        """Add the vectors of texts that have none yet; on disk when this returns.
-
-        Args:
-            texts: N texts.
-            vectors: (N, D), one row a text.
+        """Add the ``vectors`` (N, D) of N texts that have none yet; on disk when this returns.
 
         Returns:
             How many were added.

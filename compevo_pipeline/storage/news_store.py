@@ -91,12 +91,7 @@ class DuckDBFile:
 
     @contextmanager
     def reader(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open a read-only connection to the existing file.
-
-        Raises:
-            DataError: the file is not a database.
-            StoreBusy: the file was not free in time.
-        """
+        """Open a read-only connection to the existing file."""
         with self._locked(exclusive=False), self._open(read_only=True) as connection:
             yield connection
 
@@ -141,7 +136,6 @@ class DuckDBFile:
 
 
 def _create(path: Path) -> None:
-    """Make an empty database in the place of an empty file."""
     path.unlink()
     try:
         duckdb.connect(path, config=_OPTIONS).close()

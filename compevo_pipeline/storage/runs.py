@@ -26,15 +26,11 @@ from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.raw_store import RawStore
 
-KEPT_RUNS = 3
-"""Finished runs of one name that stay."""
-UNFINISHED_AGE = timedelta(days=30)
-"""How long an unfinished run may rest before it is removed."""
+KEPT_RUNS = 3  # finished runs of one name that stay
+UNFINISHED_AGE = timedelta(days=30)  # how long an unfinished run may rest before it is removed
 UNUSED_AGE = timedelta(days=30)
 """How long a fitted baseline, or a state of daily use, stays without being used."""
-PART_AGE = timedelta(days=1)
-"""How old a part file is when whoever wrote it is certainly gone."""
-
+PART_AGE = timedelta(days=1)  # how old a part file is when whoever wrote it is certainly gone
 POPULATION_LABEL = "compevo"
 """What the names of runs with a language model begin with, before the data set."""
 
@@ -99,20 +95,12 @@ def _read_pointer(pointer: Path) -> str:
 
 
 def hash_model(run: Path) -> str:
-    """Return the hash of a run's sealed model.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Return the hash of a run's sealed model."""
     return str(verify_manifest(RunFolder(run).model)["hash"])
 
 
 def write_code_version(run: Path, version: str) -> None:
-    """Keep by which version of the code a run was trained that has just finished.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Keep by which version of the code a run was trained that has just finished."""
     write_json(RunFolder(run).code_file, {"code_version": version, "model": hash_model(run)})
 
 
@@ -157,11 +145,7 @@ def clean(
     baseline goes 30 days after it was last used, like states of daily use of an earlier version of
     the code: both can be made again. Raw files of earlier months are packed, not removed.
 
-    Args:
-        layout: folders of synthetic or of real data.
-        now: the present time.
-        keep: how many finished runs of one name stay.
-        dry: only say what would be removed.
+    With ``dry`` nothing is removed.
     """
     removed = []
     removals = (

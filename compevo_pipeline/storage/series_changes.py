@@ -17,15 +17,9 @@ import polars as pl
 
 from compevo_core.data.schemas import UTC_US
 
-FEW = 3
-"""Known rows of a series that one file may take away or change without a second fetch."""
-
-MOST_CHANGED = 0.5
-"""Share of the known values in one file above which more than :data:`FEW` changes wait."""
-
-FAR = 0.02
-"""Relative difference from which on a change counts towards :data:`MOST_CHANGED`."""
-
+FEW = 3  # known rows of a series that one file may take away or change without a second fetch
+MOST_CHANGED = 0.5  # share of the known values in one file above which more than `FEW` changes wait
+FAR = 0.02  # relative difference from which on a change counts towards `MOST_CHANGED`
 CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
@@ -50,16 +44,13 @@ class ChangeKind(StrEnum):
 
     CHANGED = "changed"
     REMOVED = "removed"
-    WAITING = "waiting"
-    """It is not applied: what is known stays."""
+    WAITING = "waiting"  # it is not applied: what is known stays
 
 
 def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     """Return the record of given rows beside the stored rows of their keys.
 
-    Args:
-        pairs: rows with ``value`` and ``value_stored``; a row without a stored value changes none.
-        kind: what becomes of them.
+    A row of ``pairs`` without a ``value_stored`` changes none.
     """
     rows = pairs.filter(pl.col("value_stored").is_not_null())
     record = {"before": "value_stored", "after": "value"}
@@ -71,9 +62,7 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
 def list_removals(stored: pl.DataFrame, fetched: pl.DataFrame) -> pl.DataFrame:
     """Return the record of stored rows that a new version of their file lacks.
 
-    Args:
-        stored: these rows.
-        fetched: ``source`` and ``fetched_at`` of the new versions.
+    ``fetched`` has ``source`` and ``fetched_at`` of the new versions.
     """
     gone = stored.drop("fetched_at").join(fetched, on="source", how="inner")
     gone = gone.rename({"value": "value_stored"}).with_columns(
@@ -105,8 +94,7 @@ def list_frame_changes(
 def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the record of changes of files that change most of the values that they repeat.
 
-    Args:
-        pairs: given rows beside the stored ones, with ``_outcome``.
+    ``pairs`` are given rows beside the stored ones, with ``_outcome``.
     """
     known = pairs.filter(pl.col("value_stored").is_not_null())
     size = pl.max_horizontal(pl.col("value").abs(), pl.col("value_stored").abs())
@@ -121,12 +109,7 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
 def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """Return the changes of files that want too many which nobody has confirmed.
 
-    Args:
-        wanted: record of what files want.
-        waiting: what earlier fetches wanted.
-
-    Returns:
-        The changes that wait, each with the time at which it was wanted first.
+    ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
@@ -177,11 +160,7 @@ def join_changes(
 ) -> pl.DataFrame:
     """Return the record with new changes; what waited of the same files or rows is replaced.
 
-    Args:
-        known: the record.
-        changes: new changes.
-        sources: files that were given.
-        keys: rows that were given.
+    ``sources`` and ``keys`` are the files and rows that were given.
     """
     is_waiting = pl.col("kind") == ChangeKind.WAITING.value
     settled = known.filter(~is_waiting)

@@ -78,31 +78,22 @@ class WriteReport(Counts):
     """Counts of an upsert.
 
     Rows given = added + changed + unchanged + superseded + nulls_kept_out + waiting.
-
-    Attributes:
-        rows: rows given.
-        added: rows of a new key.
-        changed: rows that replaced a stored one.
-        unchanged: rows equal to the stored one.
-        superseded: rows that lost to a row of the same key that was fetched later, given or stored.
-        nulls_kept_out: rows without a value where one is stored; the value stays.
-        removed: stored rows that a later version of their own file no longer has.
-        absent: stored rows that a later version of their own file lacks, and that stay, for the
-            file brings nothing else or takes away too many, and may be cut.
-        waiting: rows given of files that change most of what they repeat; what is stored stays.
-        files_written: files that were replaced.
     """
 
     rows: int = 0
-    added: int = 0
-    changed: int = 0
-    unchanged: int = 0
+    added: int = 0  # rows of a new key
+    changed: int = 0  # rows that replaced a stored one
+    unchanged: int = 0  # rows equal to the stored one
+    # Rows that lost to a row of the same key that was fetched later, given or stored.
     superseded: int = 0
-    nulls_kept_out: int = 0
-    removed: int = 0
+    nulls_kept_out: int = 0  # rows without a value where one is stored; the value stays
+    removed: int = 0  # stored rows that a later version of their own file no longer has
+    # Stored rows that a later version of their own file lacks, and that stay, for the file brings
+    # nothing else or takes away too many, and may be cut.
     absent: int = 0
+    # Rows given of files that change most of what they repeat; what is stored stays.
     waiting: int = 0
-    files_written: int = 0
+    files_written: int = 0  # files that were replaced
 
 
 class SeriesStore:
@@ -125,10 +116,7 @@ class SeriesStore:
         that is given again, stored rows that it no longer has go, from its first row on and only
         with a change that it brings.
 
-        Args:
-            dataset: name of the data set.
-            frame: rows of ``SERIES_SCHEMA``.
-            replace: whether the frame is the whole data set, and stored rows that it lacks go.
+        With ``replace`` the frame is the whole data set, and stored rows that it lacks go.
 
         Raises:
             DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the name of the data set
@@ -314,15 +302,8 @@ def _upsert(
 ) -> tuple[pl.DataFrame, WriteReport, pl.DataFrame]:
     """Merge ``given`` (unique by key) into ``stored`` by the rules of :meth:`SeriesStore.write`.
 
-    Args:
-        stored: rows of the series.
-        given: new ones.
-        known: record of earlier changes.
-        held: files that bring nothing.
-        keep_values: whether the rules that protect what is known hold.
-
-    Returns:
-        The merged rows, counts, and the record.
+    ``known`` is the record of earlier changes. Files that are ``held`` bring nothing; with
+    ``keep_values`` the rules hold that protect what is known.
     """
     if stored is None:
         accepted = given.filter(~pl.col("source").is_in(list(held)))
@@ -513,7 +494,6 @@ class FrameStore:
 
 
 def _list_frame_files(folder: Path) -> dict[str, Path]:
-    """Return the files that a folder's manifest names, by name."""
     if not (folder / MANIFEST_FILE).exists():
         return {}
     return read_together(folder, lambda files: dict(files.paths), remedy=_REMEDY, is_verified=False)

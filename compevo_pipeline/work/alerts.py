@@ -20,13 +20,9 @@ from compevo_core.runtime.files import file_lock, read_json, write_json
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
-LONGEST_TEXT = 600
-"""Characters of an alert; what is longer is cut."""
-KEPT_DAYS = 2
-"""How many days an alert is offered to a destination that has not accepted it."""
-NIGHTS = 3
-"""How many nights in a row a source fails before somebody is told."""
-
+LONGEST_TEXT = 600  # characters of an alert; what is longer is cut
+KEPT_DAYS = 2  # how many days an alert is offered to a destination that has not accepted it
+NIGHTS = 3  # how many nights in a row a source fails before somebody is told
 _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30
@@ -36,25 +32,16 @@ _DIGITS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A fault and a sentence about it: what, where, what to do.
+    """A fault and a sentence about it: what, where, what to do."""
 
-    Attributes:
-        fault: what makes it the same fault as before.
-        text: the sentence.
-    """
-
-    fault: str
-    text: str
+    fault: str  # what makes it the same fault as before
+    text: str  # the sentence
 
 
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
     """Send the alerts that were not sent on this day, and what an earlier call could not send.
 
-    Args:
-        settings: where alerts go, and the folder that remembers them.
-        alerts: what is wrong now.
-        day: on the market's clock.
-        log: gets every new alert, too.
+    ``day`` is on the market's clock.
 
     Returns:
         The number of new alerts.

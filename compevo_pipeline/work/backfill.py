@@ -51,21 +51,10 @@ def backfill(
     counts: dict[str, Counter[str]] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> dict[str, Counter[str]]:
-    """Fetch and store what is missing of a span, oldest month first.
+    """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
-    Args:
-        deployment: the stores; live mode.
-        dataset: data set, or ``news``.
-        feeds: its feeds that are to be read, as ``choose_feeds`` gives them.
-        since: start of the span, in UTC.
-        until: its end; now unless given.
-        clock: tells the time.
-        log: gets a line after each month, with the time that is left.
-        counts: filled month by month, for whoever must know what was stored before a failure.
-        monotonic: seconds of a clock that is never set back.
-
-    Returns:
-        Counts by feed, as ``ingest_feed`` gives them.
+    ``feeds`` are as ``choose_feeds`` gives them; without ``until`` the span ends now. ``counts`` is
+    filled month by month, for whoever must know what was stored before a failure.
 
     Raises:
         ConfigError: not live mode, or an empty span.
@@ -117,13 +106,7 @@ def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) ->
 
 
 def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[BackfillPart]:
-    """Return the months of a span for each feed; one part for a feed that is asked at once.
-
-    Args:
-        feeds: in the order in which they are read.
-        since: start, in UTC.
-        until: end, in UTC.
-    """
+    """Return the months of a span for each feed; one part for a feed that is asked at once."""
     months = list(_list_months(since, until))
     return [
         BackfillPart(feed=feed, since=start, until=end)

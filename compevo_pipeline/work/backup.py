@@ -21,9 +21,7 @@ from compevo_core import __version__
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import file_lock, hash_file, read_json, write_json
 
-LIST_FILE = "backup.json"
-"""Version, time and the hash of every file of a copy."""
-
+LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
 LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
 """Folders that hold locks, or what is made again when it is missing."""
 
@@ -35,16 +33,9 @@ _LEDGER = "ledger.sqlite"
 
 
 def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
-    """Copy a deployment's home and Dagster's storage into a new folder.
+    """Copy a deployment's home and Dagster's storage into a new folder; return the number of files.
 
-    Args:
-        home: ``COMPEVO_HOME``.
-        dagster_home: ``DAGSTER_HOME``; its settings are not copied.
-        folder: the copy; it must not exist.
-        now: noted in the copy.
-
-    Returns:
-        The number of files.
+    The settings in ``dagster_home`` are not copied.
 
     Raises:
         ConfigError: the folder exists, or lies in what is copied.
@@ -80,10 +71,7 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
 
 
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:
-    """Bring a copy back to where nothing of it is.
-
-    Returns:
-        The number of files.
+    """Bring a copy back to where nothing of it is; return the number of files.
 
     Raises:
         ConfigError: no copy, or a file of it exists already.

@@ -49,21 +49,13 @@ _ORDER = ("method", "budget", "seed", "subset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkData:
-    """What all methods of a data set are run on.
+    """What all methods of a data set are run on."""
 
-    Attributes:
-        windows: all windows.
-        scopes: the test windows, by subset.
-        layout: folders of the deployment.
-        rows: the file of result rows.
-        fit: fits the numeric priors of agents, once for all systems.
-    """
-
-    windows: WindowSet
-    scopes: list[Scope]
-    layout: Layout
-    rows: Path
-    fit: SharedFits
+    windows: WindowSet  # all windows
+    scopes: list[Scope]  # the test windows, by subset
+    layout: Layout  # folders of the deployment
+    rows: Path  # the file of result rows
+    fit: SharedFits  # fits the numeric priors of agents, once for all systems
 
     @classmethod
     def read(
@@ -77,16 +69,7 @@ class BenchmarkData:
     ) -> Self:
         """Read the windows of a data set.
 
-        Args:
-            deployment: the deployment.
-            dataset: its name in the registry.
-            every: score every n-th origin.
-            scopes: how many of the data set's test scopes to score, in order; None: all.
-            results: folder of the rows; None: the deployment's folder.
-
-        Raises:
-            ConfigError: there is no such data set.
-            DataError: its windows are not built.
+        Every n-th origin of the first ``scopes`` test scopes is scored; None: of all.
         """
         layout = deployment.layout
         name = deployment.registry[dataset].name
@@ -199,13 +182,7 @@ def trace_run(
 ) -> tuple[Path, Path]:
     """Write the traces of a run folder into the results; return the two files.
 
-    Args:
-        results: folder of the rows.
-        run: folder of a finished run.
-        config: its settings; logics are embedded by their encoder.
-        dataset: data set that it was trained on.
-        method: its name in the rows.
-        budget: budget of the benchmark; empty for a run of its own.
+    Logics are embedded by the encoder of ``config``; ``budget`` is empty for a run of its own.
 
     Raises:
         DataError: there is no round, or a file of the results holds something else.

@@ -33,15 +33,10 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Stores and folders of a mode; synthetic and real data never share one.
+    """Stores and folders of a mode; synthetic and real data never share one."""
 
-    Attributes:
-        settings: what the environment says.
-        mode: where data comes from; None: as the settings say.
-    """
-
-    settings: Settings
-    mode: Mode | None = None
+    settings: Settings  # what the environment says
+    mode: Mode | None = None  # where data comes from; None: as the settings say
 
     @property
     def data_mode(self) -> Mode:

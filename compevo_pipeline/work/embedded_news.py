@@ -36,17 +36,11 @@ TITLES_PER_BATCH = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingCounts:
-    """Counts of stored articles.
+    """Counts of stored articles."""
 
-    Attributes:
-        articles: all of them.
-        nameable: those that a window of some data set can name.
-        embedded: titles of those that were embedded now.
-    """
-
-    articles: int
-    nameable: int
-    embedded: int
+    articles: int  # all of them
+    nameable: int  # those that a window of some data set can name
+    embedded: int  # titles of those that were embedded now
 
 
 def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger) -> EmbeddingCounts:
@@ -62,7 +56,7 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
     nameable = 0
     missing: list[str] = []
     for since, until in store.list_months():
-        if not any(_overlap(span, (since, until)) for each in spans.values() for span in each):
+        if not any(first < until and since < end for each in spans.values() for first, end in each):
             continue
         stored = store.read_articles(since, until)
         chosen = [
@@ -108,11 +102,7 @@ def read_news(
 
 
 def find_encoder(run: Path) -> str:
-    """Return the encoder that the population of a run finds its news by; empty if it reads none.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
-    """
+    """Return the encoder that the population of a run finds its news by; empty if it reads none."""
     folder = RunFolder(run)
     verify_manifest(folder.model)
     settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))
@@ -122,11 +112,7 @@ def find_encoder(run: Path) -> str:
 def write_news(
     deployment: Deployment, encoder: str, windows: WindowSet, *, log: logging.Logger
 ) -> Path:
-    """Write the pool of a data set's windows for a training, which may run elsewhere.
-
-    Returns:
-        Its folder.
-    """
+    """Write the pool of a data set's windows for a training; return its folder."""
     folder = deployment.layout.news_pool(windows.dataset)
     read_news(deployment, encoder, windows.views(), log=log).write(folder)
     return folder
@@ -177,7 +163,3 @@ def _find_values(deployment: Deployment, spec: DatasetSpec) -> Span | None:
     except DataError:
         return None  # not materialized yet; whoever trains on it embeds what its windows name
     return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants
-
-
-def _overlap(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

@@ -42,34 +42,21 @@ _LABEL_DIGITS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentRun:
-    """What to run of an experiment on a data set.
-
-    Attributes:
-        experiment: the experiment.
-        changes: its changes to run, each once.
-        dataset: name of the data set, whose windows are built.
-        base: settings of the full method.
-        seeds: seeds that each change is trained under.
-        runs: finished runs of the full method, for an experiment that trains nothing; empty: the
-            current run of the data set.
-        every: score every n-th origin.
-        scopes: how many of the data set's test scopes to score, in order; None: all.
-        budget: budget that the rows name; empty for the preset's own.
-        resume: False trains again what is there.
-        shard_backbone: whether several processes split the backbone.
-    """
+    """What to run of an experiment on a data set."""
 
     experiment: Experiment
-    changes: Sequence[NamedChange]
-    dataset: str
-    base: RunConfig
-    seeds: Sequence[int]
+    changes: Sequence[NamedChange]  # its changes to run, each once
+    dataset: str  # name of the data set, whose windows are built
+    base: RunConfig  # settings of the full method
+    seeds: Sequence[int]  # seeds that each change is trained under
+    # Finished runs of the full method, for an experiment that trains nothing; empty: the current
+    # run of the data set.
     runs: Sequence[Path] = ()
-    every: int = 1
-    scopes: int | None = 1
-    budget: str = ""
-    resume: bool = True
-    shard_backbone: bool = False
+    every: int = 1  # score every n-th origin
+    scopes: int | None = 1  # how many of the data set's test scopes to score, in order; None: all
+    budget: str = ""  # budget that the rows name; empty for the preset's own
+    resume: bool = True  # False trains again what is there
+    shard_backbone: bool = False  # whether several processes split the backbone
 
 
 def run_experiment(
@@ -80,17 +67,9 @@ def run_experiment(
     log: logging.Logger,
     results: Path | None = None,
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
-    """Run an experiment: train what has to be trained, score, pair and write.
+    """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
-    Args:
-        deployment: the deployment.
-        plan: what to run.
-        train: runs trainings to their end; called once, or never where nothing is trained.
-        log: gets progress lines.
-        results: folder of the rows; None: the deployment's folder.
-
-    Returns:
-        The file of rows, the rows, the paired tests.
+    ``train`` runs trainings to their end; it is called once, or never where nothing is trained.
 
     Raises:
         ConfigError: every change is the full method itself under these settings.
@@ -136,13 +115,7 @@ def run_control_on(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Plant news on the windows of a data set, train every arm, and write the rows.
 
-    Args:
-        deployment: the deployment.
-        dataset: whose windows are built.
-        plan: worlds and arms.
-        series: names of the series that are used; empty: all.
-        log: gets progress lines.
-        results: folder of the rows; None: the deployment's folder.
+    Without names of ``series`` all of the data set are used.
 
     Returns:
         The file of rows, the rows, the rows by rewriting.
@@ -249,7 +222,6 @@ def _train_changes(
     train: Callable[[Sequence[TrainJob]], object],
     log: logging.Logger,
 ) -> list[Trial]:
-    """Train every change under every seed, and return what was trained."""
     layout = deployment.layout
     # A change that differs after the supervised stage alone starts at the end of a shared one.
     stages = stages_folder(layout, f"{plan.experiment.name}-{plan.dataset}")
@@ -289,11 +261,7 @@ def _train_changes(
 
 
 def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChange]:
-    """Return the changes without those that are the full method itself under these settings.
-
-    Raises:
-        ConfigError: nothing is left.
-    """
+    """Return the changes without those that are the full method itself under these settings."""
     # Changes of other experiments are values of a setting, and the reference is one of them.
     if plan.experiment.name != ABLATION:
         return list(plan.changes)

@@ -17,9 +17,7 @@ from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.series_store import KEYS
 from compevo_pipeline.work.deployment import Deployment
 
-MAX_BATCH_BYTES = 256 * 2**20
-"""Bytes of files that are parsed and stored together."""
-
+MAX_BATCH_BYTES = 256 * 2**20  # bytes of files that are parsed and stored together
 log = logging.getLogger(__name__)
 
 

@@ -28,23 +28,14 @@ from compevo_pipeline.work.deployment import Deployment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodPlan:
-    """What to train as a method.
+    """What to train as a method."""
 
-    Attributes:
-        name: of the method.
-        label: what its run folders begin with.
-        config: settings of its training.
-        facts: what its manifest says of the choice.
-        sentence: the choice in one line; empty where a method was named.
-        trained: the run where it is trained already.
-    """
-
-    name: str
-    label: str
-    config: RunConfig
-    facts: Mapping[str, Any]
-    sentence: str = ""
-    trained: Path | None = None
+    name: str  # of the method
+    label: str  # what its run folders begin with
+    config: RunConfig  # settings of its training
+    facts: Mapping[str, Any]  # what its manifest says of the choice
+    sentence: str = ""  # the choice in one line; empty where a method was named
+    trained: Path | None = None  # the run where it is trained already
 
 
 def name_method(dataset: str, method: str | None, preset: str | None) -> str:
@@ -74,14 +65,8 @@ def plan_method(
 ) -> MethodPlan:
     """Return what to train for a method without a language model, or for the best one.
 
-    Args:
-        deployment: stores and folders.
-        dataset: name of the data set.
-        windows: all of its windows; train and validation are used.
-        method: a method's name, or ``auto``.
-        changes: settings that differ, by dotted name.
-        fits: fits by name; what the choice needs is found there by the training.
-        on_step: gets a line before each step that takes time.
+    ``method`` is a name or ``auto``; ``changes`` are settings by dotted name; what the choice fits,
+    the training finds in ``fits``.
 
     Raises:
         ConfigError: no such method, or a setting that it does not have.

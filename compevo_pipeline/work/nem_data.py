@@ -25,8 +25,7 @@ from compevo_pipeline.work.preparation import ingest_dataset
 log = logging.getLogger(__name__)
 
 DATASET = ELECTRICITY_OPERATIONAL.name
-MARKET_OFFSET = timedelta(hours=10)
-"""Of the market's clock from UTC, all year."""
+MARKET_OFFSET = timedelta(hours=10)  # of the market's clock from UTC, all year
 _PREFIX = "AEMO/OPERATIONAL_DEMAND/"
 _POE = {"poe10_mw": 0.9, "poe50_mw": 0.5, "poe90_mw": 0.1}
 """A level that is exceeded in 10 of 100 cases is the quantile at 0.9."""
@@ -38,10 +37,7 @@ def read_nem(first: str, last: str = "", *, deployment: Deployment | None = None
     Months that are not stored are read first: from the files of the mode, or in live mode from
     AEMO, which keeps forecasts for about 13 months.
 
-    Args:
-        first: month, YYYY-MM, of the market's clock.
-        last: the last month; the same unless given.
-        deployment: the stores; what the environment says unless given.
+    Months are YYYY-MM on the market's clock; without ``last`` it is the first one.
 
     Returns:
         ``region``, ``start`` (market's clock, UTC+10, of each half-hour), ``start_utc``,
@@ -56,13 +52,10 @@ def read_nem(first: str, last: str = "", *, deployment: Deployment | None = None
     deployment = deployment or Deployment(settings=Settings.from_environment())
     months = _list_months(first, last or first)
     demand = _read_demand(deployment, months)
-    missing = [f"{month:%Y-%m}" for month in months if not _has_month(demand, month)]
-    if missing:
+    if _list_missing(demand, months):
         _fetch(deployment, months)
         demand = _read_demand(deployment, months)
-        missing = [name for name in missing if not _has_month(demand, _read_month(name))]
-
-    if missing:
+    if missing := _list_missing(demand, months):
         raise DataError(
             f"{deployment.data_mode} mode has no demand of {', '.join(missing)}: give its files in "
             "COMPEVO_ARCHIVE, or ask AEMO with COMPEVO_MODE=live"
@@ -92,9 +85,9 @@ def _next_month(month: datetime) -> datetime:
     return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def _has_month(demand: pl.DataFrame, month: datetime) -> bool:
-    start, end = (moment.replace(tzinfo=None) for moment in (month, _next_month(month)))
-    return not demand.filter(pl.col("start").is_between(start, end, closed="left")).is_empty()
+def _list_missing(demand: pl.DataFrame, months: list[datetime]) -> list[str]:
+    there = {*demand["start"].dt.strftime("%Y-%m")}
+    return [name for month in months if (name := f"{month:%Y-%m}") not in there]
 
 
 def _read_demand(deployment: Deployment, months: list[datetime]) -> pl.DataFrame:

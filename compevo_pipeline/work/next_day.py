@@ -69,12 +69,9 @@ from AEMO's forecast. In megawatts times -1 the nearest region is 2.7 away and T
 by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decision
 15-issued-forecasts).
 """
-LEAST_SPREAD = 0.05
-"""A spread is at least this part of the level: a steady series may move too."""
+LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 UNBOUNDED = Variable(unit="", low=None, high=None)
-LATEST_DAYS = 14
-"""Days that are tried for the newest one with a published forecast."""
-
+LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 OLD_STATE = (
     "goes on from what an earlier version of the code learnt from past days; compevo refit "
     "{dataset} learns them again with this version"
@@ -207,8 +204,7 @@ class StoredFrames:
     def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
         """Cut the windows after train, whose errors a population may have to take note of.
 
-        Args:
-            stored: the windows asset, where it is as new as the series: then none is cut again.
+        Where the windows asset is as new as the series, it is ``stored``, and none is cut again.
         """
         first = _find_first_later(self.spec)
         if stored is not None:
@@ -219,19 +215,12 @@ class StoredFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayInputs:
-    """Views of a day, and what is wrong with them.
-
-    Attributes:
-        built: the views.
-        newest: the newest things they know; None where no series has a view.
-        missing: reasons why no forecast can be made.
-        warnings: what a reader of the forecast should know.
-    """
+    """Views of a day, and what is wrong with them."""
 
     built: BuiltViews
-    newest: NewestKnown | None
-    missing: tuple[str, ...]
-    warnings: tuple[str, ...]
+    newest: NewestKnown | None  # the newest things they know; None where no series has a view
+    missing: tuple[str, ...]  # reasons why no forecast can be made
+    warnings: tuple[str, ...]  # what a reader of the forecast should know
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInputs:
@@ -284,19 +273,13 @@ def _describe_old_news(newest: NewestKnown, origin: Origin, rule: NewsRule) -> s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayForecast:
-    """The forecast of a day, as it was issued.
-
-    Attributes:
-        forecast: the record.
-        folder: where it lies.
-        is_new: whether it was issued just now.
-        notes: what a reader should know: old news, or that the stored data or the current model are
-            no longer those that it was made of.
-    """
+    """The forecast of a day, as it was issued."""
 
     forecast: IssuedForecast
-    folder: Path
-    is_new: bool
+    folder: Path  # where it lies
+    is_new: bool  # whether it was issued just now
+    # What a reader should know: old news, or that the stored data or the current model are no
+    # longer those that it was made of.
     notes: tuple[str, ...] = ()
 
 
@@ -317,19 +300,10 @@ def forecast_day(
 
     A day that was issued is verified and returned without any inference, whatever is stored now.
 
-    Args:
-        deployment: stores and folders.
-        dataset: name of a declared data set, built-in or the user's own.
-        day: first target day on the market's clock, with a time where days have several origins;
-            None for the newest one that can be forecast.
-        known_to: midnight before the day, or the time at which the publisher's own forecast of it
-            is issued; None for the earlier one that the data set's views know.
-        clock: gives the time of issue.
-        log: gets a line about what is observed and issued, and the notes.
-        on_step: gets a line before each step that takes time.
-        run: folder of the training run; the data set's current one unless given.
-        news_rule: how old the news may be; ``NewsRule()`` unless given.
-        supersede: whether a day that was issued before is issued again, beside the older record.
+    ``day``, on the market's clock, has a time where days have several origins; None is the newest
+    one that can be forecast. Without ``known_to`` it is the earlier instant that the data set's
+    views know. With ``supersede`` a day that was issued before is issued again, beside the older
+    record.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.
@@ -373,9 +347,6 @@ def find_next_day(
     Where models correct a published forecast it is the newest one with a publication of the whole
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
-
-    Raises:
-        DataError: no value of the data set is stored.
     """
     series = deployment.series_store().read(spec.name)
     start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
@@ -539,15 +510,7 @@ def _load_daily(
 def renew_state(
     deployment: Deployment, dataset: str, day: date | None, *, log: logging.Logger
 ) -> int:
-    """Make the state of daily use anew with this version of the code.
-
-    Returns:
-        The number of windows that it knows.
-
-    Raises:
-        ConfigError: there is no such data set.
-        DataError: nothing is stored, or no run has finished.
-    """
+    """Make the state of daily use anew with this version; return the number of its windows."""
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -50,9 +50,7 @@ LONGEST_REACH = timedelta(days=17)
 MEASURED_REACH = timedelta(days=2)
 """How far ahead a series may reach: it holds the publisher's forecast of the next day."""
 
-NEWS_REACH = timedelta(days=1)
-"""How far a publisher's clock may be ahead."""
-
+NEWS_REACH = timedelta(days=1)  # how far a publisher's clock may be ahead
 FAR_PUBLISHED = 3.0
 """How many times the level of the days before a published forecast may have, up or down.
 
@@ -75,11 +73,6 @@ FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
 
 def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     """Refuse rows that break the rules of their data set.
-
-    Args:
-        frame: follows ``SERIES_SCHEMA``.
-        rules: grid, units and bounds.
-        now: the present.
 
     Raises:
         SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
@@ -132,10 +125,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     A level is the median of a file's median forecast of the target. Of another quantity that has a
     zero it is the mean: at night that is zero. Temperatures have bounds alone.
 
-    Args:
-        frame: follows ``PUBLISHED_SCHEMA`` or ``STEP_COVARIATE_SCHEMA``.
-        rules: bounds by name.
-        recent: columns ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
+    ``recent`` has ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
 
     Raises:
         SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a
@@ -235,12 +225,8 @@ def _refuse(frame: pl.DataFrame, is_bad: pl.Expr, problem: str, remedy: str) -> 
 
 log = logging.getLogger(__name__)
 
-Span = tuple[datetime | None, datetime | None]
-"""Start and end of a backfill in live mode."""
-
-WHAT_IS_NEW: Span = (None, None)
-"""What a daily refresh fetches, in place of a backfill's span."""
-
+Span = tuple[datetime | None, datetime | None]  # start and end of a backfill in live mode
+WHAT_IS_NEW: Span = (None, None)  # what a daily refresh fetches, in place of a backfill's span
 DATA_VERSION_TAG = "dagster/data_version"
 """Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
 
@@ -270,20 +256,19 @@ def ingest_feed(
     span: Span = WHAT_IS_NEW,
     is_whole: bool = False,
 ) -> dict[str, int]:
-    """Parse all files of a feed, then keep the raw bytes and store the frames.
+    """Parse the files of a feed, keep their bytes and store the frames; return counts by name.
 
     Where the data set ``is_whole`` since it was last read, files on disk that were parsed then are
     not parsed again.
-
-    Returns:
-        Files, bytes and stored rows by name.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
+        ingest = _Ingest(deployment, feed, dataset, clock())
         files = list(feed.read_files(deployment.data_mode, deployment.settings.archive, clock))
-        counts = _ingest_files(deployment, feed, dataset, clock(), files, is_whole=is_whole)
+        counts = _ingest_files(ingest, files, is_whole=is_whole)
     else:
         mend_store(deployment, dataset, clock=clock, log=log)
         live = deployment.live_context(clock, since=span[0], until=span[1])
+        ingest = _Ingest(deployment, feed, dataset, live.now)
         arriving = feed.fetch_live(live)
         counts = Counter(files=0)
         is_last = False
@@ -298,20 +283,16 @@ def ingest_feed(
                 is_last, failure = True, error
 
             if batch:
-                files = batch
-                try:
-                    rows = _read_rows(deployment, feed, dataset, live.now, files)
-                except SourceError as error:
-                    files = _find_readable(deployment, feed, dataset, live, batch)
-                    if not files:
-                        raise
-                    # The format changed, it seems: what can be read is stored, and the run fails.
-                    if len(files) < MIN_READABLE_SHARE * len(batch):
-                        failure = error
-                    rows = _read_rows(deployment, feed, dataset, live.now, files)
-                counts.update(_store_rows(deployment, feed, dataset, files, rows))
-                _ask_again(deployment, feed, dataset, live, files)
-                counts["rejected"] += len(batch) - len(files)
+                read = ingest.read_batch(batch)
+                _reject(ingest, live, read.rejected)
+                if read.error is not None and not read.files:
+                    raise read.error
+                # The format changed, it seems: what can be read is stored, and the run fails.
+                if len(read.files) < MIN_READABLE_SHARE * len(batch):
+                    failure = read.error
+                counts.update(ingest.store(read.files, read.rows))
+                counts["rejected"] += len(read.rejected)
+                _ask_again(ingest, live, read.files)
             # The last file may have more members than this batch holds.
             live.ledger.confirm(keep_last=not is_last)
 
@@ -324,16 +305,9 @@ def ingest_feed(
     return dict(counts)
 
 
-def _ingest_files(
-    deployment: Deployment,
-    feed: Feed,
-    dataset: str,
-    now: datetime,
-    files: Sequence[RawFile],
-    *,
-    is_whole: bool,
-) -> dict[str, int]:
+def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool) -> dict[str, int]:
     """Parse and store the files of a feed, unless these very files were and all is still there."""
+    deployment, feed, dataset = ingest.deployment, ingest.feed, ingest.dataset
     receipts, name = deployment.receipts(), f"feed {dataset} {feed.name} {feed.accepts_gaps}"
     declared = deployment.registry[dataset].declaration if dataset in deployment.registry else None
     read_by = (declared, deployment.settings.news_queries)
@@ -346,15 +320,10 @@ def _ingest_files(
         ]
     )
     if is_whole and receipts.find(name, made_of):
-        return {
-            "files": len(files),
-            "bytes": sum(len(raw.content) for raw in files),
-            "known files": len(files),
-        }
+        return {**_measure(files), "known files": len(files)}
 
     # All parsers run, and all rows are looked at, before anything is stored.
-    rows = _read_rows(deployment, feed, dataset, now, files)
-    counts = _store_rows(deployment, feed, dataset, files, rows)
+    counts = ingest.store(files, ingest.read(files))
     # Changes that wait are confirmed by the same files, read again later.
     is_dataset = dataset in deployment.registry
     if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
@@ -390,13 +359,10 @@ def ingest_feeds(
     log: logging.Logger,
     span: Span = WHAT_IS_NEW,
 ) -> dict[str, dict[str, int]]:
-    """Read feeds one after the other; one that fails leaves what the others give.
+    """Read feeds one after the other; return their counts. One that fails leaves what others give.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised.
-
-    Returns:
-        Counts by feed.
 
     Raises:
         SourceError: of a feed that is not left out, or where none brings series or articles.
@@ -440,12 +406,9 @@ def ingest_feeds(
 def mend_store(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Make again what a store has lost since the last run, from the files that are kept.
+    """Make again what a store has lost, from the files that are kept; return counts by feed.
 
     Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
-
-    Returns:
-        Counts by feed; nothing where nothing is lost.
     """
     feeds = deployment.feeds()[dataset]
     lost = find_lost(deployment, dataset, feeds)
@@ -470,9 +433,6 @@ def rebuild(
 
     Rows that are stored and newer stay. A file that was refused is refused again.
 
-    Returns:
-        Counts by feed.
-
     Raises:
         SourceError: a user's own file cannot be read.
     """
@@ -482,22 +442,22 @@ def rebuild(
             counts[feed.name] = ingest_feed(deployment, feed, dataset, clock=clock, log=log)
             continue
         of_feed: Counter[str] = Counter()
+        ingest = _Ingest(deployment, feed, dataset, clock())
         for batch in list_batches(deployment, feed):
             files: list[RawFile] = []
             for raw_file in batch:
-                with _left_out(raw_file, of_feed):
+                try:
                     files.extend(feed.unpack(raw_file))
+                except SourceError as error:
+                    of_feed["rejected"] += 1
+                    log.warning(f"{raw_file.label} is left out: {error}")
             if not files:
                 continue
-            try:
-                readable, rows = files, _read_rows(deployment, feed, dataset, clock(), files)
-            except SourceError:
-                readable, _ = _part_readable(deployment, feed, dataset, clock(), files)
-                of_feed["rejected"] += len(files) - len(readable)
-                if not readable:
-                    continue
-                rows = _read_rows(deployment, feed, dataset, clock(), readable)
-            of_feed.update(_store_rows(deployment, feed, dataset, readable, rows))
+            read = ingest.read_batch(files)
+            if read.rejected:
+                of_feed["rejected"] += len(read.rejected)
+            if read.files:
+                of_feed.update(ingest.store(read.files, read.rows))
         if of_feed:
             counts[feed.name] = dict(of_feed)
             log.info(f"{feed.name}: " + ", ".join(f"{n:,} {name}" for name, n in of_feed.items()))
@@ -506,27 +466,10 @@ def rebuild(
     return counts
 
 
-@contextlib.contextmanager
-def _left_out(raw_file: RawFile, counts: Counter[str]) -> Iterator[None]:
-    """Count and log a file that cannot be unpacked."""
-    try:
-        yield
-    except SourceError as error:
-        counts["rejected"] += 1
-        log.warning("%s is left out: %s", raw_file.label, error)
-
-
 def ingest_dataset(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set that exists in the mode, and store what it gives.
-
-    Returns:
-        Counts by feed.
-
-    Raises:
-        ConfigError: there is no such data set, or its declaration is broken.
-    """
+    """Read every feed of a data set in the mode, and store what it gives; return counts by feed."""
     feeds = deployment.feeds()[deployment.registry[dataset].name]
     there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
     return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
@@ -671,10 +614,6 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set.
 
     It covers series, the frames beside them, and articles of the data set's own.
-
-    Raises:
-        ConfigError: there is no such data set.
-        StoreBusy: a store was not free in time.
     """
     parts = [
         *deployment.series_store().hash_files(dataset),
@@ -689,12 +628,7 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
 
 
 def hash_news(deployment: Deployment) -> str:
-    """Return the version of all stored articles.
-
-    Raises:
-        DataError: nothing was ever stored.
-        StoreBusy: the store was not free in time.
-    """
+    """Return the version of all stored articles."""
     return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
 
 
@@ -702,8 +636,172 @@ def hash_news(deployment: Deployment) -> str:
 class _Rows:
     """What files hold: frames by kind, and the counts of what was left out of them."""
 
-    frames: Mapping[FrameKind, pl.DataFrame]
-    losses: Mapping[str, int]
+    frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
+    losses: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Files that can be read, with their rows, and the others."""
+
+    files: Sequence[RawFile]
+    rows: _Rows
+    rejected: Sequence[tuple[RawFile, SourceError]] = ()
+    error: SourceError | None = None  # of all files together
+
+
+@dataclass(frozen=True, slots=True)
+class _Ingest:
+    """Reads files of a feed into the stores of a data set, as of one moment."""
+
+    deployment: Deployment
+    feed: Feed
+    dataset: str
+    now: datetime
+
+    def read(self, raw_files: Sequence[RawFile]) -> _Rows:
+        """Parse files, and refuse or leave out what cannot be true."""
+        frames: dict[FrameKind, pl.DataFrame] = {}
+        losses: dict[str, int] = {}
+        for kind, parse in self.feed.parsers.items():
+            parsed = parse(raw_files)
+            frame, counts = parsed if isinstance(parsed, tuple) else (parsed, {})
+            losses |= counts
+
+            if kind is FrameKind.ARTICLES:
+                in_time = frame.filter(is_in_time(self.now))
+                frame, losses["mistimed"] = in_time, frame.height - in_time.height
+            elif kind is FrameKind.SERIES:
+                refuse_series(frame, self.deployment.registry[self.dataset].rules, self.now)
+            elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
+                # A user's own plan or calendar may reach as far ahead as it likes.
+                refuse_future(frame, self.now)
+            frames[kind] = frame
+
+        self._refuse_far(frames, frames)
+        return _Rows(frames, losses)
+
+    def read_batch(self, batch: Sequence[RawFile]) -> _Batch:
+        """Read files together; where that fails, those that can be read one by one."""
+        try:
+            return _Batch(files=batch, rows=self.read(batch))
+        except SourceError as error:
+            together = error
+
+        rejected: list[tuple[RawFile, SourceError]] = []
+        alone: list[tuple[RawFile, _Rows]] = []
+        for raw_file in batch:
+            try:
+                alone.append((raw_file, self.read([raw_file])))
+            except SourceError as error:
+                rejected.append((raw_file, error))
+
+        # Each alone, and then beside what the others measured.
+        measured = {
+            kind: pl.concat([part.frames[kind] for _, part in alone])
+            for kind in self.feed.parsers
+            if alone
+        }
+        files: list[RawFile] = []
+        for raw_file, parsed in alone:
+            try:
+                self._refuse_far(parsed.frames, measured)
+                files.append(raw_file)
+            except SourceError as error:
+                rejected.append((raw_file, error))
+        if not rejected:
+            raise together  # several files together may fail where each alone does not
+        rows = self.read(files) if files else _Rows()
+        return _Batch(files=files, rows=rows, rejected=rejected, error=together)
+
+    def store(self, raw_files: Sequence[RawFile], rows: _Rows) -> dict[str, int]:
+        """Keep the bytes and store the rows; return what the log says of them."""
+        store = self.deployment.raw_store()
+        for raw_file in raw_files:
+            # What came from a publisher just now was kept on arrival.
+            if raw_file.mode is not Mode.LIVE:
+                store.write(raw_file)
+
+        counts = {**_measure(raw_files), **rows.losses}
+        for kind, frame in rows.frames.items():
+            counts |= self._store_frame(kind, frame)
+        return counts
+
+    def _refuse_far(
+        self,
+        frames: Mapping[FrameKind, pl.DataFrame],
+        others: Mapping[FrameKind, pl.DataFrame],
+    ) -> None:
+        """Refuse forecasts that are far from what is stored and from what other files hold."""
+        for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
+            recent = self._find_recent(kind, frames[kind], others)
+            rules = self.deployment.registry[self.dataset].rules
+            refuse_forecasts(frames[kind], rules, recent)
+
+    def _find_recent(
+        self, kind: FrameKind, frame: pl.DataFrame, others: Mapping[FrameKind, pl.DataFrame]
+    ) -> pl.DataFrame:
+        """Return what a frame of forecasts is held against, stored or in other files."""
+        deployment, dataset = self.deployment, self.dataset
+        since = frame.select(pl.col("start_utc").min()).item()
+        is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
+        if kind is FrameKind.STEP_COVARIATES:
+            stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
+            parts = [stored, others.get(kind)]
+        else:
+            is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
+            entity = pl.col("series_id").str.split("/").list.last().alias("entity")
+            parts = [others.get(FrameKind.SERIES)]
+            with contextlib.suppress(DataError):  # no series is stored yet
+                parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
+            parts = [
+                part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
+                for part in parts
+                if part is not None
+            ]
+
+        empty = frame.clear().with_columns(pl.lit("").alias("name"))
+        known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
+        return pl.concat(known).drop_nulls("value")
+
+    def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
+        deployment, replaces = self.deployment, self.feed.replaces
+        if kind is FrameKind.SERIES:
+            report = deployment.series_store().write(self.dataset, frame, replace=replaces)
+            if replaces and not deployment.layout.news_database.exists():
+                # A user's own data set may have no news; windows are cut from an empty store then.
+                deployment.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+            return {
+                "series rows": report.rows,
+                "new": report.added,
+                "changed": report.changed,
+                "superseded": report.superseded,
+                "nulls kept out": report.nulls_kept_out,
+                "removed": report.removed,
+                "absent": report.absent,
+                "waiting": report.waiting,
+            }
+
+        if kind is FrameKind.ARTICLES:
+            folded = 0
+            if self.feed.folds_titles and deployment.data_mode is Mode.LIVE:
+                unfolded = _fold_titles(deployment.news_store(), frame)
+                frame, folded = unfolded, frame.height - unfolded.height
+            stored = deployment.news_store().upsert_articles(frame)
+            return {
+                "articles": frame.height,
+                "new": stored.added,
+                "changed": stored.changed,
+                "told before": folded,
+            }
+
+        deployment.frame_store().write(self.dataset, kind, frame, replace=replaces)
+        # Those of this batch, like the other counts, which are summed over batches and months.
+        return {f"{kind} rows": frame.height}
+
+
+def _measure(raw_files: Sequence[RawFile]) -> dict[str, int]:
+    return {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
 
 
 def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
@@ -717,185 +815,27 @@ def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
     return True
 
 
-def _find_readable(
-    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, batch: Sequence[RawFile]
-) -> list[RawFile]:
-    """Return the files of a batch that can be read, or none where not single files are at fault.
-
-    A file that cannot be read is rejected, and is fetched anew by the next run.
-    """
-    readable, errors = _part_readable(deployment, feed, dataset, live.now, batch)
-    for raw_file, error in errors:
-        live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
-        log.warning("%s is left out: %s", feed.name, error)
-
-    # Several files together may fail where each alone does not.
-    is_files_fault = len(readable) < len(batch)
-    return readable if is_files_fault else []
-
-
-def _part_readable(
-    deployment: Deployment, feed: Feed, dataset: str, now: datetime, batch: Sequence[RawFile]
-) -> tuple[list[RawFile], list[tuple[RawFile, SourceError]]]:
-    """Return the files of a batch that can be read, and the others with their errors."""
-    readable: list[RawFile] = []
-    errors: list[tuple[RawFile, SourceError]] = []
-    rows: list[tuple[RawFile, _Rows]] = []
-    for raw_file in batch:
-        try:
-            rows.append((raw_file, _read_rows(deployment, feed, dataset, now, [raw_file])))
-        except SourceError as error:
-            errors.append((raw_file, error))
-
-    # Each alone, and then beside what the others measured.
-    measured = {
-        kind: pl.concat([part.frames[kind] for _, part in rows]) for kind in feed.parsers if rows
-    }
-    for raw_file, parsed in rows:
-        try:
-            _refuse_far(deployment, dataset, parsed.frames, measured)
-            readable.append(raw_file)
-        except SourceError as error:
-            errors.append((raw_file, error))
-    return readable, errors
-
-
-def _ask_again(
-    deployment: Deployment, feed: Feed, dataset: str, live: LiveContext, files: Sequence[RawFile]
+def _reject(
+    ingest: _Ingest, live: LiveContext, rejected: Sequence[tuple[RawFile, SourceError]]
 ) -> None:
+    """Note the files that cannot be read: the next run fetches them anew."""
+    for raw_file, error in rejected:
+        live.ledger.reject(*name_entry(raw_file), f"{type(error).__name__}: {error}")
+        log.warning("%s is left out: %s", ingest.feed.name, error)
+
+
+def _ask_again(ingest: _Ingest, live: LiveContext, files: Sequence[RawFile]) -> None:
     """Let the next run fetch the files again whose changes of known values wait for it."""
+    feed, dataset = ingest.feed, ingest.dataset
     if FrameKind.SERIES not in feed.parsers:
         return
-    waiting = deployment.series_store().read_waiting(dataset).partition_by("source", as_dict=True)
+    store = ingest.deployment.series_store()
+    waiting = store.read_waiting(dataset).partition_by("source", as_dict=True)
     for raw_file in files:
         if (raw_file.label,) in waiting:
             note = describe_waiting(waiting[raw_file.label,], dataset)
             live.ledger.reject(*name_entry(raw_file), note)
             log.warning("%s: %s: %s", feed.name, raw_file.name, note)
-
-
-def _read_rows(
-    deployment: Deployment,
-    feed: Feed,
-    dataset: str,
-    now: datetime,
-    raw_files: Sequence[RawFile],
-) -> _Rows:
-    """Parse files, and refuse or leave out what cannot be true."""
-    frames: dict[FrameKind, pl.DataFrame] = {}
-    losses: dict[str, int] = {}
-    for kind, parse in feed.parsers.items():
-        parsed = parse(raw_files)
-        frame, counts = parsed if isinstance(parsed, tuple) else (parsed, {})
-        losses |= counts
-
-        if kind is FrameKind.ARTICLES:
-            in_time = frame.filter(is_in_time(now))
-            frame, losses["mistimed"] = in_time, frame.height - in_time.height
-        elif kind is FrameKind.SERIES:
-            refuse_series(frame, deployment.registry[dataset].rules, now)
-        elif not (kind is FrameKind.STEP_COVARIATES and feed.replaces):
-            # A user's own plan or calendar may reach as far ahead as it likes.
-            refuse_future(frame, now)
-        frames[kind] = frame
-
-    _refuse_far(deployment, dataset, frames, frames)
-    return _Rows(frames, losses)
-
-
-def _refuse_far(
-    deployment: Deployment,
-    dataset: str,
-    frames: Mapping[FrameKind, pl.DataFrame],
-    others: Mapping[FrameKind, pl.DataFrame],
-) -> None:
-    """Refuse forecasts that are far from what is stored and from what other files hold."""
-    for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
-        recent = _find_recent(deployment, dataset, kind, frames[kind], others)
-        refuse_forecasts(frames[kind], deployment.registry[dataset].rules, recent)
-
-
-def _find_recent(
-    deployment: Deployment,
-    dataset: str,
-    kind: FrameKind,
-    frame: pl.DataFrame,
-    others: Mapping[FrameKind, pl.DataFrame],
-) -> pl.DataFrame:
-    """Return what a frame of forecasts is held against, stored or in other files."""
-    since = frame.select(pl.col("start_utc").min()).item()
-    is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
-    if kind is FrameKind.STEP_COVARIATES:
-        stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
-        parts = [stored, others.get(kind)]
-    else:
-        is_target = pl.col("variable") == deployment.registry[dataset].spec.variable
-        entity = pl.col("series_id").str.split("/").list.last().alias("entity")
-        parts = [others.get(FrameKind.SERIES)]
-        with contextlib.suppress(DataError):  # no series is stored yet
-            parts.append(deployment.series_store().scan(dataset).filter(is_near).collect())
-        parts = [
-            part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
-            for part in parts
-            if part is not None
-        ]
-
-    empty = frame.clear().with_columns(pl.lit("").alias("name"))
-    known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
-    return pl.concat(known).drop_nulls("value")
-
-
-def _store_rows(
-    deployment: Deployment, feed: Feed, dataset: str, raw_files: Sequence[RawFile], rows: _Rows
-) -> dict[str, int]:
-    store = deployment.raw_store()
-    for raw_file in raw_files:
-        # What came from a publisher just now was kept on arrival.
-        if raw_file.mode is not Mode.LIVE:
-            store.write(raw_file)
-
-    counts = {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
-    counts |= rows.losses
-    for kind, frame in rows.frames.items():
-        counts |= _store_frame(deployment, feed, dataset, kind, frame)
-    return counts
-
-
-def _store_frame(
-    deployment: Deployment, feed: Feed, dataset: str, kind: FrameKind, frame: pl.DataFrame
-) -> dict[str, int]:
-    if kind is FrameKind.SERIES:
-        report = deployment.series_store().write(dataset, frame, replace=feed.replaces)
-        if feed.replaces and not deployment.layout.news_database.exists():
-            # A user's own data set may have no news; windows are cut from an empty store then.
-            deployment.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
-        return {
-            "series rows": report.rows,
-            "new": report.added,
-            "changed": report.changed,
-            "superseded": report.superseded,
-            "nulls kept out": report.nulls_kept_out,
-            "removed": report.removed,
-            "absent": report.absent,
-            "waiting": report.waiting,
-        }
-
-    if kind is FrameKind.ARTICLES:
-        folded = 0
-        if feed.folds_titles and deployment.data_mode is Mode.LIVE:
-            unfolded = _fold_titles(deployment.news_store(), frame)
-            frame, folded = unfolded, frame.height - unfolded.height
-        stored = deployment.news_store().upsert_articles(frame)
-        return {
-            "articles": frame.height,
-            "new": stored.added,
-            "changed": stored.changed,
-            "told before": folded,
-        }
-
-    deployment.frame_store().write(dataset, kind, frame, replace=feed.replaces)
-    # Those of this batch, like the other counts, which are summed over batches and months.
-    return {f"{kind} rows": frame.height}
 
 
 def _fold_titles(store: NewsStore, frame: pl.DataFrame) -> pl.DataFrame:

@@ -45,11 +45,6 @@ def update_scored(
     """Score the issued forecasts of a data set whose truth is stored by now.
 
     The table is written as Parquet and CSV, and only where something changed.
-
-    Raises:
-        ConfigError: there is no such data set.
-        DataError: nothing of it is stored.
-        CheckpointMismatch: an issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
     layout = deployment.layout
@@ -73,19 +68,7 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
 
 
 def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInputs]:
-    """Write the page of a deployment's mode.
-
-    Args:
-        deployment: stores and folders.
-        now: moment that the page names as its own, with zone.
-
-    Returns:
-        The page and what it shows.
-
-    Raises:
-        DataError: a file is torn or of another version.
-        CheckpointMismatch: an issued forecast was altered.
-    """
+    """Write the page of a deployment's mode; return it and what it shows."""
     from compevo_core.report.page import write_report
 
     layout = deployment.layout
@@ -111,11 +94,6 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
     A site that was published before is continued: its chains must be the beginnings of today's.
-
-    Args:
-        deployment: stores and folders.
-        folder: of the site, such as the work tree of a git branch.
-        now: moment that the page names as its own, with zone.
 
     Returns:
         The chain of each data set.

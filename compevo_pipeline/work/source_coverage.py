@@ -35,9 +35,7 @@ COVERAGE_SCHEMA: dict[str, pl.DataType] = {
     "failed": pl.Int64(),
 }
 NEWS = "news"
-FILES, VALUES, DAYS = "files", "values", "days"
-"""What slots are."""
-
+FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
 _DAY = timedelta(days=1)
 _SATURDAY = 6
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
@@ -46,9 +44,7 @@ _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d
 def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
     """Return counts of ``COVERAGE_SCHEMA`` for every source that is stored or was asked.
 
-    Args:
-        deployment: the stores of a mode.
-        today: last day on which slots of live sources are expected.
+    ``today`` is the last day on which slots of live sources are expected.
     """
     counted = [_count_files(_read_entries(deployment))]
     registry = deployment.registry

@@ -51,36 +51,29 @@ def test_there_are_sixty_faults_of_every_publisher():
     assert len({fault.world.name for fault in FAULTS}) == 9
 
 
-@pytest.mark.parametrize(
-    "fault", FAULTS, ids=[f"{fault.world.name} {fault.role}: {fault.name}" for fault in FAULTS]
-)
-def test_a_fault_is_refused_or_waits_and_its_correction_is_taken(fault, stored, tmp_path):
-    world = fault.world
+def group_faults():
+    """Refused faults of a file follow each other in one home; one that waits is alone."""
+    groups = {}
+    for fault in FAULTS:
+        name = f": {fault.name}" if fault.says is WAITS else ""
+        groups.setdefault(f"{fault.world.name} {fault.role}{name}", []).append(fault)
+    return groups
+
+
+@pytest.mark.parametrize("faults", group_faults().values(), ids=group_faults())
+def test_faults_are_refused_or_wait_and_their_correction_is_taken(faults, stored, tmp_path):
+    world, role = faults[0].world, faults[0].role
     home = world.open(shutil.copytree(stored(world.name), tmp_path / "home"))
     before = read_all(home, world)
-    name, good = world.files[fault.role]
-    assert fault.content != good
-
-    home.wait(hours=1)
-    with contextlib.suppress(SourceError):
-        world.deliver(home, [(name, fault.content)])
-    entry = find_entry(home, name)
-    assert entry.state is EntryState.FAILED
-    assert fault.says in entry.note
-
-    # Every row that was known is still there, and none came to a series that is in doubt.
-    waiting = home.workspace.series_store().read_waiting(world.dataset)
-    assert (waiting.height > 3) == (fault.says is WAITS)
-    assert judge_known_values(home.workspace, world.dataset).passed == (fault.says is not WAITS)
-    for kind, rows in read_all(home, world).items():
-        left = rows.join(before[kind], on=rows.columns, how="semi", nulls_equal=True)
-        assert left.height == before[kind].height - fault.changed
-        if waiting.height:
-            rows = rows.filter(pl.col("series_id").is_in(waiting["series_id"].to_list()))
-            known = before[kind].filter(pl.col("series_id").is_in(rows["series_id"].to_list()))
-            assert rows.height == known.height
-        else:
-            assert rows.height == before[kind].height
+    name, good = world.files[role]
+    for fault in faults:
+        home.wait(hours=1)
+        assert fault.content != good
+        with contextlib.suppress(SourceError):
+            world.deliver(home, [(name, fault.content)])
+        entry = find_entry(home, name)
+        assert (entry.state, fault.says in entry.note) == (EntryState.FAILED, True), fault.name
+        assert_all_is_known(fault, home, before)
 
     # Asked for again, the file without the fault is stored, and nothing waits any more.
     home.wait(hours=1)
@@ -92,3 +85,19 @@ def test_a_fault_is_refused_or_waits_and_its_correction_is_taken(fault, stored, 
         known = rows.select(pl.exclude("fetched_at", "source"))
         kept = known.join(after[kind], on=known.columns, how="semi", nulls_equal=True)
         assert kept.height == known.height
+
+
+def assert_all_is_known(fault, home, before):
+    """Every row that was known is there, and none came to a series that is in doubt."""
+    dataset = fault.world.dataset
+    waiting = home.workspace.series_store().read_waiting(dataset)
+    assert (waiting.height > 3) == (fault.says is WAITS), fault.name
+    assert judge_known_values(home.workspace, dataset).passed == (fault.says is not WAITS)
+    for kind, rows in read_all(home, fault.world).items():
+        left = rows.join(before[kind], on=rows.columns, how="semi", nulls_equal=True)
+        assert left.height == before[kind].height - fault.changed, fault.name
+        known = before[kind]
+        if waiting.height:
+            rows = rows.filter(pl.col("series_id").is_in(waiting["series_id"].to_list()))
+            known = known.filter(pl.col("series_id").is_in(rows["series_id"].to_list()))
+        assert rows.height == known.height, fault.name

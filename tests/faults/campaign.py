@@ -146,15 +146,6 @@ class Campaign:
         shares = [self._random.uniform(0.3, 1.0) for _ in range(max(3, self._moments // 4))]
         return self.harm(Row("power cut: newest file cut in half", name), shares, cut)
 
-    def leave_locks(self, name: str) -> Row:
-        """Leave the lock files of dead processes."""
-
-        def mark(home: Path) -> None:
-            for path in home.rglob("*.lock"):
-                path.write_text("12345")
-
-        return self.harm(Row("stale lock files", name), [0.5], mark)
-
     def jump_clock(self, name: str) -> Row:
         """Date everything that a killed work left a year ahead, or ten years back."""
         row = Row("clock jumps", name)
@@ -323,7 +314,6 @@ def list_cases(campaign: Campaign, names: list[str]) -> Iterator["partial[Row]"]
     yield from (partial(campaign.kill, name) for name in names)
     for name in names:
         yield partial(campaign.cut_power, name)
-        yield partial(campaign.leave_locks, name)
         yield partial(campaign.jump_clock, name)
         yield partial(campaign.limit_files, name)
         yield partial(campaign.at_once, name, 2)

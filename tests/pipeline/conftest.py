@@ -34,9 +34,9 @@ def graph(defs):
 
 @pytest.fixture(scope="session")
 def sample_home(tmp_path_factory):
-    """Sample data of exchange rates and news with their windows; a test that writes copies it."""
+    """Sample data of traffic and news with their windows; a test that writes copies it."""
     home = deploy(tmp_path_factory.mktemp("sample_home"))
-    assets = dg.AssetSelection.assets("series/exchange", "news/articles", "windows/exchange")
+    assets = dg.AssetSelection.assets("series/traffic", "news/articles", "windows/traffic")
     job = dg.define_asset_job("made", assets.without_checks(), executor_def=dg.in_process_executor)
     defs = dg.Definitions.merge(home.defs, dg.Definitions(jobs=[job]))
     defs.resolve_job_def("made").execute_in_process(instance=home.instance)

@@ -47,15 +47,8 @@ from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.availability import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import (
-    INFERENCE_2026,
-    NEWS_EMBEDDINGS,
-    baselines_key,
-    model_key,
-    population_test_key,
-    windows_key,
-)
 from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.storage.code_versions import code_version, read_commit
@@ -67,9 +60,7 @@ if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
-EXPERIMENT = "test"
-"""Name of the experiment in the result rows."""
-
+EXPERIMENT = "test"  # name of the experiment in the result rows
 BASELINES_CODE = ("compevo_core/baselines", "compevo_core/evaluation")
 POPULATION_CODE = (
     "compevo_core/agents",
@@ -104,8 +95,8 @@ class PopulationTestConfig(LaunchConfig):
 
 
 @define_by_dataset(
-    baselines_key,
-    deps=[windows_key],
+    keys.baselines_key,
+    deps=[keys.windows_key],
     description=(
         "Persistence, weekly persistence, calendar ridge, boosted trees and published forecasts "
         "on the test split of {dataset}."
@@ -143,8 +134,8 @@ def build_baselines_asset(
 
 
 @define_by_dataset(
-    population_test_key,
-    deps=[model_key, baselines_key],
+    keys.population_test_key,
+    deps=[keys.model_key, keys.baselines_key],
     description=(
         "The population trained on {dataset} on its test split, by entity and pooled, with paired "
         "tests against every baseline."
@@ -246,9 +237,7 @@ def _forecast_file(layout: Layout, dataset: str) -> Path:
 
 DATASET = "electricity"
 SUBSET = "inference-2026-100"
-NAME_2026 = "leakage-2026"
-"""Of the experiment in the result rows, and of the files."""
-
+NAME_2026 = "leakage-2026"  # of the experiment in the result rows, and of the files
 CHECK_DESCRIPTIONS = {
     "artifact_unchanged": (
         "Every file of the trained model has the same hash before and after the inference."
@@ -268,8 +257,8 @@ class InferenceConfig(BaselineConfig):
 
 
 @define_asset(
-    INFERENCE_2026,
-    deps=[model_key(DATASET), windows_key(DATASET), NEWS_EMBEDDINGS],
+    keys.INFERENCE_2026,
+    deps=[keys.model_key(DATASET), keys.windows_key(DATASET), keys.NEWS_EMBEDDINGS],
     description=(
         "100 electricity windows of February and March 2026 over five regions, and every complete "
         "day since, by month: inference only, the model's hashes compared before and after."
@@ -279,7 +268,7 @@ class InferenceConfig(BaselineConfig):
     pool=GPU_POOL,
     config=InferenceConfig,
     check_specs=[
-        dg.AssetCheckSpec(name, asset=INFERENCE_2026, blocking=True, description=description)
+        dg.AssetCheckSpec(name, asset=keys.INFERENCE_2026, blocking=True, description=description)
         for name, description in CHECK_DESCRIPTIONS.items()
     ],
 )
@@ -387,7 +376,6 @@ def _find_unscored_windows(scopes: Sequence[Scope], rows: pl.DataFrame) -> list[
 
 
 def _write_checks(path: Path, violations: Mapping[str, Sequence[Violation]]) -> None:
-    """Write the outcome of the checks where the report reads it."""
     rows = [
         (CHECK_DESCRIPTIONS[name], not listed, format_violations(listed))
         for name, listed in violations.items()

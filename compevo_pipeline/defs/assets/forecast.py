@@ -35,17 +35,8 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
 )
+from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import (
-    NEWS_EMBEDDINGS,
-    OPERATIONAL,
-    make_target_days,
-    model_key,
-    next_day_key,
-    scored_key,
-    series_key,
-    windows_key,
-)
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     EVENING_FORECAST,
@@ -112,9 +103,9 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
     dataset = spec.name
 
     @define_asset(
-        next_day_key(dataset),
-        deps=[model_key(dataset), windows_key(dataset), NEWS_EMBEDDINGS],
-        partitions_def=make_target_days(spec),
+        keys.next_day_key(dataset),
+        deps=[keys.model_key(dataset), keys.windows_key(dataset), keys.NEWS_EMBEDDINGS],
+        partitions_def=keys.make_target_days(spec),
         description=(
             f"Forecast of {dataset} for {_describe_span(spec)}, issued from what was known before: "
             "values by series, agents, weights, news; sealed, and never changed."
@@ -124,7 +115,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         pool=GPU_POOL,
         dataset=dataset,
         config=NextDayConfig,
-        freshness_policy=EVENING_FORECAST if dataset == OPERATIONAL else DAILY_REFRESH,
+        freshness_policy=EVENING_FORECAST if dataset == keys.OPERATIONAL else DAILY_REFRESH,
     )
     def _next_day(
         context: dg.AssetExecutionContext,
@@ -250,8 +241,8 @@ _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
 
 
 @define_by_dataset(
-    scored_key,
-    deps=[next_day_key, series_key],
+    keys.scored_key,
+    deps=[keys.next_day_key, keys.series_key],
     description=(
         "Errors, pinball loss and coverage of every issued forecast of {dataset} by day, "
         "series and method, and the skill over the last 7, 28 and 365 days; a revised truth is "

@@ -27,11 +27,7 @@ CODE = ("compevo_core/report", "compevo_pipeline/work/results.py")
 
 
 def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
-    """Return the asset that writes the page of the run's mode.
-
-    Args:
-        shown: what it waits for beside the scores of the built-in data sets.
-    """
+    """Return the asset that writes the page of the run's mode, after ``shown`` and the scores."""
 
     @define_asset(
         REPORT,
@@ -80,8 +76,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
 _SHOWN = 50
 RUN_AGE = timedelta(days=90)
 """How long Dagster's record of a run stays, with its events and its logs."""
-LEAST_FREE_GIB = 5.0
-"""Free space, where the deployment's folders are, below which the check warns."""
+LEAST_FREE_GIB = 5.0  # free space, where the deployment's folders are, below which the check warns
 FREE_SPACE = "free_space"
 
 
@@ -99,10 +94,7 @@ def remove_old_runs(
     A run that made the newest version of an asset stays, so that nothing looks as if it had never
     been made. Of an asset by day, older days look so; what was made of them is not touched.
 
-    Args:
-        instance: where runs are recorded.
-        now: the present time.
-        dry: only say what would be removed.
+    With ``dry`` they are listed and stay.
     """
     keys = instance.all_asset_keys()
     newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}

@@ -38,18 +38,8 @@ from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.worded_data import TEXTS
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.endpoints import build_judges
+from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import (
-    CONTROL,
-    NEWS_EMBEDDINGS,
-    OPERATIONAL,
-    TEXT,
-    ablation_key,
-    benchmark_key,
-    lud_key,
-    model_key,
-    windows_key,
-)
 from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.definition import (
     GPU_POOL,
@@ -121,11 +111,7 @@ class AblationConfig(TrainConfig):
     """how many of the data set's test scopes to score, in order; null: all"""
 
     def select_variants(self) -> list[NamedChange]:
-        """Return the changes to train.
-
-        Raises:
-            ConfigError: the experiment has no change of that name.
-        """
+        """Return the changes to train."""
         names = self.variants or []
         if self.variants is None and self.experiment == ABLATION:
             names = list_changes("variant")
@@ -137,8 +123,8 @@ class AblationConfig(TrainConfig):
 
 
 @define_by_dataset(
-    ablation_key,
-    deps=[windows_key, NEWS_EMBEDDINGS],
+    keys.ablation_key,
+    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
     description=(
         "The full method on {dataset}, the paper's five variants and controls on demand, one "
         "change each: one budget, the same seeds, each paired with the full method by window."
@@ -208,8 +194,8 @@ class BenchmarkConfig(LaunchConfig):
 
 
 @define_by_dataset(
-    benchmark_key,
-    deps=[windows_key, NEWS_EMBEDDINGS],
+    keys.benchmark_key,
+    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
     partitions_def=benchmark_runs,
     description=(
         "Every method of the comparison on the test split of {dataset}, one method and seed a "
@@ -260,8 +246,8 @@ class LudConfig(LaunchConfig):
 
 
 @define_by_dataset(
-    lud_key,
-    deps=[model_key],
+    keys.lud_key,
+    deps=[keys.model_key],
     description=(
         "Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
         "and their ratings by the backbone, by a rule for logics with slots and, where one is "
@@ -315,8 +301,8 @@ class ControlConfig(LaunchConfig):
 
 
 @define_asset(
-    CONTROL,
-    deps=[windows_key(CONTROL_DATASET)],
+    keys.CONTROL,
+    deps=[keys.windows_key(CONTROL_DATASET)],
     description=(
         "A positive control: made-up articles move the targets of real windows, and the share of "
         "the known effect that each arm recovers says whether evolved logics find what acts."
@@ -368,8 +354,8 @@ class TextConfig(LaunchConfig):
 
 
 @define_asset(
-    TEXT,
-    deps=[windows_key(OPERATIONAL)],
+    keys.TEXT,
+    deps=[keys.windows_key(keys.OPERATIONAL)],
     description=(
         "Real text that is known to speak of the day that is forecast: captions of that very day "
         "(perfect foresight), worded weather forecasts and words of news titles, read by ridges "
@@ -377,7 +363,7 @@ class TextConfig(LaunchConfig):
     ),
     kinds={"pytorch", "csv"},
     version=code_version(*RESEARCH_CODE),
-    dataset=OPERATIONAL,
+    dataset=keys.OPERATIONAL,
     pool=GPU_POOL,
     config=TextConfig,
 )

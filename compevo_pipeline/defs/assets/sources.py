@@ -57,11 +57,7 @@ class SpanConfig(LaunchConfig):
         return self
 
     def read_span(self) -> tuple[datetime | None, datetime | None]:
-        """Return start and end in UTC, None where not named.
-
-        Raises:
-            ValueError: a text that is not a date.
-        """
+        """Return start and end in UTC, None where not named."""
         return _read_day(self.since, "since"), _read_day(self.until, "until")
 
 
@@ -113,14 +109,8 @@ def _define_ingest(
 ) -> dg.AssetsDefinition:
     """Return the asset that reads the feeds of a launch, and stores what they give.
 
-    Args:
-        key: of the asset.
-        dataset: data set, or ``news``.
-        own_feeds: its feeds, which a launch chooses from.
-        describe: makes the metadata from the counts by feed.
-        find_version: version of what is stored, and not of its being read again: equal data keep
-            windows fresh.
-        arguments: any other of :func:`define_asset`.
+    ``find_version`` tells what is stored, and not that it was read again: equal data keep windows
+    fresh.
     """
     launch = make_ingest_config(own_feeds)
 
@@ -156,16 +146,7 @@ def _define_ingest(
 
 
 def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode) -> list[Feed]:
-    """Return the feeds to read in a mode.
-
-    Args:
-        feeds: all feeds of a data set.
-        names: the feeds a run asks for; None for all.
-        mode: where data comes from.
-
-    Raises:
-        SourceAbsent: none of the feeds exists in the mode.
-    """
+    """Return the feeds to read in a mode."""
     selected = [
         feed for feed in feeds if feed.exists_in(mode) and (not names or feed.name in names)
     ]
@@ -194,12 +175,7 @@ _DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year 
 def build_series_asset(
     declared: RegisteredDataset, own_feeds: Sequence[Feed]
 ) -> dg.AssetsDefinition:
-    """Return the series asset of one data set.
-
-    Args:
-        declared: the data set.
-        own_feeds: its feeds, which a launch chooses from.
-    """
+    """Return the series asset of one data set; a launch chooses from its feeds."""
     dataset = declared.name
     # News of a data set's own goes into the one news file, whose writers wait for each other.
     writes_news = any(FrameKind.ARTICLES in feed.parsers for feed in declared.feeds)
@@ -280,11 +256,7 @@ class EmbeddingConfig(LaunchConfig):
 
 
 def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
-    """Return the asset that reads every news feed and stores what is new.
-
-    Args:
-        own_feeds: the feeds, which a launch chooses from.
-    """
+    """Return the asset that reads the news feeds that a launch chooses, and stores what is new."""
     return _define_ingest(
         NEWS_ARTICLES,
         NEWS,
@@ -325,9 +297,8 @@ def _describe_articles(
 def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
     """Return the asset that embeds titles that windows can name, as far as they are new.
 
-    Args:
-        series: series of own data sets with articles of their own. A run takes its steps in the
-            order of the inputs that an asset is made with; later inputs change only the graph.
+    ``series`` belong to own data sets with articles. A run takes its steps in the order of the
+    inputs that an asset is made with; later inputs change only the graph.
     """
 
     @define_asset(

@@ -94,6 +94,9 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
+    # The mean number of candidates, and the shares of windows with a choice.
+    by_split = manifest.get("news_choice", {})
+    choice = [{"split": split, **numbers} for split, numbers in by_split.items()]
     return {
         "middle_window": _sketch_window(windows),
         "dagster/row_count": len(windows),
@@ -105,7 +108,7 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "by_split": metadata.render_counts(manifest["n_by_split"]),
         "coverage": metadata.render_table(_tabulate_coverage(manifest), rows=_MAX_COVERAGE_ROWS),
         "missing_years": find_missing_years(manifest.get("coverage", {})),
-        "news_choice": metadata.render_table(_tabulate_news_choice(manifest)),
+        "news_choice": metadata.render_table(pl.DataFrame(choice)),
         "by_subset": metadata.render_counts(manifest["n_by_subset"]),
         "left_out": metadata.render_counts(manifest.get("dropped_origins", {})),
         "masked_targets": manifest["n_masked_targets"],
@@ -127,12 +130,6 @@ def _tabulate_coverage(manifest: Mapping[str, Any]) -> pl.DataFrame:
         for entity, by_year in by_entity.items()
     ]
     return pl.DataFrame(rows)
-
-
-def _tabulate_news_choice(manifest: Mapping[str, Any]) -> pl.DataFrame:
-    """Return, by split, the mean number of candidates and the shares of windows with a choice."""
-    choice = manifest.get("news_choice", {})
-    return pl.DataFrame([{"split": split, **numbers} for split, numbers in choice.items()])
 
 
 def _preview_windows(windows: WindowSet) -> pl.DataFrame:

@@ -30,7 +30,7 @@ from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
 from compevo_pipeline.sources.common.hosts import resolve_link
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.live import LiveContext, Tolerance
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
 
@@ -40,6 +40,7 @@ MMSDM_ROOT = "https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM"
 MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
+_MMSDM_TABLES = "MMSDM_Historical_Data_SQLLoader/DATA"
 LISTINGS = "aemo_listings"
 WEEK = timedelta(days=7)
 LOOKBACK = 14 * DAY
@@ -60,19 +61,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
-    """One file of a folder.
+    """One file of a folder."""
 
-    Attributes:
-        name: its file name as the listing spells it.
-        url: its address, with the link letter by letter.
-        first: start in UTC of what it covers, by the first stamp of its name.
-        last: its end in UTC; equal to ``first`` for a file of one interval.
-    """
-
-    name: str
-    url: str
-    first: datetime
-    last: datetime
+    name: str  # its file name as the listing spells it
+    url: str  # its address, with the link letter by letter
+    first: datetime  # start in UTC of what it covers, by the first stamp of its name
+    last: datetime  # its end in UTC; equal to `first` for a file of one interval
 
     def overlaps(self, start: datetime, end: datetime) -> bool:
         """Whether it may hold something of the span."""
@@ -105,7 +99,9 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
                 continue
 
             with tolerance.attempt(live, PRICE, name, url, is_final=is_final):
-                raw = live.client.fetch(url, source=PRICE, name=name, is_final=is_final)
+                raw = live.client.fetch(
+                    FileRequest(url=url, source=PRICE, name=name, is_final=is_final)
+                )
                 if raw is not None:
                     yield raw
 
@@ -178,18 +174,14 @@ def _fetch_older(
     oldest = min((week.first for week in weeks), default=end)
     if live.since is not None and start < oldest and report == ACTUAL_REPORT:
         for month in _list_months(start, min(end, oldest)):
-            yield from _fetch_mmsdm_month(live, month, tolerance)
+            # A month appears in MMSDM weeks after its end: its absence is not a failure.
+            name = f"MMSDM_{month:%Y%m}"
+            folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/{_MMSDM_TABLES}/"
+            if live.ledger.is_due(OPERATIONAL, name, live.now):
+                with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
+                    tables = read_listing(live.client, [folder], MMSDM_FILES)
+                    yield from _fetch_files(live, tables, tolerance)
     yield from _fetch_files(live, [w for w in weeks if w.overlaps(start, end)], tolerance)
-
-
-def _fetch_mmsdm_month(live: LiveContext, month: date, tolerance: Tolerance) -> Iterator[RawFile]:
-    folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/MMSDM_Historical_Data_SQLLoader/DATA/"
-    # A month appears in MMSDM weeks after its end: its absence is not a failure.
-    name = f"MMSDM_{month:%Y%m}"
-    if live.ledger.is_due(OPERATIONAL, name, live.now):
-        with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
-            tables = read_listing(live.client, [folder], MMSDM_FILES)
-            yield from _fetch_files(live, tables, tolerance)
 
 
 def _fetch_files(
@@ -200,17 +192,15 @@ def _fetch_files(
             continue
 
         with tolerance.attempt(live, OPERATIONAL, file.name, file.url, is_final=True):
-            raw = live.client.fetch(file.url, source=OPERATIONAL, name=file.name, is_final=True)
+            raw = live.client.fetch(
+                FileRequest(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
+            )
             if raw is not None:
                 yield from _unpack(live, raw)
 
 
 def unpack(raw: RawFile) -> list[RawFile]:
-    """Return the reports in a zip; a file that is not a zip is returned as it is.
-
-    Raises:
-        SourceTransient, SchemaDrift: the zip is damaged, hostile or empty.
-    """
+    """Return the reports in a zip; a file that is not a zip is returned as it is."""
     if not raw.name.lower().endswith(".zip"):
         return [raw]
     members = [
@@ -247,11 +237,8 @@ def read_listing(
     A listing links in the server's own spelling of the path. Links are followed letter by letter,
     since paths are case-sensitive since 2026 and a ``#`` in a name is encoded once or twice.
 
-    Args:
-        client: asks the publisher.
-        folders: addresses of the folder in the spellings that were seen; the first that exists
-            is read.
-        prefixes: starts of the file names, in capitals or not.
+    ``folders`` are the spellings of its address that were seen; the first that exists is read.
+    Capitals of ``prefixes`` do not count.
 
     Raises:
         SourceAbsent: no such folder, or it is empty.
@@ -262,7 +249,7 @@ def read_listing(
     for url in folders:
         file = re.sub(r"[^A-Za-z0-9]+", "_", url.removeprefix("https://")).strip("_")
         try:
-            page = client.read_page(url, source=LISTINGS, name=f"{file}.html")
+            page = client.read_page(FileRequest(url=url, source=LISTINGS, name=f"{file}.html"))
             break
         except SourceAbsent as error:
             absent = absent or error

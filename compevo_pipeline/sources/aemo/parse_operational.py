@@ -33,25 +33,9 @@ from compevo_pipeline.sources.aemo.parse_tables import (
     read_created,
     read_report,
 )
+from compevo_pipeline.sources.common import nem, tables
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import Day, Moment, Number, check_document, read_json
-from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
-    HALF_HOUR,
-    NEM_OFFSET,
-    PERIODS_PER_DAY,
-    REGIONS,
-    interval_start_utc,
-)
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    build_series_frame,
-    flag_missing,
-    raise_if_duplicates,
-    to_stamp,
-)
 
 FORECAST_VARIABLE = "demand_forecast_mw"
 ROOFTOP_PV_COVARIATE = "rooftop_pv_mw"
@@ -70,7 +54,7 @@ _NO_DEMAND_MW = 1e9
 
 _Values = Annotated[
     list[Annotated[Number, Field(gt=-_NO_DEMAND_MW, lt=_NO_DEMAND_MW)] | None],
-    Field(min_length=PERIODS_PER_DAY, max_length=PERIODS_PER_DAY),
+    Field(min_length=nem.PERIODS_PER_DAY, max_length=nem.PERIODS_PER_DAY),
 ]
 
 
@@ -89,8 +73,8 @@ class _Solar(BaseModel):
 
 def _check_regions(regions: dict[str, object]) -> dict[str, object]:
     # A missing region would be a silent gap in its series.
-    if set(regions) != set(REGIONS):
-        raise ValueError(f"holds {sorted(regions)}, expected {list(REGIONS)}")
+    if set(regions) != set(nem.REGIONS):
+        raise ValueError(f"holds {sorted(regions)}, expected {list(nem.REGIONS)}")
     return regions
 
 
@@ -108,9 +92,6 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
 
     Returns:
         Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
-
-    Raises:
-        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
     """
     report = find_report(raw.name)
     if report == ACTUAL_REPORT:
@@ -122,16 +103,18 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     is_actual = pl.col("field") == ACTUAL
     forecast = pl.col("field").str.to_uppercase()
     measure = pl.when(is_actual).then(pl.lit("OPERATIONAL_DEMAND")).otherwise(forecast)
-    variable = pl.when(is_actual).then(pl.lit(DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
-    return build_series_frame(
+    variable = (
+        pl.when(is_actual).then(pl.lit(nem.DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
+    )
+    return tables.build_series_frame(
         _read_day(raw, "demand", _Demand),
         raw,
         series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
         variable=variable,
         start_utc=pl.col("start_utc"),
         value=pl.col("value"),
-        unit=DEMAND_UNIT,
-        flag=flag_missing(pl.col("value")),
+        unit=nem.DEMAND_UNIT,
+        flag=tables.flag_missing(pl.col("value")),
     )
 
 
@@ -139,9 +122,6 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
     """Parse the demand forecasts of one file into ``PUBLISHED_SCHEMA``; other reports have none.
 
     ``available_at`` is when AEMO issued them.
-
-    Raises:
-        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
     """
     report = find_report(raw.name)
     if report == FORECAST_REPORT:
@@ -162,11 +142,7 @@ def parse_published(raw: RawFile) -> pl.DataFrame:
 
 
 def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
-    """Parse a file's median forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``.
-
-    Raises:
-        SchemaDrift: not the known structure; names the file, the place in it and the remedy.
-    """
+    """Parse a file's median forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``."""
     report = find_report(raw.name)
     if report == ROOFTOP_REPORT:
         issue = _read_issue(raw, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
@@ -184,12 +160,12 @@ def _parse_actual_report(raw: RawFile) -> pl.DataFrame:
     """Parse actuals; adjustment and demand-response estimate are not added to the demand."""
     columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
     table = read_report(raw, ("OPERATIONAL_DEMAND", "ACTUAL"), columns)
-    table = to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
+    table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
     table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
 
     # Of a reissued interval the row changed last counts; of two changed in the same second the
     # later line is the reissue.
-    latest = table.sort("LASTCHANGED", LINE).unique(_KEY, keep="last", maintain_order=True)
+    latest = table.sort("LASTCHANGED", tables.LINE).unique(_KEY, keep="last", maintain_order=True)
     return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
 
 
@@ -197,19 +173,21 @@ def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) ->
     """Return ``values``, ``entity``, ``start_utc`` and ``available_at`` of one issue."""
     loaded = ["LASTCHANGED"] if table_name[0] == "ROOFTOP" else ["LOAD_DATE", "LASTCHANGED"]
     table = read_report(raw, table_name, (*_KEY, *values, *loaded))
-    table = convert_columns(table, raw, "INTERVAL_DATETIME", values, "REGIONID", missing=BLANK)
-    raise_if_duplicates(table, raw.name, _KEY)
+    table = convert_columns(
+        table, raw, "INTERVAL_DATETIME", values, "REGIONID", missing=tables.BLANK
+    )
+    tables.raise_if_duplicates(table, raw.name, _KEY)
 
     # Nobody could read a row before it was loaded, whatever the first record says.
     for column in loaded:
-        table = to_stamp(table, raw.name, column, STAMP_FORMATS)
-    stamps = (interval_start_utc(pl.col(column), timedelta(0)).max() for column in loaded)
+        table = tables.to_stamp(table, raw.name, column, STAMP_FORMATS)
+    stamps = (nem.interval_start_utc(pl.col(column), timedelta(0)).max() for column in loaded)
     created = table.select(pl.max_horizontal(pl.lit(read_created(raw)), *stamps)).item()
 
     rows = table.select(
         *values,
         pl.col("REGIONID").alias("entity"),
-        interval_start_utc(pl.col("INTERVAL_DATETIME"), HALF_HOUR).alias("start_utc"),
+        nem.interval_start_utc(pl.col("INTERVAL_DATETIME"), nem.HALF_HOUR).alias("start_utc"),
         pl.lit(created).alias("available_at"),
     )
     return rows.filter(pl.col("start_utc") < created + LONGEST_LEAD)
@@ -223,37 +201,34 @@ def _select(rows: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType])
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
     """Read one trading day: 48 rows a region and field.
 
-    Args:
-        raw: the day's file.
-        part: ``demand``, which every region must have, or ``rooftopPv``, which may be missing.
-        kind: its structure.
+    Every region must have the part ``demand``; ``rooftopPv`` may be missing.
 
     Returns:
         Columns ``region``, ``field``, ``value`` in MW, ``start_utc`` and ``available_at`` (UTC).
     """
     day = check_document(read_json(raw.content, raw.name), raw.name, _Day)
     midnight = pl.lit(day.tradingDate).cast(pl.Datetime("us"))
-    ends = midnight + pl.duration(minutes=30 * (pl.int_range(PERIODS_PER_DAY) + 1))
+    ends = midnight + pl.duration(minutes=30 * (pl.int_range(nem.PERIODS_PER_DAY) + 1))
     intervals = pl.select(ends.dt.strftime("%Y-%m-%dT%H:%M+10:00")).to_series().to_list()
 
     rows: list[tuple[str, str, list[float | None]]] = []
-    for region in REGIONS:
+    for region in nem.REGIONS:
         if part != "demand" and not day.regions[region].get(part):
             continue
         place = ("regions", region, part)
         measure = dict(check_document(day.regions[region].get(part), raw.name, kind, *place))
         if measure.pop("intervals") != intervals:
             raise SchemaDrift(
-                f"{raw.name}, at {'.'.join(place)}.intervals: not the {PERIODS_PER_DAY} half-hours "
-                f"that end {intervals[0]} to {intervals[-1]}; fetch the day again"
+                f"{raw.name}, at {'.'.join(place)}.intervals: not the {nem.PERIODS_PER_DAY} "
+                f"half-hours that end {intervals[0]} to {intervals[-1]}; fetch the day again"
             )
         rows += [(region, field, values) for field, values in measure.items()]
 
     schema = {"region": pl.String(), "field": pl.String(), "value": pl.List(pl.Float64())}
     days = pl.DataFrame(rows, schema=schema, orient="row").explode("value")
     # Every list has exactly 48 values, so the row number gives the half-hour.
-    start = midnight + pl.duration(minutes=30 * pl.int_range(pl.len()).mod(PERIODS_PER_DAY))
+    start = midnight + pl.duration(minutes=30 * pl.int_range(pl.len()).mod(nem.PERIODS_PER_DAY))
     return days.with_columns(
-        (start - NEM_OFFSET).dt.replace_time_zone("UTC").alias("start_utc"),
+        (start - nem.NEM_OFFSET).dt.replace_time_zone("UTC").alias("start_utc"),
         pl.lit(day.forecastIssuedAt.astimezone(UTC)).alias("available_at"),
     )

@@ -15,35 +15,9 @@ from datetime import UTC, datetime
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common import nem, tables
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import read_text
-from compevo_pipeline.sources.common.nem import (
-    DEMAND_UNIT,
-    DEMAND_VARIABLE,
-    FIVE_MINUTES,
-    HALF_HOUR,
-    NEM_OFFSET,
-    PERIODS_PER_DAY,
-    PRICE_UNIT,
-    PRICE_VARIABLE,
-    REGIONS,
-    average_half_hours,
-    interval_start_utc,
-)
-from compevo_pipeline.sources.common.tables import (
-    LINE,
-    OBSERVED,
-    Quoting,
-    build_series_frame,
-    raise_if_duplicates,
-    raise_if_gaps,
-    raise_if_rows,
-    read_rows,
-    read_table,
-    split_cells,
-    to_number,
-    to_stamp,
-)
 
 STAMP_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M")
 PRICE_HEADER = ("REGION", "SETTLEMENTDATE", "TOTALDEMAND", "RRP", "PERIODTYPE")
@@ -65,38 +39,31 @@ _COLLECTIONS: dict[tuple[str, ...], tuple[pl.Expr, tuple[str, ...]]] = {
 def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse ``PRICE_AND_DEMAND_YYYYMM_REGION.csv`` into half-hourly demand and price.
 
-    Args:
-        raw: the month, of 30-minute rows until 2021-09 and of 5-minute rows after.
-        tolerate_gaps: accept missing timestamps; half-hours without six parts are nulled and
-            flagged.
+    A month has 30-minute rows until 2021-09 and 5-minute rows after. With ``tolerate_gaps`` stamps
+    may be missing; half-hours without six parts are nulled and flagged.
 
     Returns:
         ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: header, number, timestamp, region, duplicate or gap; names file, line and
-            remedy.
     """
     text = read_text(raw.content, raw.name)
-    table = read_table(text, raw.name, PRICE_HEADER, quoting=Quoting.CELLS)
+    table = tables.read_table(text, raw.name, PRICE_HEADER, quoting=tables.Quoting.CELLS)
     table = convert_columns(table, raw, "SETTLEMENTDATE", ["TOTALDEMAND", "RRP"], "REGION")
-    raise_if_duplicates(table, raw.name, ["REGION", "SETTLEMENTDATE"])
+    tables.raise_if_duplicates(table, raw.name, ["REGION", "SETTLEMENTDATE"])
 
     # The step is read from the file: AEMO changed it in October 2021 without changing the name.
     is_half_hourly = table["SETTLEMENTDATE"].dt.minute().is_in([0, 30]).all()
-    step = HALF_HOUR if is_half_hourly else FIVE_MINUTES
+    step = nem.HALF_HOUR if is_half_hourly else nem.FIVE_MINUTES
     if not tolerate_gaps:
-        raise_if_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
+        tables.raise_if_gaps(table, raw.name, "SETTLEMENTDATE", step, by="REGION")
 
     # The last half-hour of a month that still grows is incomplete: averaging nulls and flags it.
     if not is_half_hourly:
-        table = average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
+        table = nem.average_half_hours(table, "SETTLEMENTDATE", "REGION", ["TOTALDEMAND", "RRP"])
 
     keys = ("REGION", "SETTLEMENTDATE")
     demand = build_region_series(table, raw, "TOTALDEMAND", *keys, "TOTALDEMAND")
     price = build_region_series(
-        table, raw, "RRP", *keys, "RRP", variable=PRICE_VARIABLE, unit=PRICE_UNIT
+        table, raw, "RRP", *keys, "RRP", variable=nem.PRICE_VARIABLE, unit=nem.PRICE_UNIT
     )
     return pl.concat([demand, price])
 
@@ -106,13 +73,10 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
 
     The values are AEMO's, to the cent, except South Australia after 2021-10-01, whose collector
     averaged the six 5-minute rows as :func:`average_half_hours` does.
-
-    Raises:
-        SourceTransient, SchemaDrift: as :func:`parse_price`.
     """
     text = read_text(raw.content, raw.name)
     first_line = text.partition("\n")[0]
-    first_cells = tuple(split_cells(first_line, quoting=Quoting.CELLS)[:2])
+    first_cells = tuple(tables.split_cells(first_line, quoting=tables.Quoting.CELLS)[:2])
 
     # read_table compares the rest and names what changed.
     header = next((known for known in _COLLECTIONS if known[:2] == first_cells), None)
@@ -124,11 +88,13 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
         )
 
     (stamp, value), (region, formats) = header[:2], _COLLECTIONS[header]
-    table = read_table(text, raw.name, header, quoting=Quoting.CELLS).with_columns(region=region)
+    table = tables.read_table(text, raw.name, header, quoting=tables.Quoting.CELLS).with_columns(
+        region=region
+    )
     table = convert_columns(table, raw, stamp, [value], "region", formats)
-    raise_if_duplicates(table, raw.name, ["region", stamp])
+    tables.raise_if_duplicates(table, raw.name, ["region", stamp])
     if not tolerate_gaps:
-        raise_if_gaps(table, raw.name, stamp, HALF_HOUR, by="region")
+        tables.raise_if_gaps(table, raw.name, stamp, nem.HALF_HOUR, by="region")
     return build_region_series(table, raw, "TOTALDEMAND", "region", stamp, value)
 
 
@@ -137,10 +103,6 @@ def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFra
 
     It is another measure than TOTALDEMAND (a mean 45 MW higher in New South Wales).
     ``SETTLEMENTDATE`` is the trading day at midnight, and ``PERIODID`` counts from 1 to 48.
-
-    Raises:
-        SchemaDrift: framing, footer, number, timestamp, period, region, duplicate, or (unless
-            tolerated) missing periods.
     """
     columns = ("REGIONID", "SETTLEMENTDATE", "PERIODID", "DEMAND")
     table = read_report(raw, ("DEMAND", "HISTORIC"), columns)
@@ -148,10 +110,10 @@ def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFra
 
     # Read as a number, so 1.5 gets this far.
     period = pl.col("PERIODID")
-    in_day = period.is_between(1, PERIODS_PER_DAY) & (period == period.round())
-    problem = f"PERIODID is {{PERIODID}}, not 1 to {PERIODS_PER_DAY}"
-    raise_if_rows(table, raw.name, ~in_day, problem, "fetch the file again")
-    raise_if_duplicates(table, raw.name, ["REGIONID", "SETTLEMENTDATE", "PERIODID"])
+    in_day = period.is_between(1, nem.PERIODS_PER_DAY) & (period == period.round())
+    problem = f"PERIODID is {{PERIODID}}, not 1 to {nem.PERIODS_PER_DAY}"
+    tables.raise_if_rows(table, raw.name, ~in_day, problem, "fetch the file again")
+    tables.raise_if_duplicates(table, raw.name, ["REGIONID", "SETTLEMENTDATE", "PERIODID"])
     if not tolerate_gaps:
         _check_whole_days(table, raw.name)
 
@@ -168,9 +130,6 @@ def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
     ``DISPATCHREGIONSUM`` has 5-minute rows, ``TRADINGREGIONSUM`` half-hours. Dispatch rows come
     twice where AEMO intervened (INTERVENTION 0 and 1): the physical run, 1, counts. A half-hour
     without its six parts is nulled and flagged.
-
-    Raises:
-        SchemaDrift: framing, number, timestamp, region or duplicate; names file, line and remedy.
     """
     # AEMO writes the table's name in the file name, in capitals or not.
     is_dispatch = "DISPATCHREGIONSUM" in raw.name.upper()
@@ -181,12 +140,12 @@ def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
     name = ("DISPATCH" if is_dispatch else "TRADING", "REGIONSUM")
     table = read_report(raw, name, [*keys, "TOTALDEMAND", *runs], check_count=False)
     table = convert_columns(table, raw, "SETTLEMENTDATE", ["TOTALDEMAND"], "REGIONID")
-    raise_if_duplicates(table, raw.name, [*keys, *runs])
+    tables.raise_if_duplicates(table, raw.name, [*keys, *runs])
 
     if is_dispatch:
         # Sorted by INTERVENTION, the last row of an interval is the physical run.
         physical = table.sort("INTERVENTION").unique(keys, keep="last", maintain_order=True)
-        table = average_half_hours(
+        table = nem.average_half_hours(
             physical.sort(keys), "SETTLEMENTDATE", "REGIONID", ["TOTALDEMAND"]
         )
     return build_region_series(table, raw, "TOTALDEMAND", *keys, "TOTALDEMAND")
@@ -201,19 +160,15 @@ def convert_columns(
     formats: Sequence[str] = STAMP_FORMATS,
     missing: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Return a table with a column of naive stamps, columns of numbers and known regions.
-
-    Raises:
-        SchemaDrift: a cell is not a stamp or number, or a region is not one of the five.
-    """
-    table = to_stamp(table, raw.name, stamp, formats)
-    table = to_number(table, raw.name, numbers, missing=missing)
-    raise_if_rows(
+    """Return a table with a column of naive stamps, columns of numbers and known regions."""
+    table = tables.to_stamp(table, raw.name, stamp, formats)
+    table = tables.to_number(table, raw.name, numbers, missing=missing)
+    tables.raise_if_rows(
         table,
         raw.name,
-        ~pl.col(region).is_in(REGIONS),
+        ~pl.col(region).is_in(nem.REGIONS),
         f"{region} is {{{region}!r}}",
-        f"expected one of {', '.join(REGIONS)}; extend nem.REGIONS if the market has a new region",
+        f"expected one of {', '.join(nem.REGIONS)}; extend nem.REGIONS for a new one",
     )
     return table
 
@@ -226,22 +181,22 @@ def build_region_series(
     end: str,
     value: str,
     *,
-    variable: str = DEMAND_VARIABLE,
-    unit: str = DEMAND_UNIT,
+    variable: str = nem.DEMAND_VARIABLE,
+    unit: str = nem.DEMAND_UNIT,
 ) -> pl.DataFrame:
     """Build ``AEMO/<measure>/<region>`` from columns of regions, values and ends in NEM time.
 
     Every row counts as observed unless the table has a column ``flag``.
     """
-    return build_series_frame(
+    return tables.build_series_frame(
         table,
         raw,
         series_id=pl.concat_str(pl.lit(f"AEMO/{measure}/"), pl.col(region)),
         variable=variable,
-        start_utc=interval_start_utc(pl.col(end), HALF_HOUR),
+        start_utc=nem.interval_start_utc(pl.col(end), nem.HALF_HOUR),
         value=pl.col(value),
         unit=unit,
-        flag=pl.col("flag") if "flag" in table.columns else OBSERVED,
+        flag=pl.col("flag") if "flag" in table.columns else tables.OBSERVED,
     )
 
 
@@ -250,15 +205,9 @@ def read_report(
 ) -> pl.DataFrame:
     """Read the one table of a report as text, with the line number of each row.
 
-    Args:
-        raw: the report.
-        table: the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``.
-        columns: names that must be in the ``I`` record.
-        check_count: whether the footer must count the lines that there are.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: framing, table, columns or footer are not as expected; names file and line.
+    ``table`` is the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``,
+    which must name ``columns``. With ``check_count`` the footer must count the lines that there
+    are.
     """
     lines = read_text(raw.content, raw.name).rstrip("\n").split("\n")
     if not lines[0].startswith("C,"):
@@ -289,28 +238,23 @@ def read_report(
                 f"{line[:_SHOWN_CHARACTERS]!r}; fetch the file again"
             )
 
-    rows = read_rows(
+    rows = tables.read_rows(
         "\n".join(lines[2:-1]),
         raw.name,
         [*_FRAME_COLUMNS, *published],
         first_line=3,
-        quoting=Quoting.CELLS,
+        quoting=tables.Quoting.CELLS,
     )
-    return rows.select(*columns, LINE)
+    return rows.select(*columns, tables.LINE)
 
 
 def read_created(raw: RawFile) -> datetime:
-    """Return when AEMO made a report: date and time in its first record, NEM time, as UTC.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: the first record has no such stamp.
-    """
+    """Return when AEMO made a report: date and time in its first record, NEM time, as UTC."""
     first_line = read_text(raw.content, raw.name).partition("\n")[0]
-    stamp = " ".join(split_cells(first_line, quoting=Quoting.CELLS)[5:7])
+    stamp = " ".join(tables.split_cells(first_line, quoting=tables.Quoting.CELLS)[5:7])
     try:
         created = datetime.strptime(stamp, STAMP_FORMATS[0])  # noqa: DTZ007 - NEM time, as published
-        return (created - NEM_OFFSET).replace(tzinfo=UTC)
+        return (created - nem.NEM_OFFSET).replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaDrift(
             f"{raw.name}, line 1: {stamp[:_SHOWN_CHARACTERS]!r} is not a date and time of "
@@ -322,7 +266,7 @@ def _read_column_names(
     lines: Sequence[str], file_name: str, table: tuple[str, str], wanted: Sequence[str]
 ) -> list[str]:
     """Return the column names of the ``I`` record in line 2."""
-    record = split_cells(lines[1], quoting=Quoting.CELLS) if len(lines) > 1 else []
+    record = tables.split_cells(lines[1], quoting=tables.Quoting.CELLS) if len(lines) > 1 else []
     # Four cells frame the record, so a table with one column has five.
     if len(record) < 5 or record[0] != "I" or tuple(record[1:3]) != table:
         raise SchemaDrift(
@@ -341,13 +285,15 @@ def _read_column_names(
 
 
 def _check_whole_days(table: pl.DataFrame, file_name: str) -> None:
-    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(periods=pl.len(), line=pl.max(LINE))
+    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(
+        periods=pl.len(), line=pl.max(tables.LINE)
+    )
     # A region that lacks the whole day has no row here; the series' gaps show it.
-    raise_if_rows(
-        days.sort(LINE),
+    tables.raise_if_rows(
+        days.sort(tables.LINE),
         file_name,
-        pl.col("periods") != PERIODS_PER_DAY,
+        pl.col("periods") != nem.PERIODS_PER_DAY,
         "{REGIONID} on {SETTLEMENTDATE:%Y-%m-%d} has {periods} periods, "
-        f"not {PERIODS_PER_DAY}",
+        f"not {nem.PERIODS_PER_DAY}",
         "fetch the file again, or set tolerate_gaps for this run",
     )

@@ -33,19 +33,12 @@ OPERATIONAL = "aemo_operational_demand"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One product.
+    """One product."""
 
-    Attributes:
-        parse: parses a file of it into ``SERIES_SCHEMA``.
-        files: patterns of its file names, packed in any way.
-        folder: where it lies in an archive, if not in a folder of its name.
-        may_have_gaps: whether a file with gaps is an error unless a run accepts them.
-    """
-
-    parse: Callable[..., pl.DataFrame]
-    files: tuple[str, ...]
-    folder: str = ""
-    may_have_gaps: bool = False
+    parse: Callable[..., pl.DataFrame]  # parses a file of it into `SERIES_SCHEMA`
+    files: tuple[str, ...]  # patterns of its file names, packed in any way
+    folder: str = ""  # where it lies in an archive, if not in a folder of its name
+    may_have_gaps: bool = False  # whether a file with gaps is an error unless a run accepts them
 
 
 PRODUCTS = {
@@ -112,11 +105,7 @@ def read_files(
 
 
 def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every file of operational demand in a mode, for the data set of this measure alone.
-
-    Raises:
-        SourceAbsent: live mode, or an archive without the product's folder.
-    """
+    """Yield every file of operational demand in a mode, for the data set of this measure alone."""
     if mode is Mode.SAMPLE:
         yield from read_sample_files(OPERATIONAL)
     else:
@@ -125,10 +114,6 @@ def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> It
 
 def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse one file of any AEMO product into ``SERIES_SCHEMA``.
-
-    Args:
-        raw: the file.
-        tolerate_gaps: accept rows that the publisher left out.
 
     Raises:
         ConfigError: the file's source is not one of AEMO's.
@@ -159,9 +144,6 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     Where two files have an interval, a value wins over none, then the product earlier in
     :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the
     order of ``raws``.
-
-    Raises:
-        SourceTransient, SchemaDrift: from a parser; nothing is returned then.
     """
     rank = {product: number for number, product in enumerate(PRODUCTS)}
     frames = [

@@ -22,20 +22,11 @@ from typing import NamedTuple
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceBlocked
+from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_text, read_text
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    build_series_frame,
-    flag_missing,
-    raise_if_duplicates,
-    raise_if_rows,
-    read_table,
-    to_number,
-    to_stamp,
-)
 
 SOURCE = "bitinfocharts"
 FOLDER = "bitcoin"
@@ -118,7 +109,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
     variables = {metric.id: metric.variable for metric in METRICS.values()}
     units = {metric.id: metric.unit for metric in METRICS.values()}
-    return build_series_frame(
+    return tables.build_series_frame(
         table,
         raw,
         series_id=pl.lit("BITINFOCHARTS/") + pl.col("ID"),
@@ -126,7 +117,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
         start_utc=pl.col("TIME").dt.replace_time_zone("UTC"),
         value=pl.col("VALUE"),
         unit=pl.col("ID").replace_strict(units),
-        flag=flag_missing(pl.col("VALUE")),
+        flag=tables.flag_missing(pl.col("VALUE")),
     )
 
 
@@ -136,14 +127,14 @@ def has_chart(content: bytes) -> bool:
 
 
 def _read_long_table(raw: RawFile) -> pl.DataFrame:
-    table = read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
+    table = tables.read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
     is_unknown = ~pl.col("ID").is_in([metric.id for metric in METRICS.values()])
     remedy = "add it with its unit to METRICS"
-    raise_if_rows(table, raw.name, is_unknown, "unknown ID {ID!r}", remedy)
+    tables.raise_if_rows(table, raw.name, is_unknown, "unknown ID {ID!r}", remedy)
 
-    table = to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
-    raise_if_duplicates(table, raw.name, ["ID", "TIME"])
-    return to_number(table, raw.name, ["VALUE"], missing=BLANK)
+    table = tables.to_stamp(table, raw.name, "TIME", ("%Y-%m-%d",))
+    tables.raise_if_duplicates(table, raw.name, ["ID", "TIME"])
+    return tables.to_number(table, raw.name, ["VALUE"], missing=tables.BLANK)
 
 
 def _read_page(raw: RawFile) -> pl.DataFrame:
@@ -164,9 +155,9 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
             )
         rows += [(line, day, metric, value) for metric, value in zip(metrics, values, strict=True)]
 
-    table = pl.DataFrame(rows, schema=[LINE, "TIME", "ID", "VALUE"], orient="row")
-    table = to_stamp(table, raw.name, "TIME", ("%Y/%m/%d",))
-    raise_if_duplicates(table, raw.name, ["ID", "TIME"])
+    table = pl.DataFrame(rows, schema=[tables.LINE, "TIME", "ID", "VALUE"], orient="row")
+    table = tables.to_stamp(table, raw.name, "TIME", ("%Y/%m/%d",))
+    tables.raise_if_duplicates(table, raw.name, ["ID", "TIME"])
 
     # The last day of a page is the day it was saved on, and its value still grows.
     finished = table.filter(pl.col("TIME") < pl.col("TIME").max())
@@ -175,7 +166,7 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
             f"{raw.name}: one day only, and that one is not over; "
             "save the page with its full history"
         )
-    return to_number(finished, raw.name, ["VALUE"], missing=("null",))
+    return tables.to_number(finished, raw.name, ["VALUE"], missing=("null",))
 
 
 def _read_metrics(name: str) -> list[str]:
@@ -256,10 +247,11 @@ def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
     if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
         return None
 
-    raw = live.client.fetch(f"{PAGES}/{name}", source=SOURCE, name=name, html_expected=True)
+    url = f"{PAGES}/{name}"
+    raw = live.client.fetch(FileRequest(url=url, source=SOURCE, name=name, html_expected=True))
     if raw is None or has_chart(raw.content):
         return raw
 
-    message = f"{PAGES}/{name}: a page without chart data (bot protection or a log-in)"
+    message = f"{url}: a page without chart data (bot protection or a log-in)"
     live.ledger.reject(SOURCE, name, message)
     raise SourceBlocked(message)

@@ -22,8 +22,7 @@ from compevo_pipeline.sources.common.decode import clean_text
 MAX_UNREADABLE_SHARE = 0.1
 """Share of unreadable records in one file above which the file, not the record, is at fault."""
 
-MAX_ADDRESS_CHARACTERS = 4096
-"""Longer addresses are unreadable records."""
+MAX_ADDRESS_CHARACTERS = 4096  # longer addresses are unreadable records
 
 
 class EmptyNewsAnswer(SourceTransient):
@@ -32,27 +31,17 @@ class EmptyNewsAnswer(SourceTransient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsReport(Counts):
-    """Counts of reading news files.
+    """Counts of reading news files."""
 
-    Attributes:
-        files: files read, empty ones included.
-        empty_answers: files without a record.
-        records: records in the files.
-        articles: articles after removal of duplicates within a file.
-        untitled: records left out because they have no title.
-        unreadable: records left out because address, time or headline is not what it should be.
-        repairs: repairs that the JSON needed.
-        replaced_bytes: bytes that were not UTF-8.
-    """
-
-    files: int = 0
-    empty_answers: int = 0
-    records: int = 0
-    articles: int = 0
-    untitled: int = 0
+    files: int = 0  # files read, empty ones included
+    empty_answers: int = 0  # files without a record
+    records: int = 0  # records in the files
+    articles: int = 0  # articles after removal of duplicates within a file
+    untitled: int = 0  # records left out because they have no title
+    # Records left out because address, time or headline is not what it should be.
     unreadable: int = 0
-    repairs: int = 0
-    replaced_bytes: int = 0
+    repairs: int = 0  # repairs that the JSON needed
+    replaced_bytes: int = 0  # bytes that were not UTF-8
 
     def describe_losses(self) -> dict[str, int]:
         """Return the counts of what was read and is not stored as it came, by words for people."""

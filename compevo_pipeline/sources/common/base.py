@@ -28,8 +28,7 @@ SAMPLE_ARCHIVE = Path(__file__).parents[1] / "sample_archive.zip"
 SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 """Fetch time written on synthetic files, fixed so that two runs give equal frames."""
 
-Clock = Callable[[], datetime]
-"""Returns the current time, timezone-aware."""
+Clock = Callable[[], datetime]  # returns the current time, timezone-aware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +75,15 @@ class FrameKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFile:
-    """One published file, unpacked from the archive it came in, with its provenance.
+    """One published file, unpacked from the archive it came in, with its provenance."""
 
-    Attributes:
-        source: folder-safe name of the publisher's product (``aemo_histdemand``).
-        name: the published file name.
-        content: the bytes.
-        url: address it was fetched from, or ``file:`` and its path in the archive.
-        fetched_at: when it was read, timezone-aware.
-        mode: which mode read it.
-        packed_in: name of the fetched file that held it; empty where it was fetched itself.
-    """
-
-    source: str
-    name: str
+    source: str  # folder-safe name of the publisher's product (`aemo_histdemand`)
+    name: str  # the published file name
     content: bytes
-    url: str
-    fetched_at: datetime
-    mode: Mode
-    packed_in: str = ""
+    url: str  # address it was fetched from, or `file:` and its path in the archive
+    fetched_at: datetime  # when it was read, timezone-aware
+    mode: Mode  # which mode read it
+    packed_in: str = ""  # name of the fetched file that held it; empty where it was fetched itself
 
     @property
     def sha256(self) -> str:
@@ -211,13 +200,7 @@ def read_product(
 ) -> Iterator[RawFile]:
     """Yield the files of one product in a mode.
 
-    Args:
-        mode: ``sample`` or ``archive``.
-        archive: root of the publishers' files.
-        clock: the present time.
-        source: the product.
-        folder: where it lies in ``archive``.
-        files: patterns of its file names; one that fits no file costs nothing where others do.
+    A pattern of ``files`` that fits none in ``archive/folder`` costs nothing where others do.
 
     Raises:
         SourceAbsent: live mode, or no file of the product.

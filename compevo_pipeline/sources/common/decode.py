@@ -7,6 +7,9 @@ repairing JSON (``gdelt.parse``), tables (``common.tables``), any publisher's fo
 Text is strict UTF-8 with an optional byte-order mark. :func:`decode_lossy` is for publishers who
 mix encodings (GDELT); it counts the bytes that it replaces. Archives are unpacked in memory, up to
 a cap, and an archive with a member whose path leaves its folder is rejected as a whole.
+
+What is empty, cut or damaged raises ``SourceTransient``. A web page, another format, a hostile or
+encrypted archive, and one above its cap raise ``SchemaDrift``, which names file and place.
 """
 
 import gzip
@@ -32,9 +35,7 @@ MAX_TITLE_CHARACTERS = 1000
 MAX_UNPACKED_BYTES = 512 * 2**20
 """Largest decompressed size accepted from one archive (a month of 5-minute rows is under 1 MiB)."""
 
-Member = tuple[str, bytes]
-"""Name and content of one file inside an archive."""
-
+Member = tuple[str, bytes]  # name and content of one file inside an archive
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A finite number of JSON; neither a truth value nor a text."""
 
@@ -96,12 +97,7 @@ def read_title(value: object) -> str | None:
 
 
 def raise_if_html(content: bytes, name: str) -> None:
-    """Reject an empty body and a web page under a data file's name.
-
-    Raises:
-        SourceTransient: there are no bytes at all.
-        SchemaDrift: the first bytes are markup.
-    """
+    """Reject an empty body and a web page under a data file's name."""
     if not content:
         raise SourceTransient(f"{name}: the file is empty; fetch or copy it again")
 
@@ -115,11 +111,7 @@ def raise_if_html(content: bytes, name: str) -> None:
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """Decode strict UTF-8, without a byte-order mark, with line-feed line ends.
-
-    Raises:
-        SchemaDrift: a byte is not UTF-8; names the line and the byte.
-    """
+    """Decode strict UTF-8, without a byte-order mark, with line-feed line ends."""
     try:
         text = content.removeprefix(UTF8_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -157,12 +149,7 @@ def decode_line_lossy(content: bytes) -> tuple[str, int]:
 
 
 def read_json(content: bytes, name: str) -> object:
-    """Decode one JSON document.
-
-    Raises:
-        SourceTransient: the file is empty.
-        SchemaDrift: it is not JSON, or holds half a surrogate pair.
-    """
+    """Decode one JSON document."""
     document, mended = parse_json(read_text(content, name), name)
     if mended:
         raise SchemaDrift(
@@ -173,11 +160,7 @@ def read_json(content: bytes, name: str) -> object:
 
 
 def check_document(document: object, name: str, kind: type[_Kind], *within: str) -> _Kind:
-    """Return a decoded JSON document, or the part of one ``within`` those keys, as ``kind``.
-
-    Raises:
-        SchemaDrift: it has another structure; names the first place, what is wrong and the value.
-    """
+    """Return a decoded JSON document, or the part of one ``within`` those keys, as ``kind``."""
     try:
         return TypeAdapter(kind).validate_python(document)
     except ValidationError as error:
@@ -192,18 +175,11 @@ def check_document(document: object, name: str, kind: type[_Kind], *within: str)
 def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, int]:
     """Decode JSON that somebody else wrote.
 
-    Args:
-        text: the document.
-        name: the file's name, for messages.
-        strict: whether control characters inside texts are errors.
+    Unless ``strict``, texts may hold control characters.
 
     Returns:
         The document, and how many halves of surrogate pairs (of titles that were cut inside a
         character) were replaced by U+FFFD.
-
-    Raises:
-        SchemaDrift: it is not JSON (names line and column), is nested too deeply, or holds a number
-            of thousands of digits.
     """
     try:
         document = json.loads(
@@ -250,11 +226,7 @@ def read_unpacked(path: Path) -> bytes:
 
 
 def read_members(path: Path) -> Iterator[Member]:
-    """Yield the files that a downloaded file holds: a tar, a zip, a zip of zips, or a plain file.
-
-    Raises:
-        SourceTransient, SchemaDrift: as the functions that unpack.
-    """
+    """Yield the files that a download holds: a tar, a zip, a zip of zips, or a plain file."""
     name = path.name.lower()
     if name.endswith((".tar.gz", ".tgz", ".tar")):
         yield from untar(path.read_bytes(), path.name)
@@ -265,12 +237,7 @@ def read_members(path: Path) -> Iterator[Member]:
 
 
 def gunzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
-    """Decompress one gzip stream of at most ``cap`` bytes; ``name`` is for messages.
-
-    Raises:
-        SourceTransient: the stream is cut or its checksum is wrong.
-        SchemaDrift: it is not gzip, or unpacks to more than ``cap`` bytes.
-    """
+    """Decompress one gzip stream of at most ``cap`` bytes; ``name`` is for messages."""
     raise_if_html(content, name)
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
@@ -295,13 +262,7 @@ def gunzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> bytes:
 
 
 def unzip(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
-    """Yield the files of a zip in name order, at most ``cap`` decompressed bytes in all.
-
-    Raises:
-        SourceTransient: the zip is cut or damaged.
-        SchemaDrift: a member's path leaves its folder, a member is encrypted or packed by an
-            unknown method, or the total exceeds ``cap``.
-    """
+    """Yield the files of a zip in name order, at most ``cap`` decompressed bytes in all."""
     with _open_zip(content, name) as (bundle, files):
         room = cap
         for info in files:
@@ -317,9 +278,6 @@ def stream_only_member(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES)
     """Yield the one file of a zip in parts, which take less memory and time than the whole.
 
     A damaged end is noticed when it comes: discard what was made of earlier parts then.
-
-    Raises:
-        SourceTransient, SchemaDrift: as :func:`unzip`, or the zip holds more files than one.
     """
     with _open_zip(content, name) as (bundle, files):
         if len(files) != 1:
@@ -359,12 +317,7 @@ def _open_zip(content: bytes, name: str) -> Iterator[tuple[zipfile.ZipFile, list
 
 
 def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
-    """Yield the files of a zip, and of the zips in it (AEMO's weekly archives), in name order.
-
-    Raises:
-        SourceTransient: a zip is cut or damaged.
-        SchemaDrift: as for :func:`unzip`, or a zip in a zip holds a third one.
-    """
+    """Yield the files of a zip, and of the zips in it (AEMO's weekly archives), in name order."""
     room = cap
     for member, data in unzip(content, name, cap):
         room -= len(data)
@@ -385,13 +338,7 @@ def unzip_nested(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> It
 
 
 def untar(content: bytes, name: str, cap: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
-    """Yield the regular files of a tar or tar.gz of at most ``cap`` bytes, in name order.
-
-    Raises:
-        SourceTransient: the archive is cut or damaged.
-        SchemaDrift: a member is a link or device, its path leaves its folder, or the archive
-            unpacks to more than ``cap`` bytes.
-    """
+    """Yield the regular files of a tar or tar.gz of at most ``cap`` bytes, in name order."""
     import tarfile
 
     raise_if_html(content, name)

@@ -19,28 +19,19 @@ from compevo_core.errors import SourceRejected
 from compevo_core.runtime.files import file_lock
 from compevo_pipeline.errors import MAX_TURN_WAIT_S, Throttled
 
-PEMS_DISTRICT = 4
-"""The San Francisco Bay Area."""
-
-PEMS_FILES = ("station_hour",)
-"""Kinds of files that are fetched unless a deployment names others."""
-
+PEMS_DISTRICT = 4  # the San Francisco Bay Area
+PEMS_FILES = ("station_hour",)  # kinds of files that are fetched unless a deployment names others
 _HTTPS_PORTS = (None, 443)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One host and the pace it is asked at.
+    """One host and the pace it is asked at."""
 
-    Attributes:
-        publisher: who runs it.
-        pause_s: least seconds between the starts of two requests, over all processes of a home.
-        throttled_s: how long nobody asks after it said that requests are too many, where it does
-            not say for how long; 0 leaves that to the waits of any other failure.
-    """
-
-    publisher: str
-    pause_s: float
+    publisher: str  # who runs it
+    pause_s: float  # least seconds between the starts of two requests, over all processes of a home
+    # How long nobody asks after it said that requests are too many, where it does not say for how
+    # long; 0 leaves that to the waits of any other failure.
     throttled_s: float = 0.0
 
 
@@ -140,17 +131,13 @@ class Pacer:
     """Gives out turns at hosts: a process takes the next free turn and sleeps until then.
 
     Two processes never share a turn, and neither holds the lock while it sleeps.
-
-    Attributes:
-        folder: the files that processes share, one a host: when it was written, and the time of
-            its next free turn.
-        now_s: seconds since the epoch, which all processes agree on.
-        sleep: waits for a turn.
     """
 
+    # The files that processes share, one a host: when it was written, and the time of its next free
+    # turn.
     folder: Path
-    now_s: Callable[[], float] = time.time
-    sleep: Callable[[float], None] = time.sleep
+    now_s: Callable[[], float] = time.time  # seconds since the epoch, which all processes agree on
+    sleep: Callable[[float], None] = time.sleep  # waits for a turn
 
     def wait_for_turn(self, host: str, pause_s: float) -> None:
         """Sleep until the host's next free turn, and take it.

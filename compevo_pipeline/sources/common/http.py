@@ -16,7 +16,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from http import HTTPStatus
@@ -75,21 +75,13 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One HTTP answer.
+    """One HTTP answer."""
 
-    Attributes:
-        status: HTTP status.
-        content_type: the header of that name.
-        head: the first bytes of the body.
-        html_expected: whether the data itself is a web page.
-        part_expected: whether a part of the file was asked for.
-    """
-
-    status: int
-    content_type: str
-    head: bytes
-    html_expected: bool
-    part_expected: bool = False
+    status: int  # HTTP status
+    content_type: str  # the header of that name
+    head: bytes  # the first bytes of the body
+    html_expected: bool  # whether the data itself is a web page
+    part_expected: bool = False  # whether a part of the file was asked for
 
     @property
     def is_whole(self) -> bool:
@@ -167,20 +159,27 @@ class Session(requests.Session):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """One file to ask for; attributes as the arguments of :meth:`Client.fetch`."""
+class FileRequest:
+    """One file to ask for, at an https address on a known host."""
 
     url: str
-    source: str
-    name: str
-    params: Mapping[str, str] | None = None
-    html_expected: bool = False
-    max_bytes: int = MAX_BODY_BYTES
-    is_versioned: bool = True
-    check_start: Callable[[bytes], None] | None = None
+    source: str  # of the raw file
+    name: str  # of the raw file
+    params: Mapping[str, str] | None = None  # in the address that is noted
+    html_expected: bool = False  # whether a web page is the data
+    # Whether the publisher never changes this file, so that it is not asked for again once its
+    # bytes are kept.
+    is_final: bool = False
+    # Whether a host answers 403 for files that do not exist; the caller then decides what a refusal
+    # means, and it is not noted here.
     may_be_absent: bool = False
-    tail_bytes: int = 0
-    key: QueryKey | None = None
+    max_bytes: int = MAX_BODY_BYTES  # of the body, after decompression by the connection
+    # Raises the error that the first kilobytes of a success amount to, at publishers who say with
+    # status 200 that there is no such file.
+    check_start: Callable[[bytes], None] | None = None
+    key: QueryKey | None = None  # one more parameter; in no message, and neither noted nor kept
+    is_versioned: bool = True  # whether earlier bytes of its name are kept
+    tail_bytes: int = 0  # asks for the last bytes alone; 0: for all
 
     @property
     def address(self) -> str:
@@ -190,58 +189,21 @@ class _Request:
 
 @dataclass(kw_only=True)
 class Client:
-    """A session that keeps a host's pace, asks conditionally and tries again a little.
+    """A session that keeps a host's pace, asks conditionally and tries again a little."""
 
-    Attributes:
-        user_agent: sent with every request; names the program and a contact.
-        clock: returns the current time.
-        ledger: remembers what came, and with which validators.
-        raw: keeps the bytes.
-        pacer: gives out turns at hosts.
-        sleep: waits before another try.
-        draw: returns a random number from 0 to 1, which spreads the waits of many clients.
-        session: the session of all requests; it keeps a log-in's cookies.
-    """
-
-    user_agent: str
-    clock: Clock
-    ledger: Ledger
-    raw: RawStore
-    pacer: Pacer
-    sleep: Callable[[float], None] = time.sleep
+    user_agent: str  # sent with every request; names the program and a contact
+    clock: Clock  # returns the current time
+    ledger: Ledger  # remembers what came, and with which validators
+    raw: RawStore  # keeps the bytes
+    pacer: Pacer  # gives out turns at hosts
+    sleep: Callable[[float], None] = time.sleep  # waits before another try
+    # Returns a random number from 0 to 1, which spreads the waits of many clients.
     draw: Callable[[], float] = random.random
+    # The session of all requests; it keeps a log-in's cookies.
     session: requests.Session = field(default_factory=Session)
 
-    def fetch(
-        self,
-        url: str,
-        *,
-        source: str,
-        name: str,
-        params: Mapping[str, str] | None = None,
-        html_expected: bool = False,
-        is_final: bool = False,
-        may_be_absent: bool = False,
-        max_bytes: int = MAX_BODY_BYTES,
-        check_start: Callable[[bytes], None] | None = None,
-        key: QueryKey | None = None,
-    ) -> RawFile | None:
+    def fetch(self, request: FileRequest) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.
-
-        Args:
-            url: an https address on a known host.
-            source: ``source`` of the raw file.
-            name: ``name`` of the raw file.
-            params: query parameters, in the address that is noted.
-            html_expected: whether a web page is the data.
-            is_final: whether the publisher never changes this file, so that it is not asked for
-                again once its bytes are kept.
-            may_be_absent: whether a host answers 403 for files that do not exist; the caller then
-                decides what a refusal means, and it is not noted here.
-            max_bytes: largest body, after decompression by the connection.
-            check_start: raises the error that the first kilobytes of a success amount to, at
-                publishers who say with status 200 that there is no such file.
-            key: sent as one more parameter; it is in no message, and neither noted nor kept.
 
         Returns:
             The file; None where its rows are in the store and the publisher has nothing newer.
@@ -253,65 +215,33 @@ class Client:
             SourceBlocked: a login, bot protection, or a certificate that does not match.
             SchemaDrift: another thing than the file that was asked for.
         """
-        request = _Request(
-            url=url,
-            source=source,
-            name=name,
-            params=params,
-            html_expected=html_expected,
-            may_be_absent=may_be_absent,
-            max_bytes=max_bytes,
-            check_start=check_start,
-            key=key,
-        )
-        entry = self.ledger.get(source, name)
+        entry = self.ledger.get(request.source, request.name)
         is_stored = entry is not None and entry.state is EntryState.STORED
-        if is_stored and is_final:
+        if is_stored and request.is_final:
             return None
 
         # What is stored needs no bytes: its validators alone say whether there is something newer.
         saved = None if is_stored or entry is None else self.raw.read(entry)
-        if saved is not None and is_final:
-            self.ledger.record_reread(source, name)
-            return saved
-
-        fetched = self._ask(request, entry if is_stored or saved is not None else None)
+        fetched = None
+        if saved is None or not request.is_final:
+            fetched = self._ask(request, entry if is_stored or saved is not None else None)
         if fetched is None and saved is not None:
-            self.ledger.record_reread(source, name)
+            self.ledger.record_reread(request.source, request.name)
         return fetched or saved
 
-    def read_page(
-        self,
-        url: str,
-        *,
-        source: str,
-        name: str,
-        params: Mapping[str, str] | None = None,
-        tail_bytes: int = 0,
-    ) -> bytes:
+    def read_page(self, request: FileRequest) -> bytes:
         """Return a page that changes, such as a folder's listing; only its newest bytes are kept.
-
-        Arguments are as for :meth:`fetch`; ``tail_bytes`` asks for the last bytes alone, 0 for all.
 
         Raises:
             SourceError: as :meth:`fetch`.
         """
-        request = _Request(
-            url=url,
-            source=source,
-            name=name,
-            params=params,
-            html_expected=True,
-            max_bytes=MAX_PAGE_BYTES,
-            is_versioned=False,
-            tail_bytes=tail_bytes,
-        )
-        entry = self.ledger.get(source, name)
+        request = replace(request, html_expected=True, max_bytes=MAX_PAGE_BYTES, is_versioned=False)
+        entry = self.ledger.get(request.source, request.name)
         saved = None if entry is None else self.raw.read(entry)
 
         page = self._ask(request, entry if saved is not None else None) or saved
         if page is None:
-            raise SourceRejected(f"{url}: 304 to a request without conditions; report it")
+            raise SourceRejected(f"{request.url}: 304 to a request without conditions; report it")
         return page.content
 
     def submit(self, url: str, form: Mapping[str, str]) -> bytes:
@@ -331,7 +261,7 @@ class Client:
 
         return self._try(send)
 
-    def _ask(self, request: _Request, known: Entry | None) -> RawFile | None:
+    def _ask(self, request: FileRequest, known: Entry | None) -> RawFile | None:
         """Ask for a file, under the conditions of a known entry; None means not modified."""
         headers = _make_conditions(known, request.address)
         if request.tail_bytes:
@@ -352,7 +282,7 @@ class Client:
                 )
             raise
 
-    def _receive(self, request: _Request, headers: Mapping[str, str]) -> RawFile | None:
+    def _receive(self, request: FileRequest, headers: Mapping[str, str]) -> RawFile | None:
         source, name, url, key = request.source, request.name, request.address, request.key
         opened = self._open(url, headers, key=key)
         with opened as response, self.raw.receive(source, name) as part:
@@ -568,7 +498,6 @@ def _translate(error: Exception, url: str) -> SourceError:
 
 
 def _make_conditions(known: Entry | None, address: str) -> dict[str, str]:
-    """Return the headers that ask for newer bytes than the known ones."""
     # Another address under the same name (another query) is another file.
     if known is None or known.url != address or known.fetched_at is None:
         return {}

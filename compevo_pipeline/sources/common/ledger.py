@@ -48,49 +48,29 @@ _REPLACE = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 class EntryState(StrEnum):
     """How far a file has come."""
 
-    FETCHED = "fetched"
-    """Its bytes are kept; its rows are not in the store yet."""
-    STORED = "stored"
-    """Its rows are in the store."""
-    ABSENT = "absent"
-    """The publisher had no such file; it is asked for again at ``due_at``."""
-    FROZEN = "frozen"
-    """It was absent too often: it is not asked for again."""
-    FAILED = "failed"
-    """Asking for it failed; the next run asks again."""
+    FETCHED = "fetched"  # its bytes are kept; its rows are not in the store yet
+    STORED = "stored"  # its rows are in the store
+    ABSENT = "absent"  # the publisher had no such file; it is asked for again at `due_at`
+    FROZEN = "frozen"  # it was absent too often: it is not asked for again
+    FAILED = "failed"  # asking for it failed; the next run asks again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One file that was asked for; the fields are the table's columns, in their order.
+    """One file that was asked for; the fields are the table's columns, in their order."""
 
-    Attributes:
-        source: the publisher's product.
-        name: its file name.
-        state: how far it has come.
-        url: its address.
-        asked_at: when it was last asked for.
-        fetched_at: when its bytes came.
-        sha256: their hash.
-        etag: the server's tag of them.
-        last_modified: the server's time of them.
-        tries: how many times it was absent or failed in a row.
-        due_at: when an absent file is asked for again.
-        note: what went wrong, where something did.
-    """
-
-    source: str
-    name: str
-    state: EntryState
-    url: str
-    asked_at: datetime
-    fetched_at: datetime | None = None
-    sha256: str | None = None
-    etag: str | None = None
-    last_modified: str | None = None
-    tries: int = 0
-    due_at: datetime | None = None
-    note: str = ""
+    source: str  # the publisher's product
+    name: str  # its file name
+    state: EntryState  # how far it has come
+    url: str  # its address
+    asked_at: datetime  # when it was last asked for
+    fetched_at: datetime | None = None  # when its bytes came
+    sha256: str | None = None  # their hash
+    etag: str | None = None  # the server's tag of them
+    last_modified: str | None = None  # the server's time of them
+    tries: int = 0  # how many times it was absent or failed in a row
+    due_at: datetime | None = None  # when an absent file is asked for again
+    note: str = ""  # what went wrong, where something did
 
     @property
     def stored_at(self) -> datetime | None:
@@ -182,8 +162,7 @@ class Ledger:
     def confirm(self, *, keep_last: bool = False) -> None:
         """Note that the rows of the files that this object fetched are in the store.
 
-        Args:
-            keep_last: whether the last one, with what is packed in it, waits for the next call.
+        With ``keep_last`` the last one, with what is packed in it, waits for the next call.
         """
         waiting = self._fetched[-1:] if keep_last else []
         done = [key for keys in self._fetched[: len(self._fetched) - len(waiting)] for key in keys]

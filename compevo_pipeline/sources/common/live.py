@@ -23,37 +23,23 @@ from compevo_pipeline.sources.common.hosts import PemsAccess, QueryKey
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 
-MAX_FAILED_FILES = 3
-"""Files of one product that may fail before the rest is not asked for."""
-
+MAX_FAILED_FILES = 3  # files of one product that may fail before the rest is not asked for
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveContext:
-    """One live fetch of one feed.
+    """One live fetch of one feed."""
 
-    Attributes:
-        client: asks the publishers.
-        ledger: what was asked, what came, what is absent.
-        now: present time in UTC.
-        since: start of a backfill's span; None is what a daily refresh needs.
-        until: end of a backfill's span; None is now.
-        saved: archive folder, whose files a person may have fetched by hand.
-        pems: the account at PeMS.
-        open_meteo: the key of a paid plan at Open-Meteo.
-        news_queries: file of queries in place of the packaged one.
-    """
-
-    client: Client
-    ledger: Ledger
-    now: datetime
-    since: datetime | None = None
-    until: datetime | None = None
-    saved: Path | None = None
-    pems: PemsAccess | None = None
-    open_meteo: QueryKey | None = None
-    news_queries: Path | None = None
+    client: Client  # asks the publishers
+    ledger: Ledger  # what was asked, what came, what is absent
+    now: datetime  # present time in UTC
+    since: datetime | None = None  # start of a backfill's span; None is what a daily refresh needs
+    until: datetime | None = None  # end of a backfill's span; None is now
+    saved: Path | None = None  # archive folder, whose files a person may have fetched by hand
+    pems: PemsAccess | None = None  # the account at PeMS
+    open_meteo: QueryKey | None = None  # the key of a paid plan at Open-Meteo
+    news_queries: Path | None = None  # file of queries in place of the packaged one
 
     def __post_init__(self) -> None:
         """Reject a span that is not in UTC or ends before it starts."""

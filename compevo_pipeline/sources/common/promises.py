@@ -21,21 +21,13 @@ from compevo_pipeline.sources.common.base import RawFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the rows of one file may be of.
+    """What the rows of one file may be of."""
 
-    Attributes:
-        first: earliest time, in UTC.
-        end: the time from which on rows are beyond it, in UTC.
-        entity: the one region, station or currency; empty for any.
-        column: the rows' time.
-        most_beyond: share of rows that may lie beyond.
-    """
-
-    first: datetime
-    end: datetime
-    entity: str = ""
-    column: str = "start_utc"
-    most_beyond: float = 0.0
+    first: datetime  # earliest time, in UTC
+    end: datetime  # the time from which on rows are beyond it, in UTC
+    entity: str = ""  # the one region, station or currency; empty for any
+    column: str = "start_utc"  # the rows' time
+    most_beyond: float = 0.0  # share of rows that may lie beyond
 
 
 Promises = Callable[[RawFile], Sequence[Promise]]
@@ -65,10 +57,7 @@ def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Pr
 def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:
     """Return rows of files, all of which lie within what the names of their files promise.
 
-    Args:
-        rows: a frame whose ``source`` is the label of its file.
-        raws: the files.
-        promises: says what a name promises.
+    The ``source`` of ``rows`` is the label of their file.
 
     Raises:
         SchemaDrift: names the first file with rows beyond, one of them, and the remedy.

@@ -40,9 +40,7 @@ from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import check_member_path
 from compevo_pipeline.sources.common.ledger import Entry
 
-PACKS = "packed"
-"""Folder of the zips; no product has its name."""
-
+PACKS = "packed"  # folder of the zips; no product has its name
 _HASH_DIGITS = 8
 _LOCK = ".lock"
 _COMPRESSED = (".zip", ".gz")
@@ -53,17 +51,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFile:
-    """A raw file, or an earlier version of one, that is not read yet.
+    """A raw file, or an earlier version of one, that is not read yet."""
 
-    Attributes:
-        path: the file, or where it was before it was packed.
-        name: the name that it was published under.
-        sidecar: address, hash, time and mode.
-    """
-
-    path: Path
-    name: str
-    sidecar: Mapping[str, Any]
+    path: Path  # the file, or where it was before it was packed
+    name: str  # the name that it was published under
+    sidecar: Mapping[str, Any]  # address, hash, time and mode
 
     @property
     def fetched_at(self) -> datetime:
@@ -82,7 +74,11 @@ class KeptFile:
 
     def load(self) -> RawFile | None:
         """Return the file, or None where it holds other bytes than came."""
-        content = _read_bytes(self.path, self.fetched_at, self.sha256)
+        content: bytes | None = None
+        with contextlib.suppress(FileNotFoundError):
+            content = self.path.read_bytes()
+        if content is None or hashlib.sha256(content).hexdigest() != self.sha256:
+            content = _read_packed(self.path, self.fetched_at, self.sha256)
         if content is None:
             return None
         return RawFile(
@@ -139,15 +135,8 @@ class RawStore:
     ) -> None:
         """Give a received file its name.
 
-        Args:
-            part: the file, at the path that :meth:`receive` yielded.
-            raw: the same bytes with their provenance.
-            is_versioned: whether older content of that name stays, under another name.
-            is_durable: whether to flush it to disk: without the flush, a power cut after the rename
-                can leave an empty file under the name.
-
-        Raises:
-            StoreBusy: another run writes this source for too long.
+        Unless ``is_versioned``, older content of that name goes. Unless ``is_durable``, it is not
+        flushed to disk, and a power cut after the rename can leave an empty file under the name.
         """
         path = self._path(raw.source, raw.name)
         if is_durable:
@@ -189,9 +178,7 @@ class RawStore:
     def pack(self, now: datetime, *, dry: bool = False) -> list[tuple[Path, int, int]]:
         """Pack what came live before the last month.
 
-        Args:
-            now: the present time.
-            dry: only say what would be packed.
+        With ``dry`` nothing is done.
 
         Returns:
             For each zip its path, the number of files that it took in, and their bytes.
@@ -248,15 +235,6 @@ def _pack_of(path: Path, fetched_at: datetime) -> Path:
 def _open_pack(pack: Path, written_ns: int) -> zipfile.ZipFile:
     """Open a version of a zip; thousands of files are read from it one by one."""
     return zipfile.ZipFile(pack)
-
-
-def _read_bytes(path: Path, fetched_at: datetime, sha256: str) -> bytes | None:
-    """Return the bytes of a hash, from a file or the zip of its month; None where they are gone."""
-    with contextlib.suppress(FileNotFoundError):
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() == sha256:
-            return content
-    return _read_packed(path, fetched_at, sha256)
 
 
 def _read_packed(path: Path, fetched_at: datetime, sha256: str) -> bytes | None:

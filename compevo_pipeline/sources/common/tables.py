@@ -5,7 +5,8 @@ duplicates, and the last step to rows of ``SERIES_SCHEMA``. What does not: what 
 series ids and units (the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
-check. A check is vectorised; the line of a fault is looked up only after a check has found one.
+check, and raises ``SchemaDrift``, which names file, line, problem and remedy. A check is
+vectorised; the line of a fault is looked up only after a check has found one.
 """
 
 import csv
@@ -22,12 +23,8 @@ from compevo_pipeline.sources.common.base import RawFile
 OBSERVED = "observed"
 MISSING = "missing"
 
-LINE = "line"
-"""Column that holds a row's line number in its file, counted from 1."""
-
-BLANK = ("",)
-"""The ``missing`` of :func:`to_number` for publishers that leave a missing cell empty."""
-
+LINE = "line"  # column that holds a row's line number in its file, counted from 1
+BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
 _LAST_YEAR = 2200
 _SHOWN_CHARACTERS = 60
@@ -37,12 +34,8 @@ _SHOWN_COLUMNS = 6
 class Quoting(Enum):
     """Whether a publisher puts cells in double quotes."""
 
-    NONE = auto()
-    """A quote is a character like any other."""
-
-    CELLS = auto()
-    """Cells may be quoted, but none holds a line break."""
-
+    NONE = auto()  # A quote is a character like any other
+    CELLS = auto()  # cells may be quoted, but none holds a line break
     LINES = auto()
     """Quoted cells may hold line breaks; line numbers then need a second, slower pass."""
 
@@ -50,19 +43,9 @@ class Quoting(Enum):
 def read_table(
     text: str, file_name: str, header: Sequence[str], *, quoting: Quoting = Quoting.NONE
 ) -> pl.DataFrame:
-    r"""Read a table whose first line must be ``header``.
+    r"""Read a table whose first line must be ``header``, as columns of text and :data:`LINE`.
 
-    Args:
-        text: the whole file with ``\n`` line ends.
-        file_name: the file's name, for messages.
-        header: the expected columns, in order.
-        quoting: whether cells may be quoted.
-
-    Returns:
-        One text column for each of ``header``, and :data:`LINE`.
-
-    Raises:
-        SchemaDrift: another header, no rows, or a row with another number of cells.
+    ``text`` is the whole file with ``\n`` line ends.
     """
     first_line, _, body = text.partition("\n")
 
@@ -84,9 +67,6 @@ def read_rows(
 
     Returns:
         One text column for each of ``columns``, and :data:`LINE`.
-
-    Raises:
-        SchemaDrift: no rows, or a row with another number of cells.
     """
     lines = text.split("\n")
     # Blank lines at the end do no harm; one between rows is a row without cells.
@@ -153,11 +133,7 @@ def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) 
 def to_number(
     table: pl.DataFrame, file_name: str, columns: Sequence[str], *, missing: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """Cast text columns to Float64; cells listed in ``missing`` become null.
-
-    Raises:
-        SchemaDrift: another cell is not a finite number.
-    """
+    """Cast text columns to Float64; cells listed in ``missing`` become null."""
     numbers = []
     for column in columns:
         text = pl.col(column).str.strip_chars()
@@ -177,11 +153,7 @@ def to_number(
 def to_stamp(
     table: pl.DataFrame, file_name: str, column: str, formats: Sequence[str]
 ) -> pl.DataFrame:
-    """Parse a text column into naive datetimes in microseconds; the first fitting format is used.
-
-    Raises:
-        SchemaDrift: a cell fits none of ``formats`` (an empty one included).
-    """
+    """Parse a text column into naive datetimes (us); the first fitting format is used."""
     stamp = parse_stamp(pl.col(column).str.strip_chars(), formats, _FIRST_YEAR)
     problem = f"{column} is {{{column}!r}}, not a timestamp like {' or '.join(formats)}"
     remedy = "correct the cell or fetch the file again"
@@ -204,15 +176,8 @@ def raise_if_rows(
 ) -> None:
     """Reject a table with a bad row.
 
-    Args:
-        table: the rows, with :data:`LINE`.
-        file_name: the file's name.
-        is_bad: true or null on a bad row.
-        problem: what is wrong; ``{column}`` is replaced by the cell of the first bad row.
-        remedy: what the reader of the message should do.
-
-    Raises:
-        SchemaDrift: names file, line, the problem and the remedy.
+    A row is bad where ``is_bad`` is true or null. In ``problem``, ``{column}`` is replaced by the
+    cell of the first one; ``remedy`` says what the reader of the message should do.
     """
     # A check that has no answer did not pass.
     bad = table.filter(is_bad.fill_null(value=True))
@@ -243,16 +208,8 @@ def raise_if_gaps(
 ) -> None:
     """Reject a table whose timestamps are not exactly ``step`` apart.
 
-    Args:
-        table: the rows.
-        file_name: the file's name, for messages.
-        stamp: column of timestamps.
-        step: their distance.
-        by: column that tells series apart, each of which is sorted first, for files that join
-            regions in any order; None: the rows of the file must be in order.
-
-    Raises:
-        SchemaDrift: names the line after the gap.
+    Without ``by`` the rows must be in order. With it, a column that tells series apart, each series
+    is sorted first: files join regions in any order.
     """
     if by is None:
         steps = table.with_columns(pl.col(stamp).diff().alias("_step"))

@@ -22,25 +22,12 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.promises import Promise
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    Quoting,
-    build_series_frame,
-    flag_missing,
-    raise_if_duplicates,
-    raise_if_gaps,
-    raise_if_rows,
-    read_rows,
-    read_table,
-    split_cells,
-    to_number,
-    to_stamp,
-)
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
@@ -144,9 +131,6 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 
     A backfill asks for its span alone. Nothing is asked where no rate can have been published since
     the last fetch.
-
-    Raises:
-        SourceError: the ECB did not answer with rates.
     """
     if live.since is not None:
         start, end = live.span(OVERLAP)
@@ -155,7 +139,7 @@ def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
 
     last = _find_last_fetch(live)
     if last is None:
-        raw = live.client.fetch(ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE)
+        raw = live.client.fetch(FileRequest(url=ECB_BULK_URL, source=ECB_BULK, name=_BULK_FILE))
         if raw is not None:
             yield raw
     elif last < find_newest_publication(live.now):
@@ -169,7 +153,7 @@ def fetch_rba(live: LiveContext) -> Iterator[RawFile]:
         SourceBlocked: the host refuses this address: save the file by hand.
         SourceError: any other failure.
     """
-    raw = live.client.fetch(RBA_URL, source=RBA, name=RBA_FILE)
+    raw = live.client.fetch(FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
     if raw is not None:
         yield raw
 
@@ -204,18 +188,15 @@ def _find_last_fetch(live: LiveContext) -> datetime | None:
 
 
 def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]:
+    span = {"startPeriod": f"{first}", "endPeriod": f"{last}"}
+    request = FileRequest(
+        url=SDMX_URL,
+        source=ECB_SDMX,
+        name=f"eur_{first}_{last}.csv",
+        params=span | {"format": "csvdata", "detail": "dataonly"},
+    )
     try:
-        raw = live.client.fetch(
-            SDMX_URL,
-            source=ECB_SDMX,
-            name=f"eur_{first}_{last}.csv",
-            params={
-                "startPeriod": f"{first}",
-                "endPeriod": f"{last}",
-                "format": "csvdata",
-                "detail": "dataonly",
-            },
-        )
+        raw = live.client.fetch(request)
     except SourceAbsent as error:
         # The API answers 404 to a span without a rate, such as Easter.
         raise SourceAbsent(
@@ -236,11 +217,7 @@ def promises(raw: RawFile) -> list[Promise]:
 
 
 def parse_ecb_bulk(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
-    """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``.
-
-    Raises:
-        SchemaDrift: header, date or number is not what the ECB publishes, or a day comes twice.
-    """
+    """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``."""
     is_packed = raw.name.endswith(".zip")
     content = unpack_ecb_bulk(raw.content, raw.name) if is_packed else raw.content
     table = read_ecb_bulk(content, raw.name, ("USD", *currencies))
@@ -248,11 +225,7 @@ def parse_ecb_bulk(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.D
 
 
 def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
-    """Return the CSV inside the bulk zip.
-
-    Raises:
-        SchemaDrift: the zip holds anything but that one file.
-    """
+    """Return the CSV inside the bulk zip."""
     members = list(unzip(packed, name))
     names = [member for member, _ in members]
     if names != [ECB_BULK_MEMBER]:
@@ -265,7 +238,7 @@ def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
 def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.DataFrame:
     """Read ``Date`` and the wanted currencies; dead currencies and new ones are passed over."""
     header, _, body = read_text(content, name).partition("\n")
-    columns = split_cells(header)
+    columns = tables.split_cells(header)
     absent = [code for code in ("Date", *currencies) if code not in columns]
 
     # Every line ends in a comma, so the last column has no name.
@@ -278,20 +251,14 @@ def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.Da
     # Columns need names to be split; the last one stays empty and is dropped.
     unique = [column or f"_{index}" for index, column in enumerate(columns)]
     wanted = list(dict.fromkeys(currencies))
-    table = read_rows(body, name, unique, first_line=2).select(LINE, "Date", *wanted)
+    table = tables.read_rows(body, name, unique, first_line=2).select(tables.LINE, "Date", *wanted)
     return _convert_days(table, name, "%Y-%m-%d", wanted, ("", "N/A"))
 
 
 def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
-    """Parse an SDMX table of daily rates into the same series; columns are found by name.
-
-    Raises:
-        SchemaDrift: a column is missing, a date or number is bad, a rate comes twice or is not per
-            euro, or dollars per euro are missing, without which no other rate can be stated.
-        SourceTransient: an empty file.
-    """
+    """Parse an SDMX table of daily rates into the same series; columns are found by name."""
     header, _, body = read_text(raw.content, raw.name).partition("\n")
-    columns = split_cells(header, quoting=Quoting.CELLS)
+    columns = tables.split_cells(header, quoting=tables.Quoting.CELLS)
     absent = [name for name in _SDMX_COLUMNS if name not in columns]
     if absent:
         raise SchemaDrift(
@@ -299,18 +266,20 @@ def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.D
             "with https://data.ecb.europa.eu/help/api/data"
         )
 
-    table = read_rows(body, raw.name, columns, first_line=2, quoting=Quoting.CELLS)
-    table = table.select(LINE, *_SDMX_COLUMNS)
+    table = tables.read_rows(body, raw.name, columns, first_line=2, quoting=tables.Quoting.CELLS)
+    table = table.select(tables.LINE, *_SDMX_COLUMNS)
     is_other = pl.col("CURRENCY_DENOM") != "EUR"
-    raise_if_rows(
+    tables.raise_if_rows(
         table, raw.name, is_other, "a rate per {CURRENCY_DENOM}, not per EUR", "ask again"
     )
     is_code = pl.col("CURRENCY").str.contains(r"^[A-Z]{3}$")
-    raise_if_rows(table, raw.name, ~is_code, "CURRENCY {CURRENCY!r} is not a code", "ask again")
+    tables.raise_if_rows(
+        table, raw.name, ~is_code, "CURRENCY {CURRENCY!r} is not a code", "ask again"
+    )
 
-    table = to_stamp(table, raw.name, "TIME_PERIOD", ("%Y-%m-%d",))
-    raise_if_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])
-    table = to_number(table, raw.name, ["OBS_VALUE"], missing=(*BLANK, "NaN"))
+    table = tables.to_stamp(table, raw.name, "TIME_PERIOD", ("%Y-%m-%d",))
+    tables.raise_if_duplicates(table, raw.name, ["CURRENCY", "TIME_PERIOD"])
+    table = tables.to_number(table, raw.name, ["OBS_VALUE"], missing=(*tables.BLANK, "NaN"))
 
     wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
     if "USD" not in wide.columns:
@@ -324,11 +293,6 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
 
     The CSV opens with ragged lines of description, each with a name in its first cell: ``Title``
     says what a column is (``A$1=JPY``), ``Frequency`` that it is daily, ``Series ID`` ends them.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: a web page; no ``Series ID`` line, a currency without a daily column, or a bad
-            date or number.
     """
     raise_if_html(raw.content, raw.name)
     # Notes above the table have been in two encodings; the rows below are ASCII either way.
@@ -339,7 +303,9 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
     width = len(descriptions[_RBA_LAST_DESCRIPTION])
     names = ["Date", *(columns.get(index, f"_{index}") for index in range(1, width))]
     quoted = ["USD", *_RBA_QUOTED]
-    table = read_rows(body, raw.name, names, first_line=first_row).select(LINE, "Date", *quoted)
+    table = tables.read_rows(body, raw.name, names, first_line=first_row).select(
+        tables.LINE, "Date", *quoted
+    )
     table = _convert_days(table, raw.name, "%d-%b-%Y", quoted, ("", "n.a.", "CLOSED", "Closed"))
 
     usd_per_aud = pl.col("USD")
@@ -355,20 +321,16 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
     567 of its values are interpolated with prices from after their day, recognised by seven or more
     decimals: those are nulled. Its macro-economic columns carry a quarter's figure from the
     quarter's first day, months before it was published, and are not read at all.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: a changed header, a bad date or number, a day missing or given twice.
     """
-    table = read_table(read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
-    table = to_stamp(table, raw.name, "Time", ("%m/%d/%Y",))
-    raise_if_duplicates(table, raw.name, ["Time"])
-    raise_if_gaps(table, raw.name, "Time", timedelta(days=1))
+    table = tables.read_table(read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
+    table = tables.to_stamp(table, raw.name, "Time", ("%m/%d/%Y",))
+    tables.raise_if_duplicates(table, raw.name, ["Time"])
+    tables.raise_if_gaps(table, raw.name, "Time", timedelta(days=1))
 
     # Decimals are counted in the text: as a number, an interpolated rate looks like any other.
     decimals = pl.col("AUD/USD").str.extract(r"\.(\d+)\s*$").str.len_chars().fill_null(0)
     table = table.with_columns(is_interpolated=decimals >= INTERPOLATED_DECIMALS)
-    table = to_number(table, raw.name, ["AUD/USD"], missing=BLANK)
+    table = tables.to_number(table, raw.name, ["AUD/USD"], missing=tables.BLANK)
 
     rows = table.select(
         "is_interpolated",
@@ -379,7 +341,7 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
     flag = (
         pl.when(pl.col("is_interpolated"))
         .then(pl.lit("nulled:interpolated"))
-        .otherwise(flag_missing(pl.col("value")))
+        .otherwise(tables.flag_missing(pl.col("value")))
     )
     return _build_rates(rows, raw, "N2F", flag)
 
@@ -387,9 +349,9 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
 def _convert_days(
     table: pl.DataFrame, name: str, form: str, numbers: Sequence[str], missing: Sequence[str]
 ) -> pl.DataFrame:
-    table = to_stamp(table, name, "Date", (form,))
-    raise_if_duplicates(table, name, ["Date"])
-    return to_number(table, name, numbers, missing=missing)
+    table = tables.to_stamp(table, name, "Date", (form,))
+    tables.raise_if_duplicates(table, name, ["Date"])
+    return tables.to_number(table, name, numbers, missing=missing)
 
 
 def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int, str]:
@@ -397,7 +359,7 @@ def _split_descriptions(text: str, name: str) -> tuple[dict[str, list[str]], int
     descriptions: dict[str, list[str]] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        cells = [cell.strip() for cell in split_cells(line, quoting=Quoting.CELLS)]
+        cells = [cell.strip() for cell in tables.split_cells(line, quoting=tables.Quoting.CELLS)]
         if cells:
             descriptions[cells[0]] = cells
         if _RBA_LAST_DESCRIPTION in descriptions:
@@ -449,12 +411,12 @@ def _build_published_rates(rates: pl.DataFrame, raw: RawFile, prefix: str) -> pl
     published = pl.col("Date").filter(pl.col("value").is_not_null())
     # Before its first and after its last quotation a currency is not missing, it does not exist.
     is_alive = pl.col("Date").is_between(published.min().over("code"), published.max().over("code"))
-    return _build_rates(rows.filter(is_alive), raw, prefix, flag_missing(pl.col("value")))
+    return _build_rates(rows.filter(is_alive), raw, prefix, tables.flag_missing(pl.col("value")))
 
 
 def _build_rates(rows: pl.DataFrame, raw: RawFile, prefix: str, flag: pl.Expr) -> pl.DataFrame:
     """Build ``SERIES_SCHEMA`` rows from ``Date``, ``code`` and ``value``."""
-    return build_series_frame(
+    return tables.build_series_frame(
         rows,
         raw,
         series_id=pl.lit(f"{prefix}/") + pl.col("code"),
@@ -476,11 +438,7 @@ _PARSERS = {
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse a central bank's or the benchmark's file into ``SERIES_SCHEMA``.
-
-    Raises:
-        SchemaDrift: the file is none of the known ones, or breaks its format.
-    """
+    """Parse a central bank's or the benchmark's file into ``SERIES_SCHEMA``."""
     if raw.source in _PARSERS:
         return _PARSERS[raw.source](raw)
 

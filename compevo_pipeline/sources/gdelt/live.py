@@ -33,6 +33,7 @@ from compevo_core.errors import (
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, read_text
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import (
@@ -47,17 +48,11 @@ from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE, QUART
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""
 
-SLOT_SOURCE = "gdelt_gal_slots"
-"""Quarter hours without two GAL files, in the ledger."""
-
+SLOT_SOURCE = "gdelt_gal_slots"  # quarter hours without two GAL files, in the ledger
 LIST_SOURCE = "gdelt_lists"
-GAL_OFFSETS = tuple(range(8))
-"""Minutes after the quarter hour at which GAL files have been seen."""
-
+GAL_OFFSETS = tuple(range(8))  # minutes after the quarter hour at which GAL files have been seen
 FILES_OF_A_SLOT = 2
-SETTLED = timedelta(minutes=20)
-"""Age from which a quarter hour is asked for."""
-
+SETTLED = timedelta(minutes=20)  # age from which a quarter hour is asked for
 SECOND_FILE_WITHIN = timedelta(days=1)
 """Age from which a quarter hour with one file is not asked for the other."""
 
@@ -68,9 +63,7 @@ LIST_TAIL_BYTES = 2 * 2**20
 """Bytes asked for of the end of GDELT's list, which has grown since 2015; a day takes 30 kB."""
 
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
-DOC_CAP = 250
-"""Most records of one answer; an answer that long was cut, and its span is halved."""
-
+DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
 REFRESH_LOOKBACK = timedelta(days=1)
 """How far back a refresh asks: the day before is asked for once more, when it is over."""
 
@@ -172,11 +165,7 @@ def fetch_topics(live: LiveContext) -> Iterator[RawFile]:
 def fetch_query(
     live: LiveContext, query: str, lookback: timedelta, *, source: str
 ) -> Iterator[RawFile]:
-    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
-
-    Raises:
-        SourceError: as :func:`fetch_topics`.
-    """
+    """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now."""
     start, end = live.span(lookback)
     day = start.replace(hour=0, minute=0, second=0, microsecond=0)
     while day < end:
@@ -187,12 +176,7 @@ def fetch_query(
 
 
 def parse_list(content: bytes, name: str) -> dict[str, BulkFile]:
-    """Read a file list; return its files by name. Malformed lines are left out.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: a web page, or no well-formed line at all.
-    """
+    """Read a file list; return its files by name. Malformed lines are left out."""
     matches = [_LINE.match(line.strip()) for line in read_text(content, name).split("\n")]
     files = {
         match[4]: BulkFile(size=int(match[1]), md5=match[2], url=SAFE_ROOT + match[3])
@@ -339,10 +323,12 @@ def _fetch_gkg(refresh: _Refresh, slots: list[datetime]) -> Iterator[RawFile]:
         return
 
     page = live.client.read_page(
-        f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
-        source=LIST_SOURCE,
-        name="masterfilelist-end.txt",
-        tail_bytes=LIST_TAIL_BYTES,
+        FileRequest(
+            url=f"{SAFE_ROOT}/gdeltv2/masterfilelist.txt",
+            source=LIST_SOURCE,
+            name="masterfilelist-end.txt",
+            tail_bytes=LIST_TAIL_BYTES,
+        )
     )
     # The first line is cut, and is left out like any malformed one.
     files = parse_list(page, "masterfilelist.txt")
@@ -369,11 +355,12 @@ def _fetch_checked(
 ) -> RawFile | None:
     """Fetch a file that never changes, once more where it is damaged, then set it aside."""
     live = refresh.live
+    request = FileRequest(
+        url=url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
+    )
     for _ in range(2):
         refresh.requests_left -= 1
-        raw = live.client.fetch(
-            url, source=BULK_SOURCE, name=name, is_final=True, may_be_absent=may_be_absent
-        )
+        raw = live.client.fetch(request)
         if raw is None:
             return None
 
@@ -405,8 +392,8 @@ def _fetch_span(
 ) -> Iterator[RawFile]:
     """Ask for [start, end); a cut answer is replaced by the answers of its halves."""
     name = _name_span(query, start, end)
-    raw = live.client.fetch(
-        DOC_URL,
+    request = FileRequest(
+        url=DOC_URL,
         source=source,
         name=name,
         params={
@@ -423,6 +410,7 @@ def _fetch_span(
         is_final=True,
         check_start=raise_if_throttled,
     )
+    raw = live.client.fetch(request)
     if raw is None:
         return
 

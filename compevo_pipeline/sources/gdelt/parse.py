@@ -117,14 +117,7 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
 
 
 def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out.
-
-    Raises:
-        SchemaDrift: not one member in the zip, or too many rows without 27 columns, a date and an
-            address.
-        SourceTransient: a damaged zip.
-        EmptyNewsAnswer: no row at all.
-    """
+    """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out."""
     file_time = read_file_time(raw.name)
     parts = (
         stream_only_member(raw.content, raw.name, MAX_BULK_BYTES)
@@ -147,11 +140,6 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
     """Parse a GAL file into ``ARTICLE_SCHEMA``.
 
     ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
-
-    Raises:
-        SchemaDrift: not gzip, or too many lines that are not articles.
-        SourceTransient: a damaged gzip.
-        EmptyNewsAnswer: no line at all.
     """
     is_packed = raw.name.endswith(".gz")
     content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if is_packed else raw.content
@@ -172,11 +160,7 @@ def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
 
 
 def read_file_time(name: str) -> datetime:
-    """Return the time in a 15-minute file's name (``20260215001500.gal.json.gz``).
-
-    Raises:
-        SchemaDrift: the name does not start with fourteen digits that are a time.
-    """
+    """Return the time in a 15-minute file's name (``20260215001500.gal.json.gz``)."""
     moment = parse_utc(name.rsplit("/", 1)[-1][:_STAMP_DIGITS], _STAMP)
     if moment is None:
         raise SchemaDrift(
@@ -199,14 +183,7 @@ def raise_if_throttled(start: bytes) -> None:
 
 
 def load_json(text: str, name: str) -> tuple[object, int]:
-    """Decode JSON, repairing it where the strict reading fails.
-
-    Returns:
-        The document and the number of repairs.
-
-    Raises:
-        SchemaDrift: still not JSON; names line and column.
-    """
+    """Decode JSON, repaired where the strict reading fails; return the number of repairs, too."""
     try:
         return parse_json(text, name)
     except SchemaDrift:

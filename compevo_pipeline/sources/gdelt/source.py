@@ -43,9 +43,7 @@ BULK_SOURCE = "gdelt_bulk"
 DOC_FOLDER = "gdelt_doc_artlist"
 BULK_FOLDER = "gdelt_bulk"
 
-QUARTER_HOUR = timedelta(minutes=15)
-"""GDELT's grid."""
-
+QUARTER_HOUR = timedelta(minutes=15)  # GDELT's grid
 _SPAN = re.compile(r"^artlist_[0-9a-f]+_(\d{14})_(\d{14})\.json$")
 _NEAR = timedelta(days=2)
 
@@ -154,14 +152,6 @@ def parse_concerned(
 
     The 15-minute files hold the news of the whole world: only articles that concern a topic are
     kept, and of near-identical headlines the first.
-
-    Args:
-        raws: files of any mode.
-        news_queries: file of topics in place of the packaged one.
-
-    Raises:
-        ConfigError: the file of topics cannot be used.
-        EmptyNewsAnswer: every answer was empty.
     """
     queries = read_queries(news_queries)
 

@@ -100,11 +100,7 @@ _Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the benchmark's test file, its validation file (archive only) and the news tables.
-
-    Raises:
-        SourceAbsent: live mode, or no such files in the archive.
-    """
+    """Yield the benchmark's test file, its validation file (archive only) and the news tables."""
     for source, pattern in _FILES:
         if mode is not Mode.SAMPLE or pattern != VALIDATION_PATTERN:
             yield from read_product(
@@ -129,11 +125,6 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
         The articles, and counts: ``rows`` of the table, which are ``no_news``, ``repeats`` of an
         item, or ``articles``; among the items, ``untimed`` ones and ``redated`` ones, which have
         the timestamp of another day.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: header, encoding, cells, a row without a usable date, or a table without a
-            single item.
     """
     text = read_text(raw.content, raw.name)
     table = read_table(text, raw.name, NEWS_HEADER, quoting=Quoting.LINES)
@@ -171,11 +162,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
 
 
 def parse_benchmark(raw: RawFile) -> pl.DataFrame:
-    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: one row a sample, ``x`` and ``y`` in MW.
-
-    Raises:
-        SchemaDrift: the document or a sample is not as known; names the sample, counted from 0.
-    """
+    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: one row a sample, ``x`` and ``y`` in MW."""
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)
@@ -201,9 +188,6 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     Test prompts carry a timestamp and only the model-written effect of an item; validation prompts
     carry a date, the item and its effect. An item with a date alone counts as available from the
     end of that day in Sydney.
-
-    Raises:
-        SchemaDrift: as :func:`parse_benchmark`, or news text of another form.
     """
     items: list[NewsRecord] = []
     for record, sample in enumerate(_read_samples(raw)):
@@ -271,12 +255,7 @@ def _make_record(
 ) -> NewsRecord:
     """Return an item as an article.
 
-    Args:
-        text: the news.
-        region: the region it names.
-        comment: the language model's comment.
-        published_at: its timestamp, if it has one.
-        seen_at: when it counts as known, where the timestamp does not decide that.
+    ``seen_at`` is when it counts as known, where the timestamp does not decide that.
     """
     # The comment is the model's, so it must not look like the publisher's words.
     body = (f"Region: {region}." if region else "", f"Comment: {comment}" if comment else "")
@@ -340,7 +319,15 @@ def _read_date(raw: RawFile, record: int, text: str) -> date:
 
 
 def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:
-    values = [_read_number(raw, record, field, cell) for cell in text.split(",")]
+    values = []
+    for cell in text.split(","):
+        # Stricter than float(): "nan", "inf" and "1e3" are none of the benchmark's numbers.
+        if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", cell):
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: {field} holds {cell!r}, not a number; "
+                "fetch the file again"
+            )
+        values.append(float(cell))
     if len(values) != PERIODS_PER_DAY:
         raise SchemaDrift(
             f"{raw.name}, sample {record}: {field} has {len(values)} numbers, "
@@ -348,14 +335,3 @@ def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[floa
         )
 
     return values
-
-
-def _read_number(raw: RawFile, record: int, field: str, text: str) -> float:
-    # Stricter than float(): "nan", "inf" and "1e3" are none of the benchmark's numbers.
-    if not re.fullmatch(r"\s*-?\d+(\.\d+)?\s*", text):
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: {field} holds {text!r}, not a number; "
-            "fetch the file again"
-        )
-
-    return float(text)

@@ -29,8 +29,7 @@ _PATTERN = r"^OWN/(.+)$"
 _LAST_DAY = date(2199, 12, 31)
 _FIRST_DAY = date(1900, 1, 1)
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-MOST_STEPS = 1000
-"""Longest horizon."""
+MOST_STEPS = 1000  # longest horizon
 _MOST_INPUTS = 10_000
 _FEWEST_INPUTS = 4
 
@@ -360,9 +359,7 @@ def read_declaration(path: Path) -> Declaration:
 def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
     """Return the declaration that keys make.
 
-    Args:
-        raw: keys by section, as a TOML file holds them.
-        where: what is checked, for the message.
+    ``where`` says what is checked, for the message.
 
     Raises:
         ConfigError: a key is missing, unknown or wrong.

@@ -127,7 +127,8 @@ def draft_declaration(
     times = TextColumn(table, raw.name, request.time)
     columns = [TextColumn(table, raw.name, name) for name in request.values]
     time_format = request.time_format or guess_format(times)
-    decimal = _find_decimal(request, columns)
+    marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
+    decimal: DecimalMark = "," if "," in marks else "."
     unit = _find_unit(request, columns, decimal, draft)
 
     zone = request.zone or "UTC"
@@ -221,13 +222,6 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
             + ("; to change that, give --value, or --value all" if others else "")
         )
     return replace(request, time=time, id=series, values=values)
-
-
-def _find_decimal(request: Request, columns: Sequence[TextColumn]) -> DecimalMark:
-    if request.decimal:
-        return cast(DecimalMark, request.decimal)
-    marks = [guess_decimal(column) for column in columns]
-    return "," if "," in marks else "."
 
 
 def _find_unit(
@@ -390,11 +384,7 @@ def _find_low(
 
 
 def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
-    """Return the days that divide the longest series; days stay where they are as a file grows.
-
-    Raises:
-        DataError: the file is too short for three splits.
-    """
+    """Return the days that divide the longest series; days stay where they are as a file grows."""
     spans = frame.group_by("series_id").agg(
         pl.col("start_utc").min().alias("first"), pl.col("start_utc").max().alias("last")
     )

@@ -48,25 +48,15 @@ _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repairs(Counts):
-    """Counts of what was repaired or left empty while a table was read.
+    """Counts of what was repaired or left empty while a table was read."""
 
-    Attributes:
-        rows: rows of the table, once for each column of values.
-        empty_cells: cells without a value.
-        cells_with_unit: cells whose unit was cut off.
-        out_of_order: rows that came after a later one.
-        equal_duplicates: rows that repeat another, stamp and value.
-        joined_duplicates: rows that lost to another value of their stamp, as declared.
-        repeated_hours: rows in an hour that comes twice.
-    """
-
-    rows: int = 0
-    empty_cells: int = 0
-    cells_with_unit: int = 0
-    out_of_order: int = 0
-    equal_duplicates: int = 0
-    joined_duplicates: int = 0
-    repeated_hours: int = 0
+    rows: int = 0  # rows of the table, once for each column of values
+    empty_cells: int = 0  # cells without a value
+    cells_with_unit: int = 0  # cells whose unit was cut off
+    out_of_order: int = 0  # rows that came after a later one
+    equal_duplicates: int = 0  # rows that repeat another, stamp and value
+    joined_duplicates: int = 0  # rows that lost to another value of their stamp, as declared
+    repeated_hours: int = 0  # rows in an hour that comes twice
 
     def describe(self) -> str:
         """Return the counts that are not zero, in words."""
@@ -77,12 +67,7 @@ class Repairs(Counts):
 
 
 def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Repairs]:
-    """Parse the table of values, and count what was repaired.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, a stamp off the grid, a stamp with two
-            values; names file, row, column and remedy.
-    """
+    """Parse the table of values, and count what was repaired."""
     keys = declaration.series
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
     times = TextColumn(table, raw.name, keys.time)
@@ -222,11 +207,7 @@ def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:
 
 
 def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repairs]:
-    """Return one row a stamp and series, in order.
-
-    Raises:
-        DataError: two rows of one stamp have different values and the rule is "refuse".
-    """
+    """Return one row a stamp and series, in order."""
     key = ["_entity", _START]
     rows = column.table
     out_of_order = int(rows.select(_count_disorder(rows)).item())
@@ -298,15 +279,7 @@ def parse_covariates(
     A value of a day is known when the day is over on the clock without daylight saving, or when it
     begins where the declaration says that the table holds plans or forecasts.
 
-    Args:
-        raw: the file.
-        declaration: of the data set, for its clock.
-        keys: how the table is read.
-        entities: the series that a table without a column of series is for.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, or two rows of one day and series that are
-            days alone.
+    ``entities`` are the series that a table without a column of series is for.
     """
     zone = declaration.series.time_zone
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
@@ -373,10 +346,6 @@ def parse_ahead(
     """Parse the table of values that are known ahead, one for each step of the series' grid.
 
     Arguments as of :func:`parse_covariates`.
-
-    Raises:
-        DataError: a cell that is not a stamp or number, a stamp off the grid, or two values of one
-            step and time of knowledge.
     """
     zone = declaration.series.time_zone
     named = filter(None, [keys.id, keys.known_at])
@@ -431,9 +400,6 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     """Parse the table of articles.
 
     A date without a time is known when its day is over: nothing says that it was earlier.
-
-    Raises:
-        DataError: an article without a time or a headline.
     """
     news = declaration.news
     optional = [column for column in (news.url, news.body) if column]

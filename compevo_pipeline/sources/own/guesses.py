@@ -15,9 +15,7 @@ from compevo_pipeline.sources.common.tables import LINE, parse_stamp
 from compevo_pipeline.sources.own.stamps import FORMATS
 from compevo_pipeline.sources.own.table import TextColumn
 
-ALL = "all"
-"""What ``--value`` says for every column of numbers."""
-
+ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start")
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top

@@ -70,16 +70,9 @@ def read_stamps(
 
     Days without a time are read as midnight of the clock.
 
-    Args:
-        column: the stamps, in the order of the file.
-        zone: clock of stamps without an offset.
-        time_format: strptime format of the part before the offset; empty for ISO 8601.
-        by: column that names the series, where the rows of several are in one table.
-        repeated_hour: which hour a stamp is in that comes once where it could come twice.
-
-    Raises:
-        DataError: a cell is not a stamp, only some stamps have an offset, or the hour of a stamp
-            does not exist or is ambiguous.
+    ``zone`` is the clock of stamps without an offset, ``time_format`` (strptime; empty: ISO 8601)
+    of the part before it. ``by`` names the series, where the rows of several are in one table;
+    ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
     """
     parts = _parse_walls(column, time_format)
     with_offset = int(parts.table["_offset"].is_not_null().sum())

@@ -63,7 +63,9 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     if PurePath(name).suffix.lower() in _EXCEL:
         return _read_excel(content, name)
 
-    text = _decode(content, name)
+    if content.startswith(_UTF16_MARKS):
+        raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
+    text = decode_text(content, name).replace("\r", "\n")
     header, _, body = text.partition("\n")
     if not header.strip() or not body.strip():
         raise DataError(
@@ -126,12 +128,6 @@ class TextColumn:
         )
 
 
-def _decode(content: bytes, name: str) -> str:
-    if content.startswith(_UTF16_MARKS):
-        raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
-    return decode_text(content, name).replace("\r", "\n")
-
-
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
     try:
         table = pl.read_parquet(io.BytesIO(content))
@@ -188,12 +184,7 @@ class NumberReport:
 
 
 def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, NumberReport]:
-    """Return a column as numbers, null where a cell is empty.
-
-    Raises:
-        DataError: a cell is not a number, its thousands do not fit the decimal mark, or cells have
-            different units.
-    """
+    """Return a column as numbers, null where a cell is empty."""
     empty = column.is_blank
     unit = pl.when(empty).then(pl.lit("")).otherwise(column.text.str.replace(_NUMBER, ""))
     parts = column.add(

@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.hosts import PemsAccess
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
 from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE
@@ -61,14 +61,9 @@ class Clearinghouse:
     _is_signed_in: bool = False
 
     def list_files(self, kind: str, year: int) -> list[ClearinghouseFile]:
-        """Return the files of one kind (``station_hour``) and year; none where there are none.
-
-        Raises:
-            SourceBlocked: the log-in failed.
-            SchemaDrift: the list is not in the known form.
-        """
+        """Return the files of one kind (``station_hour``) and year; none where there are none."""
         name = _name_list(self.access, kind, year)
-        params = {
+        query = {
             "srq": "clearinghouse",
             "district_id": f"{self.access.district}",
             "geotag": "null",
@@ -76,29 +71,27 @@ class Clearinghouse:
             "type": kind,
             "returnformat": "text",
         }
+        request = FileRequest(url=SITE, source=LIST_SOURCE, name=name, params=query)
 
         def ask() -> list[ClearinghouseFile]:
-            page = self.client.read_page(SITE, source=LIST_SOURCE, name=name, params=params)
+            page = self.client.read_page(request)
             return parse_list(page, name)
 
         return self._ask_in_session(ask)
 
     def download(self, file: ClearinghouseFile) -> RawFile | None:
-        """Return a file, or None where its rows are stored.
-
-        Raises:
-            SourceBlocked: the log-in failed, or the session was lost twice.
-        """
+        """Return a file, or None where its rows are stored."""
+        request = FileRequest(
+            url=file.url,
+            source=SOURCE,
+            name=file.name,
+            is_final=True,
+            max_bytes=MAX_FILE_BYTES,
+        )
 
         def ask() -> RawFile | None:
             try:
-                return self.client.fetch(
-                    file.url,
-                    source=SOURCE,
-                    name=file.name,
-                    is_final=True,
-                    max_bytes=MAX_FILE_BYTES,
-                )
+                return self.client.fetch(request)
             except (SchemaDrift, SourceBlocked) as error:
                 raise _SessionLost(f"{file.name}: {error}") from error
 
@@ -229,5 +222,4 @@ def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:
 
 
 def _name_list(access: PemsAccess, kind: str, year: int) -> str:
-    """Return the name of a list in the ledger."""
     return f"d{access.district:02d}_{kind}_{year}.json"

@@ -18,25 +18,10 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
 from compevo_pipeline.sources.common.promises import Promise, promise_month
-from compevo_pipeline.sources.common.tables import (
-    BLANK,
-    LINE,
-    MISSING,
-    OBSERVED,
-    build_series_frame,
-    flag_missing,
-    raise_if_duplicates,
-    raise_if_gaps,
-    raise_if_rows,
-    read_rows,
-    read_table,
-    split_cells,
-    to_number,
-    to_stamp,
-)
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -49,9 +34,7 @@ FILE_NAME = re.compile(
 )
 """Name of a file of the clearinghouse; a name without a day means a whole month."""
 
-MAX_TEXT_BYTES = 2**30
-"""Largest unpacked file; a month of the largest district is above half of it."""
-
+MAX_TEXT_BYTES = 2**30  # largest unpacked file; a month of the largest district is above half of it
 LOCAL_ZONE = "America/Los_Angeles"
 STATION_COLUMNS = (
     *("stamp", "station", "district", "freeway", "direction", "lane_type", "length"),
@@ -80,9 +63,7 @@ PART_CHARACTERS = 16 * 2**20
 
 SENSORS = 862
 HOURS = 17_544
-FIRST_HOUR_UTC = datetime(2015, 1, 1, 8, tzinfo=UTC)
-"""2015-01-01 00:00 at UTC-8."""
-
+FIRST_HOUR_UTC = datetime(2015, 1, 1, 8, tzinfo=UTC)  # 2015-01-01 00:00 at UTC-8
 _HOUR = timedelta(hours=1)
 _INTERVAL = timedelta(minutes=5)
 _INTERVALS = 12
@@ -117,14 +98,8 @@ def promises(raw: RawFile) -> list[Promise]:
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
     """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
-    Args:
-        raw: the file, gzipped or not.
-        only: stations (``"400001"``) or sensor numbers (``"0"``) to parse; all by default. The full
-            benchmark table makes 15 million rows.
-
-    Raises:
-        SourceTransient: a damaged or empty file.
-        SchemaDrift: the file breaks its format.
+    ``only`` names stations (``"400001"``) or sensors (``"0"``): the full benchmark table makes 15
+    million rows.
     """
     text = read_file_text(raw)
     if HOUR_FILE in raw.name:
@@ -143,13 +118,7 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
 def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
     """Parse a file as :func:`parse`; of a published station file, the chosen stations alone.
 
-    Args:
-        raw: the file.
-        stations: their numbers, or empty for all. The benchmark table has no stations.
-
-    Raises:
-        SourceTransient: a damaged or empty file.
-        SchemaDrift: the file breaks its format, or has none of the stations.
+    No stations mean all; the benchmark table has none.
     """
     if not stations or raw.mode is Mode.SAMPLE or not is_station_file(raw.name):
         return parse(raw)
@@ -174,11 +143,7 @@ def has_values(name: str) -> bool:
 
 
 def read_file_text(raw: RawFile) -> str:
-    """Return the text of a file; only the archive mode unpacks what is gzipped.
-
-    Raises:
-        SourceTransient, SchemaDrift: damaged, empty, too large or no text.
-    """
+    """Return the text of a file; only the archive mode unpacks what is gzipped."""
     is_packed = raw.name.endswith(".gz")
     content = gunzip(raw.content, raw.name, MAX_TEXT_BYTES) if is_packed else raw.content
     return read_text(content, raw.name)
@@ -189,15 +154,6 @@ def parse_station_hour(text: str, raw: RawFile, only: Sequence[str] | None = Non
 
     The first is occupancy as a fraction of time, the second the share of observed samples in
     percent. PeMS fills detectors that sent nothing: a value without any observed sample is flagged.
-
-    Args:
-        text: the decoded file.
-        raw: the file.
-        only: stations to parse; all by default.
-
-    Raises:
-        SchemaDrift: a line without 42 cells, a bad timestamp or number, an hour given twice for a
-            station, or a timestamp in the hour that daylight saving skips.
     """
     return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
 
@@ -207,25 +163,21 @@ def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = Non
 
     An hour has a value if all of its twelve intervals have one that is a fraction, as PeMS' own
     hours are means over the hour.
-
-    Raises:
-        SchemaDrift: a line without 52 cells, a bad number, a timestamp that is off the grid of five
-            minutes or given twice for a station, or in the hour that daylight saving skips.
     """
     table = _read_station_rows(text, raw.name, FIVE_MINUTE_COLUMNS, only)
     off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
-    raise_if_rows(
+    tables.raise_if_rows(
         table, raw.name, off_grid, "{stamp} is not a five-minute interval", "fetch it again"
     )
     # The repeated hour has every interval twice, and is nulled as a whole.
     is_repeated = (_to_utc("earliest") != _to_utc("latest")).fill_null(value=False)
-    raise_if_duplicates(table.filter(~is_repeated), raw.name, ["station", "stamp"])
+    tables.raise_if_duplicates(table.filter(~is_repeated), raw.name, ["station", "stamp"])
 
     hour = pl.col("stamp").dt.truncate("1h")
     # A mean with an impossible part looks possible.
     is_complete = pl.col("occupancy").is_between(0.0, 1.0).sum() == _INTERVALS
     hours = table.group_by("station", hour, maintain_order=True).agg(
-        pl.col(LINE).first(),
+        pl.col(tables.LINE).first(),
         pl.col("pct_observed").mean(),
         pl.when(is_complete).then(pl.col("occupancy").mean()).alias("occupancy"),
     )
@@ -240,22 +192,12 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
     2015-01-01 on, and its clock is *standard time all year* (UTC-8), as weekday peaks move from 7-8
     to 6-7 o'clock on the very days daylight saving starts. The dates of the common CSV (from
     2016-07-01 02:00) are not the publisher's and are replaced.
-
-    Args:
-        text: the decoded file.
-        raw: the file.
-        only: sensor numbers to parse, as text; all by default (15 million rows).
-
-    Raises:
-        SchemaDrift: not 17,544 rows an hour apart, a first timestamp that is neither of the two
-            known, sensors out of 0 to 861, a cell that is not a number, or a requested sensor that
-            the table does not have.
     """
-    header = split_cells(text.split("\n", 1)[0])
+    header = tables.split_cells(text.split("\n", 1)[0])
     if header[0].lower() == "date":
         table = _read_dated(text, raw.name, header)
     elif len(header) == SENSORS:
-        table = read_rows(text, raw.name, [str(index) for index in range(SENSORS)])
+        table = tables.read_rows(text, raw.name, [str(index) for index in range(SENSORS)])
     else:
         raise SchemaDrift(
             f"{raw.name}, line 1: neither a header 'date,0,1,...' nor {SENSORS} numbers; "
@@ -268,7 +210,7 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
             "fetch it again"
         )
 
-    sensors = [name for name in table.columns if name != LINE]
+    sensors = [name for name in table.columns if name != tables.LINE]
     wanted = sensors if only is None else list(only)
     # A cut of the table has some sensors only.
     absent = [sensor for sensor in wanted if sensor not in sensors]
@@ -279,13 +221,15 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
         )
 
     # Selected before numbers are parsed: the full table has 15 million cells.
-    table = to_number(table.select(LINE, *wanted), raw.name, wanted, missing=BLANK)
+    table = tables.to_number(
+        table.select(tables.LINE, *wanted), raw.name, wanted, missing=tables.BLANK
+    )
     hours = pl.datetime_range(
         FIRST_HOUR_UTC, FIRST_HOUR_UTC + (HOURS - 1) * _HOUR, _HOUR, time_unit="us", eager=True
     )
     # Rows are dated by their position: the published timestamps are absent or wrong.
-    dated = table.drop(LINE).with_columns(hours.alias("start_utc"))
-    return build_series_frame(
+    dated = table.drop(tables.LINE).with_columns(hours.alias("start_utc"))
+    return tables.build_series_frame(
         dated.unpivot(index="start_utc", variable_name="sensor", value_name="value"),
         raw,
         series_id=pl.lit("PEMS862/") + pl.col("sensor"),
@@ -293,7 +237,7 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
         start_utc=pl.col("start_utc"),
         value=pl.col("value"),
         unit="fraction",
-        flag=flag_missing(pl.col("value")),
+        flag=tables.flag_missing(pl.col("value")),
     )
 
 
@@ -309,10 +253,12 @@ def _read_dated(text: str, file_name: str, header: Sequence[str]) -> pl.DataFram
             f"from 0 to {SENSORS - 1}; this is not the 862-sensor table"
         )
 
-    table = read_table(text, file_name, header)
+    table = tables.read_table(text, file_name, header)
     table = table.rename(dict(zip(header, ("stamp", *sensors), strict=True)))
-    stamps = to_stamp(table.select(LINE, "stamp"), file_name, "stamp", ("%Y-%m-%d %H:%M:%S",))
-    raise_if_gaps(stamps, file_name, "stamp", _HOUR)
+    stamps = tables.to_stamp(
+        table.select(tables.LINE, "stamp"), file_name, "stamp", ("%Y-%m-%d %H:%M:%S",)
+    )
+    tables.raise_if_gaps(stamps, file_name, "stamp", _HOUR)
     if stamps[0, "stamp"] not in {_RIGHT_FIRST, _WRONG_FIRST}:
         raise SchemaDrift(
             f"{file_name}, line 2: first timestamp {stamps[0, 'stamp']}, but the benchmark starts "
@@ -331,24 +277,24 @@ def _read_station_rows(
     """
     named = FILE_NAME.fullmatch(name)
     district = int(named["district"]) if named else None
-    tables = []
+    parts = []
     for first_line, part in _cut_at_lines(text):
-        table = read_rows(part, name, columns, first_line=first_line)
+        table = tables.read_rows(part, name, columns, first_line=first_line)
         if district is not None:
             is_other = pl.col("district").cast(pl.Int64, strict=False) != district
             problem = f"district {{district}}, not {district} as the file's name says"
-            raise_if_rows(table, name, is_other, problem, "fetch the file again")
+            tables.raise_if_rows(table, name, is_other, problem, "fetch the file again")
 
         # The other columns are split for the cell count alone.
-        table = table.select(LINE, "stamp", "station", "pct_observed", "occupancy")
+        table = table.select(tables.LINE, "stamp", "station", "pct_observed", "occupancy")
         if only is not None:
             table = table.filter(pl.col("station").is_in(list(only)))
 
-        table = to_stamp(table, name, "stamp", ("%m/%d/%Y %H:%M:%S",))
-        table = to_number(table, name, ["pct_observed", "occupancy"], missing=BLANK)
+        table = tables.to_stamp(table, name, "stamp", ("%m/%d/%Y %H:%M:%S",))
+        table = tables.to_number(table, name, ["pct_observed", "occupancy"], missing=tables.BLANK)
         # A station occurs in thousands of rows: its text is kept once, not as parts of the file.
-        tables.append(table.with_columns(pl.col("station").cast(pl.Categorical)))
-    return pl.concat(tables)
+        parts.append(table.with_columns(pl.col("station").cast(pl.Categorical)))
+    return pl.concat(parts)
 
 
 def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -372,16 +318,16 @@ def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
     is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
     flag = (
         is_ambiguous.when(pl.col("occupancy").is_null())
-        .then(pl.lit(MISSING))
+        .then(pl.lit(tables.MISSING))
         .when(~pl.col("occupancy").is_between(0.0, 1.0))
         .then(pl.lit("nulled:out-of-range"))
         # PeMS fills detectors that sent nothing; its value is an estimate.
         .when(pl.col("pct_observed") == 0)
         .then(pl.lit("filled:pems-imputed"))
-        .otherwise(pl.lit(OBSERVED))
+        .otherwise(pl.lit(tables.OBSERVED))
     )
-    has_value = (flag == OBSERVED) | flag.str.starts_with("filled:")
-    occupancy = build_series_frame(
+    has_value = (flag == tables.OBSERVED) | flag.str.starts_with("filled:")
+    occupancy = tables.build_series_frame(
         hours,
         raw,
         series_id=pl.lit("PEMS/") + pl.col("station"),
@@ -393,7 +339,7 @@ def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
     )
 
     share = pl.when(~pl.col("is_ambiguous")).then("pct_observed")
-    observed = build_series_frame(
+    observed = tables.build_series_frame(
         hours,
         raw,
         series_id=pl.lit("PEMS_OBSERVED/") + pl.col("station"),
@@ -401,7 +347,7 @@ def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
         start_utc=pl.col("start_utc"),
         value=share,
         unit="%",
-        flag=is_ambiguous.otherwise(flag_missing(share)),
+        flag=is_ambiguous.otherwise(tables.flag_missing(share)),
     )
     return pl.concat([occupancy, observed])
 
@@ -418,7 +364,7 @@ def _to_utc(which: str) -> pl.Expr:
 def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
     """Add ``start_utc`` and ``is_ambiguous``; a repeated local hour gives two rows."""
     table = table.with_columns(earliest=_to_utc("earliest"), latest=_to_utc("latest"))
-    raise_if_rows(
+    tables.raise_if_rows(
         table,
         file_name,
         pl.col("earliest").is_null(),
@@ -428,7 +374,7 @@ def _to_utc_hours(table: pl.DataFrame, file_name: str) -> pl.DataFrame:
 
     table = table.with_columns(is_ambiguous=pl.col("earliest") != pl.col("latest"))
     certain = table.filter(~pl.col("is_ambiguous"))
-    raise_if_duplicates(certain, file_name, ["station", "stamp"])
+    tables.raise_if_duplicates(certain, file_name, ["station", "stamp"])
 
     # The repeated hour may be in the file once or twice; either way it gives two null hours.
     ambiguous = table.filter("is_ambiguous").unique(

@@ -39,9 +39,7 @@ from compevo_pipeline.sources.weather.forecast import VARIABLES, RunVariable
 
 SOURCE = "open_meteo_collected"
 FORECASTS = "weather_forecasts.parquet"
-SUBSTITUTE = "substitute"
-"""Part of the ``source`` of rows that are not forecasts."""
-
+SUBSTITUTE = "substitute"  # part of the `source` of rows that are not forecasts
 CITIES = {
     "NSW1": "Sydney",
     "QLD1": "Brisbane",
@@ -49,19 +47,13 @@ CITIES = {
     "TAS1": "Hobart",
     "VIC1": "Melbourne",
 }
-OBSERVED_AFTER = timedelta(days=5)
-"""How late the reanalysis of an hour is known."""
-
+OBSERVED_AFTER = timedelta(days=5)  # how late the reanalysis of an hour is known
 ERRORS_UNTIL = datetime(2026, 2, 18, 14, tzinfo=UTC)
 """The last instant before the first test day: what substitutes are made of was known by then."""
 
-ERROR_SCALE = 2.0
-"""What errors of substitutes are multiplied with; the reason is above."""
-SHRINKAGE_HOURS = 24.0
-"""Known hours that a mean difference needs to count as much as none at all."""
-SHRINKAGE_DAYS = 7.0
-"""The same for what an hour of the day has beyond the mean."""
-
+ERROR_SCALE = 2.0  # what errors of substitutes are multiplied with; the reason is above
+SHRINKAGE_HOURS = 24.0  # known hours that a mean difference needs to count as much as none at all
+SHRINKAGE_DAYS = 7.0  # the same for what an hour of the day has beyond the mean
 _CUTS_UTC = (7, 14)  # 17:00 and 24:00 on the market's clock, by when views know
 _FROM_DAY_BEFORE = timedelta(hours=17)  # from its midnight to 17:00
 _TO_END = timedelta(hours=31)  # from 17:00 to the end of the next day
@@ -100,12 +92,7 @@ class _State:
 
 
 def parse_all(raw_files: Sequence[RawFile]) -> pl.DataFrame:
-    """Parse both parts into ``STEP_COVARIATE_SCHEMA``, by half-hour.
-
-    Raises:
-        SourceAbsent: a part is not there.
-        SchemaDrift: a file is no such table, or has a hole.
-    """
+    """Parse both parts into ``STEP_COVARIATE_SCHEMA``, by half-hour."""
     forecasts = [raw for raw in raw_files if raw.name == FORECASTS]
     months = [raw for raw in raw_files if raw.name != FORECASTS]
     if not forecasts or not months:
@@ -171,7 +158,6 @@ def _count_hours(hours: pl.Series, start: datetime) -> IntArray:
 
 
 def _list_states(table: pl.DataFrame, start: datetime) -> list[_State]:
-    """Return every state by time and region."""
     regions = {city: region for region, city in enumerate(CITIES.values())}
     states = []
     by_state = table.sort("known_at_utc", "city", "hour").partition_by(

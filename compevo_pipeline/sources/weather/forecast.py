@@ -32,6 +32,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
 from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
@@ -48,9 +49,7 @@ CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"
 RUN_HOUR = 18
 """UTC; the newest run that is public when AEMO issues its day-ahead forecast, at 07:00 UTC."""
 
-LOOKBACK = timedelta(days=4)
-"""How far back a refresh looks for runs that it does not have."""
-
+LOOKBACK = timedelta(days=4)  # how far back a refresh looks for runs that it does not have
 _FORECAST_DAYS = 3  # from the start of the run; the day that is forecast ends 44 hours after it
 _NO_SUCH_RUN = ("modelRunUnavailable", "run is not available")
 
@@ -72,21 +71,13 @@ _NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVariable:
-    """One hourly variable of a run.
+    """One hourly variable of a run."""
 
-    Attributes:
-        published: its name at Open-Meteo.
-        name: name of the covariate.
-        unit: unit that the answer must state.
-        is_hour_mean: whether a value is the mean of the hour before its stamp.
-        factor: what turns a value of the answer into the covariate's unit.
-    """
-
-    published: str
-    name: str
-    unit: str
-    is_hour_mean: bool = False
-    factor: float = 1.0
+    published: str  # its name at Open-Meteo
+    name: str  # name of the covariate
+    unit: str  # unit that the answer must state
+    is_hour_mean: bool = False  # whether a value is the mean of the hour before its stamp
+    factor: float = 1.0  # what turns a value of the answer into the covariate's unit
 
 
 VARIABLES = (
@@ -236,22 +227,18 @@ def raise_if_streamed_error(content: bytes) -> None:
 
 
 def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
-    """Return a run that can be read.
-
-    Raises:
-        SourceAbsent: there is no such run.
-        SourceError: another fault; the bytes will be fetched again.
-    """
+    """Return a run that can be read."""
+    request = FileRequest(
+        url=_find_url(live),
+        source=SOURCE,
+        name=name,
+        params=_make_query(run),
+        is_final=True,
+        key=live.open_meteo,
+        check_start=raise_if_streamed_error,
+    )
     try:
-        raw = live.client.fetch(
-            _find_url(live),
-            source=SOURCE,
-            name=name,
-            params=_make_query(run),
-            is_final=True,
-            key=live.open_meteo,
-            check_start=raise_if_streamed_error,
-        )
+        raw = live.client.fetch(request)
     except SourceRejected as error:
         # For one place the answer to a run that is not there is 400; for several, 200 and a text.
         if any(sign in str(error) for sign in _NO_SUCH_RUN):

@@ -15,17 +15,10 @@ from datetime import timedelta
 import polars as pl
 
 from compevo_core.data.schemas import COVARIATE_SCHEMA
+from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import read_text
 from compevo_pipeline.sources.common.nem import LOCAL_ZONES
-from compevo_pipeline.sources.common.tables import (
-    Quoting,
-    raise_if_duplicates,
-    raise_if_rows,
-    read_table,
-    to_number,
-    to_stamp,
-)
 
 SOURCE = "n2f_weather"
 FILE = "combined_weather_data.csv"
@@ -54,22 +47,19 @@ read_files = functools.partial(
 
 
 def parse(raw: RawFile) -> pl.DataFrame:
-    """Parse the table into ``COVARIATE_SCHEMA``; a missing value has no row.
-
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: header, date, state, number or duplicate; names file, line and remedy.
-    """
-    table = read_table(read_text(raw.content, raw.name), raw.name, HEADER, quoting=Quoting.CELLS)
-    table = to_stamp(table, raw.name, "Date", ("%Y-%m-%d",))
-    table = to_number(table, raw.name, list(COLUMNS), missing=MISSING_CELLS)
+    """Parse the table into ``COVARIATE_SCHEMA``; a missing value has no row."""
+    table = tables.read_table(
+        read_text(raw.content, raw.name), raw.name, HEADER, quoting=tables.Quoting.CELLS
+    )
+    table = tables.to_stamp(table, raw.name, "Date", ("%Y-%m-%d",))
+    table = tables.to_number(table, raw.name, list(COLUMNS), missing=MISSING_CELLS)
 
     # The table names states, this project names market regions: NSW is NSW1.
     regions = {region.removesuffix("1"): region for region in LOCAL_ZONES}
     is_unknown = ~pl.col("State").is_in(list(regions))
     remedy = f"expected one of {', '.join(regions)}"
-    raise_if_rows(table, raw.name, is_unknown, "State is {State!r}", remedy)
-    raise_if_duplicates(table, raw.name, ["Date", "State"])
+    tables.raise_if_rows(table, raw.name, is_unknown, "State is {State!r}", remedy)
+    tables.raise_if_duplicates(table, raw.name, ["Date", "State"])
 
     values = table.unpivot(
         on=list(COLUMNS), index=["Date", "State"], variable_name="column"

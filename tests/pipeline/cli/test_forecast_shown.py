@@ -11,7 +11,6 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_pipeline.cli.forecast import (
-    Known,
     clean_text,
     describe_data,
     find_record,
@@ -157,7 +156,7 @@ def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None
 def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
     issued_folder: Path,
 ) -> None:
-    for known_to, hours in ((None, 0), (Known.MIDNIGHT, 0), (Known.ISSUE_TIME, 7)):
+    for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
         found = find_record(issued_folder, DAY, known_to)
         assert found is not None
         known = ORIGIN - timedelta(hours=hours)

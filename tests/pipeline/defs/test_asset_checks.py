@@ -36,10 +36,10 @@ def run_checks(deployment, *names):
 @pytest.mark.parametrize(
     "name",
     [
-        "series/exchange:gaps",
-        "series/exchange:data_age",
+        "series/traffic:gaps",
+        "series/traffic:data_age",
         "news/articles:has_title",
-        "windows/exchange:splits_disjoint",
+        "windows/traffic:splits_disjoint",
     ],
 )
 def test_a_check_runs_alone(sample_home, name):
@@ -52,7 +52,7 @@ def test_a_check_that_was_not_selected_is_not_computed(sample_home, monkeypatch)
 
     monkeypatch.setattr(asset_checks, "find_availability_violations", fail)
     monkeypatch.setattr(asset_checks, "run_suites", fail)
-    names = {"windows/exchange:no_shared_windows", "series/exchange:data_age"}
+    names = {"windows/traffic:no_shared_windows", "series/traffic:data_age"}
     assert run_checks(sample_home, *names) == names
 
 

@@ -175,6 +175,11 @@ def test_a_missing_value_has_no_row():
     }
 
 
+def test_observed_weather_has_no_live_endpoint():
+    with pytest.raises(SourceAbsent, match="no live endpoint"):
+        next(weather.read_files(Mode.LIVE, None, clock=clock))
+
+
 def test_an_unknown_state_is_named_with_its_line():
     with pytest.raises(SchemaDrift, match="line 2: State is 'WA'"):
         parse_table(ROW.replace("NSW", "WA"))

@@ -9,6 +9,7 @@ from compevo_core.errors import DataError
 from compevo_pipeline.storage import embedding_store
 from compevo_pipeline.storage.embedding_store import (
     KEYS_FILE,
+    MANIFEST_FILE,
     VECTORS_FILE,
     EmbeddingStore,
 )
@@ -110,6 +111,13 @@ def test_vectors_that_do_not_fit_are_refused_and_nothing_is_stored(store, titles
     with pytest.raises(DataError, match=match):
         store.append(titles, matrix)
     assert len(store) == 1
+
+
+def test_a_damaged_manifest_says_what_to_do(store):
+    add(store, TITLES)
+    (store.folder / MANIFEST_FILE).write_text("[]")
+    with pytest.raises(DataError, match="remove its folder and materialize news/embeddings"):
+        store.read(TITLES)
 
 
 def test_of_writers_at_a_time_every_text_is_kept_and_none_comes_twice(store, tmp_path):

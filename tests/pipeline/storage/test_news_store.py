@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.news import deduplicate_articles, select_articles
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.storage.news_store import DuckDBFile, NewsStore
 from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
@@ -61,16 +61,6 @@ def test_bounds_include_since_and_exclude_until(store):
     assert chosen["available_at"].to_list() == [START + HOUR, START + 2 * HOUR]
     with pytest.raises(DataError, match="no time zone"):
         store.read_articles(since=START.replace(tzinfo=None))
-
-
-def test_articles_are_read_by_their_ids_in_order_of_availability(store):
-    frame = pl.concat([articles(n, available=START - n * HOUR) for n in range(5)])
-    store.upsert_articles(frame)
-    ids = frame["article_id"].to_list()
-    found = store.read_named([ids[1], ids[3], "nobody", ids[1]])
-    assert found["article_id"].to_list() == [ids[3], ids[1]]
-    assert found.schema == frame.schema
-    assert store.read_named([]).height == 0
 
 
 def test_months_are_counted_and_the_newest_come_first(store):
@@ -219,3 +209,16 @@ def test_what_a_failed_block_wrote_is_gone_and_what_was_there_stays(tmp_path):
 
     with database.reader() as connection:
         assert connection.execute("SELECT n FROM numbers").fetchall() == [(1,)]
+
+
+def test_a_full_disk_is_an_error_of_storage(tmp_path, monkeypatch):
+    database = DuckDBFile(tmp_path / "x.duckdb")
+    with pytest.raises(StorageError, match="free space"), database.writer():
+        raise duckdb.TransactionException("Failed to commit: No space left on device")
+
+    def refuse(*_, **__):
+        raise duckdb.IOException("IO Error: Could not write file: File too large")
+
+    monkeypatch.setattr(duckdb, "connect", refuse)
+    with pytest.raises(StorageError, match="ulimit -f"), DuckDBFile(tmp_path / "y.duckdb").writer():
+        pass

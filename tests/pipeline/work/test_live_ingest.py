@@ -45,28 +45,35 @@ def ledger(workspace):
     return workspace.live_context(now).ledger
 
 
+def serve_actuals(replay, count):
+    """Serves the first half-hours of a day, and no forecast."""
+    midnight = FIRST_HOUR.replace(hour=0)
+    ends = [midnight + nemweb.HALF_HOUR * (step + 1) for step in range(count)]
+    nemweb.serve_folder(replay, nemweb.ACTUAL, [nemweb.actual(end) for end in ends])
+
+
 def zips_asked_for(replay, asked):
     return [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
 
 
 def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, workspace):
-    nemweb.serve_day(replay)
+    serve_actuals(replay, 3)
     name, body = nemweb.actual(FIRST_HOUR)
     path = (nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}")
     stem = name.removesuffix(".zip")
     replay.serve({path: Answer(body=nemweb.pack((f"{stem}.CSV", "C,not a report\n")))})
     assert ingest(workspace)["rejected"] == 1
-    assert read(workspace).height == 7 * 5
+    assert read(workspace).height == 2 * 5
     assert ledger(workspace).get(PRODUCT, name).state is EntryState.FAILED
 
     replay.serve({path: Answer(body=body)})
     assert ingest(workspace)["files"] == 1
-    assert read(workspace).height == 8 * 5
+    assert read(workspace).height == 3 * 5
 
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(replay, workspace, good):
-    nemweb.serve_day(replay, count=4 + good)
+    serve_actuals(replay, 4 + good)
     names = [
         nemweb.actual(FIRST_HOUR.replace(hour=hour, minute=minute))[0]
         for hour, minute in ((0, 30), (1, 0), (1, 30), (2, 0))
@@ -84,13 +91,13 @@ def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(replay
 def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
     replay, workspace, monkeypatch
 ):
-    nemweb.serve_day(replay)
+    serve_actuals(replay, 8)
 
     def die(*args, **kwargs):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation, "_store_rows", die)
+        patched.setattr(preparation._Ingest, "store", die)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace)
     asked = len(replay.seen)
@@ -99,13 +106,13 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
 
 
 def test_counts_of_batches_are_those_of_one(replay, workspace, monkeypatch):
-    nemweb.serve_day(replay)
+    nemweb.serve_day(replay, count=1)
     issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
-    files = [nemweb.forecast(issued), nemweb.forecast(issued.replace(hour=17))]
+    files = [nemweb.forecast(issued.replace(hour=hour), steps=4) for hour in (16, 17)]
     nemweb.serve_folder(replay, nemweb.FORECAST, files)
     monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
     counts = ingest(workspace)
-    assert counts["published rows"] == 2 * 96 * 5 * 3
+    assert counts["published rows"] == 2 * 4 * 5 * 3
     assert counts["step_covariates rows"] == 96 * 5
 
 
@@ -114,9 +121,9 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
 ):
     # Smaller than one file: each is a batch of its own.
     monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
-    nemweb.serve_day(replay)
+    serve_actuals(replay, 5)
     span = (datetime(2026, 7, 18, tzinfo=UTC), datetime(2026, 7, 19, tzinfo=UTC))
-    store, left = preparation._store_rows, [3]
+    store, left = preparation._Ingest.store, [3]
 
     def die_at_the_fourth(*args):
         left[0] -= 1
@@ -125,15 +132,17 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
         return store(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation, "_store_rows", die_at_the_fourth)
+        patched.setattr(preparation._Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace, span=span)
-    states = [entry.state for entry in ledger(workspace).list_entries(PRODUCT)]
+    entries = ledger(workspace).list_entries(PRODUCT)
+    # Forecasts, which nobody serves, are absent.
+    states = [entry.state for entry in entries if entry.state is not EntryState.ABSENT]
     # The last stored one may hold more members, so it is read again from its kept bytes.
     assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2
 
     ingest(workspace, span=span)
-    assert read(workspace).height == 8 * 5
+    assert read(workspace).height == 5 * 5
     asked = [path for path in replay.paths() if path.endswith(".zip")]
     assert len(asked) == len(set(asked))
 

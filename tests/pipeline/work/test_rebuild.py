@@ -109,11 +109,11 @@ def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, mo
 def test_a_rebuild_of_files_that_are_all_refused_counts_them_and_reads_none(reports, monkeypatch):
     before = read(reports)
 
-    def refuse(deployment, feed, dataset, now, files):
+    def refuse(ingest, files):
         assert files, "parsers are not made for no file at all"
         raise SchemaDrift("another header")
 
-    monkeypatch.setattr(preparation, "_read_rows", refuse)
+    monkeypatch.setattr(preparation._Ingest, "read", refuse)
     counts = rebuild(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG)
     assert [set(of_feed) for of_feed in counts.values()] == [{"rejected"}] * len(counts) != []
     assert_same(read(reports), before)

@@ -54,8 +54,8 @@ def test_new_windows_of_traffic_mark_what_was_made_of_traffic_and_nothing_else(d
     assert stale(deployment) == {"models/compevo/traffic", "evaluation/baselines/traffic"}
 
 
-MADE = ("series/exchange", "news/articles", "news/embeddings", "windows/exchange")
-ONE_STEP = timedelta(days=1)
+MADE = ("series/traffic", "news/articles", "news/embeddings", "windows/traffic")
+ONE_STEP = timedelta(hours=1)
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +78,17 @@ def version(real):
 
 def test_equal_data_that_are_read_again_leave_the_windows_fresh(real):
     assert stale(real) == set()
-    real.materialize("series/exchange", "news/articles")
+    real.materialize("series/traffic", "news/articles")
     assert stale(real) == set()
 
 
 def test_a_new_value_marks_the_windows_until_they_are_cut_again(real, workspace):
     store = workspace.series_store()
-    newest = store.read("exchange").sort("start_utc").tail(1)
-    store.write("exchange", newest.with_columns(pl.col("start_utc") + ONE_STEP))
-    real.materialize("series/exchange")
-    assert stale(real) == {"windows/exchange"}
-    real.materialize("windows/exchange")
+    newest = store.read("traffic").sort("start_utc").tail(1)
+    store.write("traffic", newest.with_columns(pl.col("start_utc") + ONE_STEP))
+    real.materialize("series/traffic")
+    assert stale(real) == {"windows/traffic"}
+    real.materialize("windows/traffic")
     assert stale(real) == set()
 
 
@@ -113,5 +113,5 @@ def test_a_new_article_marks_the_windows_and_changes_no_version_that_models_have
     embedded = version(real)
     workspace.news_store().upsert_articles(articles(1))
     real.materialize("news/articles")
-    assert stale(real) == {"windows/exchange", "news/embeddings"}
+    assert stale(real) == {"windows/traffic", "news/embeddings"}
     assert version(real) == embedded == "hashing"

@@ -5,10 +5,12 @@ import pytest
 from dagster._core.execution.api import create_execution_plan
 
 from compevo_core.data.window import WindowSet
+from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.test_registry import SOUND, declare
 from tests.support.deployment import DagsterHome, deploy
 from tests.support.own_tables import declare_demand, write_demand
+from tests.support.population import news_pool
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(
 def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(
     deployment: DagsterHome,
 ) -> None:
-    deployment.materialize("news/articles")
+    NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
     deployment.materialize("series/demand", "windows/demand")
     windows = WindowSet.read(deployment.layout.windows("demand"))
 

@@ -14,7 +14,7 @@ from compevo_pipeline.storage.runs import find_current_run, hash_model
 from tests.support.deployment import deploy, read_materialization
 from tests.support.round_records import round_record
 
-MODEL = "models/compevo/exchange"
+MODEL = "models/compevo/traffic"
 
 
 class FakeLauncher:
@@ -79,7 +79,7 @@ def test_other_code_trains_a_finished_run_anew_and_equal_code_takes_it(home, mon
     assert materialize(home, launcher) == second and len(launcher.trained) == 2
 
     # The version is that of the model: what is scored with another one is stale.
-    run = find_current_run(deploy(home).layout, "exchange")
+    run = find_current_run(deploy(home).layout, "traffic")
     assert second[0] == hash_model(run) != first[0]
 
 
@@ -88,7 +88,7 @@ def test_a_run_that_a_command_trained_is_taken_as_it_is(home, monkeypatch):
     launcher = FakeLauncher()
     use_code(monkeypatch, "version-two")
     before = materialize(home, launcher)
-    run = find_current_run(deploy(home).layout, "exchange")
+    run = find_current_run(deploy(home).layout, "traffic")
     # Trained again by a command, in the place of the asset's: what is kept is of another model.
     (RunFolder(run).model / "weights").write_text("of a command")
     write_manifest(RunFolder(run).model, {"start": RunFolder(run).read_start()})

@@ -186,15 +186,6 @@ def fetch_prices(home, **kwargs):
     return files
 
 
-def test_this_and_the_last_month_are_asked_for_again_and_conditionally(replay, tmp_path):
-    nemweb.serve_prices(replay, date(2026, 7, 1), date(2026, 6, 1))
-    files = fetch_prices(tmp_path)
-    frame = aemo.parse_all(files)
-    assert frame.height == 2 * 5 * 2 * 3 * 48
-    assert fetch_prices(tmp_path) == []
-    assert [seen.is_conditional for seen in replay.seen] == [False] * 10 + [True] * 10
-
-
 def test_a_month_in_nem_time_begins_ten_hours_before_utc(replay, tmp_path):
     fetched = datetime(2026, 7, 31, 14, 30, tzinfo=UTC)  # half past midnight of 1 August in NEM
     nemweb.serve_prices(replay, date(2026, 7, 1))

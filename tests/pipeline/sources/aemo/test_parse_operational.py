@@ -209,18 +209,6 @@ def make_raw(content):
     )
 
 
-def test_a_day_gives_actuals_and_three_forecasts_of_five_regions():
-    frame = validate_series(parse_operational.parse_operational(make_raw(make_document())))
-    assert frame.height == 5 * 4 * 48
-    actual = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/SA1")
-    assert actual["start_utc"].to_list() == [START + timedelta(minutes=30 * k) for k in range(48)]
-    assert actual["value"].to_list() == [101.0 + k for k in range(48)]
-    assert actual["variable"].unique().to_list() == ["demand_mw"]
-    median = frame.filter(series_id="AEMO/POE50/SA1")
-    assert median["value"].to_list() == [100.0 + k for k in range(48)]
-    assert median["variable"].unique().to_list() == ["demand_forecast_mw"]
-
-
 def test_a_published_forecast_was_available_at_seventeen_hours_nem_time_the_day_before():
     frame = parse_operational.parse_published(make_raw(make_document()))
     assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]

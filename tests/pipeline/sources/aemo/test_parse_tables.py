@@ -39,15 +39,6 @@ def parse(content, **options):
     )
 
 
-def test_period_one_starts_at_midnight_nem_time_and_period_48_half_an_hour_before_the_next():
-    frame = parse(report(day()))
-    assert frame.height == 240
-    qld = frame.filter(series_id="AEMO/HISTDEMAND/QLD1")
-    assert qld["start_utc"][0] == datetime(2018, 12, 31, 14, 0, tzinfo=UTC)
-    assert qld["start_utc"][-1] == datetime(2019, 1, 1, 13, 30, tzinfo=UTC)
-    assert qld["value"].to_list() == [1000.0 + period for period in range(1, 49)]
-
-
 def test_a_footer_that_counts_other_lines_means_the_file_is_cut():
     with pytest.raises(
         SchemaDrift,

@@ -17,6 +17,7 @@ from compevo_core.errors import (
 from compevo_pipeline.errors import SHORT_RETRIES, Throttled
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
 from tests.support.replay import Answer, open_live
@@ -150,7 +151,9 @@ def check_fault(replay, home, name, answer, error):
     replay.serve({(HOST, f"/{name}"): answer})
     live = open_live(home)
     with pytest.raises(error) as caught:
-        live.client.fetch(f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
+        live.client.fetch(
+            FileRequest(url=f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
+        )
 
     assert type(caught.value) is error
     assert kept_files(home) == []
@@ -183,11 +186,15 @@ def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refus
 ):
     replay.bad_certificates.add(HOST)
     with pytest.raises(SourceBlocked, match="certificate"):
-        open_live(tmp_path).client.fetch(f"https://{HOST}/x", source="test", name="x")
+        open_live(tmp_path).client.fetch(
+            FileRequest(url=f"https://{HOST}/x", source="test", name="x")
+        )
 
     trustme.CA().cert_pem.write_to_path(tmp_path / "replay-ca.pem")
     with pytest.raises(SourceBlocked, match="certificate"):
-        open_live(tmp_path).client.fetch("https://aemo.com.au/x", source="test", name="x")
+        open_live(tmp_path).client.fetch(
+            FileRequest(url="https://aemo.com.au/x", source="test", name="x")
+        )
     assert replay.seen == []
 
 
@@ -208,7 +215,7 @@ def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refus
 )
 def test_an_address_that_is_not_on_the_list_is_never_asked(replay, tmp_path, url):
     with pytest.raises(SourceRejected) as caught:
-        open_live(tmp_path).client.fetch(url, source="test", name="x")
+        open_live(tmp_path).client.fetch(FileRequest(url=url, source="test", name="x"))
     assert "secret" not in str(caught.value)
     assert replay.seen == []
 
@@ -232,7 +239,9 @@ SUCCESSES = {
 def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
     replay.serve({(HOST, "/file.csv"): answer, (HOST, "/Moved.csv"): Answer(body=CSV)})
     replay.serve({("www.nemweb.com.au", "/Moved.csv"): Answer(body=CSV)})
-    raw = open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+    raw = open_live(tmp_path).client.fetch(
+        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+    )
     assert raw.content == CSV
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
 
@@ -247,7 +256,7 @@ def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatc
     monkeypatch.setattr(http, "read_body", fill)
     live = open_live(tmp_path)
     with pytest.raises(OSError, match="No space"):
-        live.client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+        live.client.fetch(FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv"))
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
 
 
@@ -255,7 +264,9 @@ def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, t
     replay.serve({(HOST, "/file.csv"): FAULTS["429-for-an-hour"][0]})
     for _ in range(2):
         with pytest.raises(Throttled) as caught:
-            open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+            open_live(tmp_path).client.fetch(
+                FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+            )
         assert caught.value.retry_after_s == pytest.approx(3600, abs=60)
     assert len(replay.seen) == 1
 
@@ -265,17 +276,17 @@ def test_a_failure_leaves_what_was_kept_and_its_conditions(replay, tmp_path):
     replay.serve({(HOST, "/file.csv"): [good, html(PAGE), good]})
     url = f"https://{HOST}/file.csv"
     live = open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC))
-    live.client.fetch(url, source="t", name="f.csv")
+    live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
     live.ledger.confirm()
     with pytest.raises(SchemaDrift):
-        live.client.fetch(url, source="t", name="f.csv")
+        live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
     entry = live.ledger.get("t", "f.csv")
     assert (entry.state, entry.tries) == (EntryState.STORED, 1)
     assert "SchemaDrift" in entry.note
 
     later = open_live(tmp_path, now=live.now + timedelta(days=1))
-    assert later.client.fetch(url, source="t", name="f.csv") is None
+    assert later.client.fetch(FileRequest(url=url, source="t", name="f.csv")) is None
     assert replay.seen[-1].headers["if-none-match"] == '"1"'
 
 
@@ -285,7 +296,9 @@ def test_a_login_in_a_netrc_file_is_not_sent(replay, tmp_path, monkeypatch):
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
-    open_live(tmp_path).client.fetch(f"https://{HOST}/file.csv", source="t", name="f.csv")
+    open_live(tmp_path).client.fetch(
+        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
+    )
     assert "authorization" not in replay.seen[0].headers
 
 
@@ -300,12 +313,16 @@ def test_a_form_is_posted_and_its_values_are_in_no_message(replay, tmp_path):
     assert "secret" not in str(caught.value)
 
 
-def test_a_fetched_file_carries_its_provenance_and_says_who_asks(replay, tmp_path):
-    replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
-    live = open_live(tmp_path)
+def test_a_fetched_file_carries_its_provenance_and_is_read_from_disk_until_it_is_stored(
+    replay, tmp_path
+):
+    replay.serve({(HOST, "/file.csv"): Answer(body=CSV, etag='"1"')})
     url = f"https://{HOST}/file.csv"
-    raw = live.client.fetch(url, source="t", name="file.csv")
-    assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
+    for _ in range(2):
+        live = open_live(tmp_path)
+        raw = live.client.fetch(FileRequest(url=url, source="t", name="file.csv"))
+        assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
+    assert [seen.is_conditional for seen in replay.seen] == [False, True]
     assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
 
 
@@ -314,7 +331,7 @@ def test_a_final_file_is_requested_once(replay, tmp_path):
 
     def fetch(live):
         url = f"https://{HOST}/file.csv"
-        return live.client.fetch(url, source="t", name="file.csv", is_final=True)
+        return live.client.fetch(FileRequest(url=url, source="t", name="file.csv", is_final=True))
 
     fetch(open_live(tmp_path))
     live = open_live(tmp_path)
@@ -328,7 +345,9 @@ def test_a_page_is_returned_also_where_it_has_not_changed(replay, tmp_path):
     replay.serve({(HOST, "/list/"): Answer(body=PAGE, kind="text/html", etag='"7"')})
     for _ in range(2):
         live = open_live(tmp_path)
-        page = live.client.read_page(f"https://{HOST}/list/", source="test", name="list.html")
+        page = live.client.read_page(
+            FileRequest(url=f"https://{HOST}/list/", source="test", name="list.html")
+        )
         live.ledger.confirm()
         assert page == PAGE
     assert replay.seen[1].is_conditional

@@ -24,6 +24,11 @@ def test_a_blank_number_is_null_and_is_not_zero():
     assert values.to_list() == [1.5, None, 2000.0]
 
 
+def test_columns_in_another_order_are_refused():
+    with pytest.raises(SchemaDrift, match=r"line 1: the order of the columns changed: \['value'"):
+        table(GOOD.replace("day,value", "value,day"))
+
+
 def test_blank_lines_at_the_end_are_no_rows():
     assert table(GOOD + "\n\n").height == 3
 

@@ -113,18 +113,6 @@ def test_the_asset_logs_in_once_and_stores_the_new_months(home, site):
     assert (home.workspace.layout.raw / "pems" / META_FILE).exists()
 
 
-def test_no_file_is_fetched_twice_and_lists_are_asked_for_once_a_day(home, site):
-    home.ingest("traffic")
-    asked = len(site.log)
-    assert home.ingest("traffic")["pems"]["files"] == 0
-    assert len(site.log) == asked
-
-    home.wait(days=1)
-    home.ingest("traffic")
-    assert downloads(site)[3:] == []
-    assert site.log[asked] == "login"
-
-
 @pytest.mark.parametrize("fault", [Answer(status=404, body=b"none"), Answer(status=500)])
 def test_a_file_that_failed_is_asked_for_again_on_the_same_day(home, site, fault):
     send = site.send
