@@ -48,7 +48,7 @@ demo: $(STAMP)  ## Everything end to end on the sample data, six to seven minute
 	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.demo
 
 test: $(STAMP)  ## The quick test suite.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
 
 mutations: $(STAMP)  ## Change one line at a time and see the tests notice.
 	$(BIN)/python .ci/mutations/run.py --jobs 2

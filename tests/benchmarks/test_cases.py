@@ -6,7 +6,6 @@ from benchmarks import cases
 from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import World, build_config
-from compevo_core.config.run import RunConfig
 
 
 def test_both_gradients_of_the_forecast_phase_are_equal():
@@ -68,9 +67,3 @@ def test_a_pass_reads_its_windows_once_by_every_agent():
     (inference,) = CASES["preset-inference"][0](3, 1, quick=True)
     (one_pass,) = CASES["preset-pass"][0](3, 1, quick=True)
     assert one_pass["tokens"] == inference["tokens"]
-
-
-def test_members_of_the_preset_are_repeated_for_more_agents():
-    config = build_config(10, quick=False)
-    members = RunConfig.preset("default").population.members
-    assert config.population.members == tuple(members[i % 3] for i in range(10))

@@ -3,30 +3,16 @@
 What belongs here: stand-ins for ``Population.sample``. What does not: tests.
 """
 
-from collections.abc import Callable
-
 import torch
 
-from compevo_core.lm.attention import PrefillCache
-from compevo_core.lm.population import Population
 
-Sample = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-
-
-def answer_in_numbers(original: Sample) -> Sample:
+def answer_in_numbers(original):
     """Let the tiny backbone answer in numbers: each prompt's own last state, written as text.
 
     Every third answer is one number short. Logics are sampled as ever.
     """
 
-    def sample(
-        self: Population,
-        cache: PrefillCache,
-        *,
-        max_new_tokens: int,
-        temperature: float,
-        **options: object,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, cache, *, max_new_tokens, temperature, **options):
         if temperature > 0:
             return original(
                 self, cache, max_new_tokens=max_new_tokens, temperature=temperature, **options
@@ -43,7 +29,7 @@ def answer_in_numbers(original: Sample) -> Sample:
     return sample
 
 
-def pad_rows(rows: list[list[int]], agents: int) -> tuple[torch.Tensor, torch.Tensor]:
+def pad_rows(rows, agents):
     """Return token rows as ``Population.sample`` returns them, ids and mask (A, R, T)."""
     width = max(len(row) for row in rows)
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])

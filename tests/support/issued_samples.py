@@ -1,12 +1,10 @@
 """Issued forecasts with round numbers, for tables, pages and explanations."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
 from compevo_core.forecast.issued import ISSUED_SCHEMA, IssuedForecast
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
@@ -14,13 +12,7 @@ HALF_HOUR = timedelta(minutes=30)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
 
 
-def make_issued(
-    entities: Sequence[str] = ("NSW1", "SA1"),
-    *,
-    origin: datetime = ORIGIN,
-    level: float = 8000.0,
-    known_steps: int = 34,
-) -> IssuedForecast:
+def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_steps=34):
     """Return a forecast of 31 March with its band, two agents and what was published.
 
     The day is 7,500 MW up to 17:00 and peaks with 9,500 MW at 18:30; its mean is ``level``.
@@ -43,7 +35,7 @@ def make_issued(
     )
 
 
-def _list_lines(values: FloatArray) -> list[tuple[str, float | None, FloatArray]]:
+def _list_lines(values):
     bands = ((0.025, -900.0), (0.1, -500.0), (0.5, 0.0), (0.9, 500.0), (0.975, 900.0))
     return [
         ("compevo", None, values),
@@ -57,7 +49,7 @@ def _list_lines(values: FloatArray) -> list[tuple[str, float | None, FloatArray]
     ]
 
 
-def _make_facts(entities: Sequence[str], origin: datetime, known_steps: int) -> dict[str, object]:
+def _make_facts(entities, origin, known_steps):
     inputs = [6000.0] * known_steps + [None] * (48 - known_steps)
     return {
         "dataset": "electricity-operational",

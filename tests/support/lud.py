@@ -1,7 +1,6 @@
 """A finished run folder with known logics, without any training, and a judge that counts."""
 
 import json
-from pathlib import Path
 
 from compevo_core.config.run import RunConfig
 from compevo_core.paper.lud_judges import JudgeReplyError, JudgeVerdict
@@ -17,9 +16,7 @@ LOGICS = (
 )
 
 
-def finished_run(
-    folder: Path, logics: tuple[tuple[str, ...], ...] = LOGICS, *, form: str = "free"
-) -> Path:
+def finished_run(folder, logics=LOGICS, *, form="free"):
     """Write a run folder whose rounds have the given logics, by round and agent."""
     run = RunFolder(folder)
     run.model.mkdir(parents=True)
@@ -41,13 +38,13 @@ class ScriptedJudge:
         fails: a new text with this word gets a reply in prose.
     """
 
-    def __init__(self, name: str = "scripted", *, zero: str = "\0", fails: str = "\0") -> None:
+    def __init__(self, name="scripted", *, zero="\x00", fails="\x00"):
         self.name = name
-        self.asked: list[tuple[str, str]] = []
+        self.asked = []
         self.zero = zero
         self.fails = fails
 
-    def judge(self, previous: str, current: str) -> JudgeVerdict:
+    def judge(self, previous, current):
         self.asked.append((previous, current))
         if self.fails in current:
             raise JudgeReplyError("prose")

@@ -8,12 +8,8 @@ not: the windows and articles themselves (``tests.support.population``), a whole
 import numpy as np
 import torch
 
-from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.config.run import RunConfig
-from compevo_core.data.window import WindowSet
 from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import HashingEncoder
@@ -24,7 +20,7 @@ from tests.support.population import news_pool, windows
 ARTICLE_SIZE = HashingEncoder.dimension
 
 
-def make_priors(batch: WindowSet, config: RunConfig) -> np.ndarray:
+def make_priors(batch, config):
     """Return made-up forecasts (N, P, 48) of every prior of a run, all different."""
     keys, _ = mix_priors(config)
     forecasts = [
@@ -33,29 +29,29 @@ def make_priors(batch: WindowSet, config: RunConfig) -> np.ndarray:
     return np.reshape(forecasts, (len(batch), len(keys), 48))
 
 
-def fit_inputs(config: RunConfig, train: WindowSet | None = None) -> NumericInputs:
+def fit_inputs(config, train=None):
     """Return scales and statistics of four train days, or of the windows given."""
     train = train or windows("train", 4)
     return NumericInputs.fit(train, make_priors(train, config), ARTICLE_SIZE)
 
 
-def build_model(config: RunConfig) -> PopulationModel:
+def build_model(config):
     """Return a population as it starts, on a backbone of its own."""
     return PopulationModel(config, load_backbone(config.backbone, device="cpu"), fit_inputs(config))
 
 
-def build_executor(model: PopulationModel) -> StrategyExecutor:
+def build_executor(model):
     """Return the population's strategies on the small news pool."""
     return model.executor(NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k))
 
 
-def make_batch(config: RunConfig, batch: WindowSet | None = None) -> list[ForecastExample]:
+def make_batch(config, batch=None):
     """Return examples of one train day, or of the windows given."""
     batch = batch or windows("train", 1)
     return make_examples(batch, make_priors(batch, config), fit_inputs(config).scaler)
 
 
-def fill_with_noise(model: PopulationModel, scale: float = 0.05) -> None:
+def fill_with_noise(model, scale=0.05):
     """Move a population away from its trivial start: seeded noise, different for every agent."""
     generator = torch.Generator().manual_seed(1)
     for kind in KINDS:

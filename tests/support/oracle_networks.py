@@ -7,37 +7,29 @@ are compared (``oracles``).
 Shapes: B windows, L input steps, T steps of input and horizon, V variates, M time features.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.networks.fedformer import FREQUENCIES
 from compevo_core.networks.gpt4ts import PATCH_STEPS, PATCH_STRIDE
-from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
+from compevo_core.networks.layers import TIME_FEATURES, NetworkInputs
 
-Weights = dict[str, Tensor]
 """Tensors by the names that a network gives them."""
 
 PROJECTIONS = ("query", "key", "value")
 
 
-def read_weights(network: nn.Module) -> Weights:
+def read_weights(network):
     return {name: weight.detach() for name, weight in network.named_parameters()}
 
 
 @torch.no_grad()
-def copy_weights(
-    theirs: nn.Module,
-    weights: Weights,
-    names: Mapping[str, str],
-    *,
-    unread: tuple[str, ...] = (),
-    extra: str = "-",
-) -> nn.Module:
+def copy_weights(theirs, weights, names, *, unread=(), extra="-"):
     """Give a network our weights; all of theirs and of ours are in it, or are named.
 
     Args:
@@ -62,12 +54,12 @@ def copy_weights(
     return theirs.eval()
 
 
-def name_attention(theirs: str, ours: str) -> dict[str, str]:
+def name_attention(theirs, ours):
     parts = {f"{theirs}.{part}_projection": f"{ours}.{part}" for part in PROJECTIONS}
     return parts | {f"{theirs}.out_projection": f"{ours}.out_proj"}
 
 
-def split_attention(weights: Weights) -> Weights:
+def split_attention(weights):
     """Return weights whose joint projection of attention is three."""
     split = {name: weight for name, weight in weights.items() if "in_proj_" not in name}
     for name in weights.keys() - split.keys():
@@ -77,7 +69,7 @@ def split_attention(weights: Weights) -> Weights:
     return split
 
 
-def join_complex(weights: Weights) -> Weights:
+def join_complex(weights):
     """Return weights whose real and imaginary parts are one."""
     parts = (".real", ".imaginary")
     joined = {name: weight for name, weight in weights.items() if not name.endswith(parts)}
@@ -89,7 +81,7 @@ def join_complex(weights: Weights) -> Weights:
 Forecast = Callable[[NetworkInputs], Tensor]
 
 
-def adopt_dlinear(network: Network) -> Forecast:
+def adopt_dlinear(network):
     from neuralforecast.models import DLinear as Theirs
 
     names = {"linear_season": "remainder", "linear_trend": "trend"}
@@ -99,7 +91,7 @@ def adopt_dlinear(network: Network) -> Forecast:
     return lambda inputs: theirs({"insample_y": inputs.values_NL.unsqueeze(-1)}).squeeze(-1)
 
 
-def adopt_itransformer(network: Network) -> Forecast:
+def adopt_itransformer(network):
     from neuralforecast.models import iTransformer as Theirs
 
     theirs = Theirs(
@@ -125,14 +117,14 @@ def adopt_itransformer(network: Network) -> Forecast:
         }
     copy_weights(theirs, split_attention(read_weights(network)), names)
 
-    def forecast(inputs: NetworkInputs) -> Tensor:
+    def forecast(inputs):
         variates_BLV = torch.cat([inputs.values_NL.unsqueeze(-1), inputs.past_NLM], dim=-1)
         return theirs({"insample_y": variates_BLV})[..., 0]
 
     return forecast
 
 
-def adopt_fedformer(network: Network) -> Forecast:
+def adopt_fedformer(network):
     from neuralforecast.models import FEDformer as Theirs
 
     theirs = Theirs(
@@ -167,7 +159,7 @@ def adopt_fedformer(network: Network) -> Forecast:
     _use_our_frequencies(theirs, network)
     _put_heads_in_order(theirs)
 
-    def forecast(inputs: NetworkInputs) -> Tensor:
+    def forecast(inputs):
         marks_BTM = torch.cat([inputs.past_NLM, inputs.future_NHM], dim=1)
         batch = {"insample_y": inputs.values_NL.unsqueeze(-1), "futr_exog": marks_BTM}
         with mock.patch.object(torch.Tensor, "tanh", _take_tanh_of_parts):
@@ -176,7 +168,7 @@ def adopt_fedformer(network: Network) -> Forecast:
     return forecast
 
 
-def adopt_film(network: Network) -> Forecast:
+def adopt_film(network):
     from models.FiLM import Model
 
     theirs = Model(_describe(e_layers=2))
@@ -189,7 +181,7 @@ def adopt_film(network: Network) -> Forecast:
     return lambda inputs: theirs.forecast(inputs.values_NL.unsqueeze(-1), *[None] * 3).squeeze(-1)
 
 
-def adopt_pyraformer(network: Network) -> Forecast:
+def adopt_pyraformer(network):
     from layers.Embed import TimeFeatureEmbedding
     from models.Pyraformer import Model
 
@@ -223,14 +215,14 @@ def adopt_pyraformer(network: Network) -> Forecast:
             lambda _, given, out, norm=ours.norm1: (norm(given[0] + out[0]), None)
         )
 
-    def forecast(inputs: NetworkInputs) -> Tensor:
+    def forecast(inputs):
         values_BL1 = inputs.values_NL.unsqueeze(-1)
         return theirs.long_forecast(values_BL1, inputs.past_NLM, None, None).squeeze(-1)
 
     return forecast
 
 
-def adopt_gpt4ts(network: Network) -> Forecast:
+def adopt_gpt4ts(network):
     import models.GPT4TS
     from transformers import GPT2Config
 
@@ -254,7 +246,7 @@ def adopt_gpt4ts(network: Network) -> Forecast:
     return lambda inputs: theirs(inputs.values_NL.unsqueeze(-1), 0).squeeze(-1)
 
 
-def _describe(**settings: object) -> SimpleNamespace:
+def _describe(**settings):
     common = {
         "seq_len": DEFAULT_STEPS,
         "label_len": DEFAULT_STEPS // 2,
@@ -264,7 +256,7 @@ def _describe(**settings: object) -> SimpleNamespace:
     return SimpleNamespace(task_name="long_term_forecast", **common, **settings)
 
 
-def _name_fourier(theirs: str, ours: str) -> dict[str, str]:
+def _name_fourier(theirs, ours):
     return {
         f"{theirs}.inner_correlation.weights1": f"{ours}.mix",
         f"{theirs}.query_projection": f"{ours}.query",
@@ -272,7 +264,7 @@ def _name_fourier(theirs: str, ours: str) -> dict[str, str]:
     }
 
 
-def _use_our_frequencies(theirs: nn.Module, network: Network) -> None:
+def _use_our_frequencies(theirs, network):
     """Give the other library's blocks the frequencies that ours drew."""
     decoder = theirs.decoder.layers[0]
     blocks = [layer.attention.inner_correlation for layer in theirs.encoder.attn_layers]
@@ -289,7 +281,7 @@ def _use_our_frequencies(theirs: nn.Module, network: Network) -> None:
     attention.index_kv = network.decoder.attention.key_frequencies.tolist()
 
 
-def _put_heads_in_order(theirs: nn.Module) -> None:
+def _put_heads_in_order(theirs):
     """Hand over heads and steps in the order in which the published code then reads them."""
     # The encoder's layers share theirs, which is changed once.
     blocks = {m.inner_correlation for m in theirs.modules() if hasattr(m, "inner_correlation")}
@@ -299,5 +291,5 @@ def _put_heads_in_order(theirs: nn.Module) -> None:
         )
 
 
-def _take_tanh_of_parts(scores: Tensor) -> Tensor:
+def _take_tanh_of_parts(scores):
     return torch.complex(torch.tanh(scores.real), torch.tanh(scores.imag))

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
@@ -55,23 +54,23 @@ class Case:
     normalises: bool = False
 
     @property
-    def is_at_hand(self) -> bool:
+    def is_at_hand(self):
         try:
             return find_spec(self.module) is not None
         except ModuleNotFoundError:
             return False
 
-    def make_filled(self) -> Network:
+    def make_filled(self):
         network = self.make().eval()
         fill_weights(network)
         return network
 
     @torch.no_grad()
-    def forecast(self, network: Network, inputs: NetworkInputs) -> Tensor:
+    def forecast(self, network, inputs):
         return forecast_scaled(network, inputs) if self.normalises else network(inputs)
 
 
-def draw_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
+def draw_inputs(n=3, seed=0):
     rng = np.random.default_rng(seed)
     return NetworkInputs(
         values_NL=_as_tensor(rng.normal(size=(n, DEFAULT_STEPS))),
@@ -81,7 +80,7 @@ def draw_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
 
 
 @torch.no_grad()
-def fill_weights(network: nn.Module) -> None:
+def fill_weights(network):
     """Give every weight a value that no version of torch draws another way."""
     rng = np.random.default_rng(1)
     for name, weight in network.named_parameters():
@@ -101,7 +100,7 @@ def fill_weights(network: nn.Module) -> None:
             weight *= 128**2
 
 
-def _make_gpt4ts() -> Network:
+def _make_gpt4ts():
     backbone = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
     return GPT4TS(backbone.decoder, layers=1)
 
@@ -128,11 +127,11 @@ CASES = {
 }
 
 
-def _as_tensor(values: np.ndarray) -> Tensor:
+def _as_tensor(values):
     return torch.tensor(values, dtype=torch.float32)
 
 
-def record() -> None:
+def record():
     """Write the forecasts of the libraries that are at hand; those of others stay."""
     recorded = json.loads(RECORDED.read_text()) if RECORDED.is_file() else {}
     for name, case in CASES.items():

@@ -1,16 +1,13 @@
 """Small worlds with planted news, and a search for evidence that takes seconds on no model."""
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
-from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder, load_encoder
-from compevo_core.paper.planted_news import PlantedNews, PlantedWorld, plant_news
+from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
+from compevo_core.paper.planted_news import PlantedNews, plant_news
 from tests.support.population import tiny, windows
 
-SEARCH: Mapping[str, Any] = {
+SEARCH = {
     "forecast__prior": "calendar-ridge",
     "forecast__logic_in_prompt": False,
     "news__encoder": PACKAGED_ENCODER,
@@ -35,13 +32,13 @@ SEARCH: Mapping[str, Any] = {
 """Settings of a search on the random backbone, which reads by the ridge alone."""
 
 
-def search(**changes: Any) -> RunConfig:
+def search(**changes):
     """Return the settings of the search, some of them changed."""
     return tiny(**{**SEARCH, **changes})
 
 
 @cache
-def base_windows() -> WindowSet:
+def base_windows():
     """Windows of two regions: 120 days to train on, 15 to validate, 30 to test."""
     splits = (("train", 120, 0), ("val", 15, 130), ("test", 30, 160))
     parts = [
@@ -51,12 +48,12 @@ def base_windows() -> WindowSet:
 
 
 @cache
-def sentence_encoder() -> Encoder:
+def sentence_encoder():
     """The packaged encoder, loaded once: hashed words do not know what a logic is about."""
     return load_encoder(PACKAGED_ENCODER)
 
 
 @cache
-def planted_world(effect: float = 3.0, **changes: Any) -> PlantedWorld:
+def planted_world(effect=3.0, **changes):
     """Return a world whose power outages and rooftop solar act."""
     return plant_news(base_windows(), PlantedNews(effect=effect, **changes), sentence_encoder())

@@ -12,7 +12,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.lm.encoder import Encoder, HashingEncoder
+from compevo_core.lm.encoder import HashingEncoder
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
 PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
@@ -26,11 +26,11 @@ TITLES = (
 )
 
 
-def article_ids() -> list[str]:
+def article_ids():
     return [hashlib.sha256(t.encode()).hexdigest()[:32] for t in TITLES]
 
 
-def news_pool(encoder: Encoder | None = None) -> NewsPool:
+def news_pool(encoder=None):
     """Return the articles, embedded by hashed words unless an encoder is given."""
     encoder = encoder or HashingEncoder()
     seen = [START - timedelta(days=2) + timedelta(hours=i) for i in range(len(TITLES))]
@@ -52,15 +52,7 @@ def news_pool(encoder: Encoder | None = None) -> NewsPool:
     return NewsPool(articles, encoder.encode(TITLES), encoder.name)
 
 
-def windows(
-    split: str,
-    days: int,
-    *,
-    first_day: int = 0,
-    entities: tuple[str, ...] = ("NSW1", "SA1"),
-    seed: int = 0,
-    news: bool = True,
-) -> WindowSet:
+def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), seed=0, news=True):
     rng = np.random.default_rng([seed, first_day])
     out = []
     for day in range(first_day, first_day + days):
@@ -88,7 +80,7 @@ def windows(
     return WindowSet(out, dataset="electricity")
 
 
-def tiny(**overrides: object) -> RunConfig:
+def tiny(**overrides):
     return RunConfig.preset("tiny").with_overrides(
         {k.replace("__", "."): v for k, v in overrides.items()}
     )

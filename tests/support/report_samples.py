@@ -3,8 +3,6 @@
 import json
 import math
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -15,7 +13,6 @@ from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.report.figures import Plot
 from compevo_core.report.inputs import LeakageCheck, ReportInputs, TrainingRun
 from compevo_core.report.page import render_research
-from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from tests.support.round_records import round_record
 
@@ -41,9 +38,9 @@ LOGICS = (
 )
 
 
-def make_row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
+def make_row(method, mae, **changes):
     """Make a result row with plausible values around ``mae``."""
-    row: dict[str, Any] = dict.fromkeys(RESULT_SCHEMA)
+    row = dict.fromkeys(RESULT_SCHEMA)
     row |= {
         "experiment": "main",
         "method": method,
@@ -80,12 +77,12 @@ def make_row(method: str, mae: float, **changes: Any) -> dict[str, Any]:
     return row | changes
 
 
-def make_frame(*rows: dict[str, Any]) -> pl.DataFrame:
+def make_frame(*rows):
     """Make a frame of result rows."""
     return pl.DataFrame(list(rows), schema=RESULT_SCHEMA)
 
 
-def make_rows() -> pl.DataFrame:
+def make_rows():
     """Make rows of the test set, the leakage window and the ablation, pooled and by region."""
     made = []
     for subset, table in (("n2f-test-100", MAE), ("inference-2026-100", MAE_2026)):
@@ -105,7 +102,7 @@ def make_rows() -> pl.DataFrame:
     return make_frame(*made)
 
 
-def make_rounds(count: int = 24, agents: int = 3, **changes: Any) -> list[RoundRecord]:
+def make_rounds(count=24, agents=3, **changes):
     """Make the records of a run, each with ``changes``."""
     rng = np.random.default_rng(7)
     fitness = np.full(agents, -0.4)
@@ -125,14 +122,7 @@ def make_rounds(count: int = 24, agents: int = 3, **changes: Any) -> list[RoundR
     return made
 
 
-def make_round(
-    number: int,
-    count: int,
-    reward: np.ndarray,
-    fitness: np.ndarray,
-    gap: np.ndarray,
-    regret: np.ndarray,
-) -> dict[str, Any]:
+def make_round(number, count, reward, fitness, gap, regret):
     """Make what a made-up record of a round does not have, moving as in a training."""
     agents = len(reward)
     weights = np.exp(fitness / 0.5) / np.exp(fitness / 0.5).sum()
@@ -169,14 +159,14 @@ def make_round(
     }
 
 
-def make_panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
+def make_panel(entity="NSW1", **changes):
     """Make one half-hourly window with a gap in the truth."""
     rng = np.random.default_rng(len(entity))
     shape = 7500 + 1300 * np.sin(np.linspace(0, 2 * np.pi, 48) - 1.9) + rng.normal(0, 60, 48)
     truth = [float(value) for value in shape + 250]
     truth[30] = math.nan
 
-    values: dict[str, Any] = {
+    values = {
         "window_id": f"w-{entity}",
         "dataset": "electricity",
         "subset": "n2f-test-100",
@@ -199,9 +189,7 @@ def make_panel(entity: str = "NSW1", **changes: Any) -> ForecastPanel:
     return ForecastPanel(**(values | changes))
 
 
-def make_fit(
-    exponent: float | None, low: float | None, high: float | None, reason: str = ""
-) -> dict[str, Any]:
+def make_fit(exponent, low, high, reason=""):
     """Make a fitted exponent as ``metrics.json`` holds it."""
     return {
         "exponent": exponent,
@@ -223,7 +211,7 @@ EXPONENTS = {
 }
 
 
-def make_judge(name: str, failures: int) -> dict[str, Any]:
+def make_judge(name, failures):
     """Make what ``lud.json`` holds of one judge."""
     scores = {
         "pairs": 8,
@@ -248,7 +236,7 @@ GAINS = {
     "mean_gain_by_regime": [-0.0044, 0.0172, None],
 }
 
-LUD: dict[str, Any] = {
+LUD = {
     "artifact_hash": "a0",
     "encoder": "packaged:minilm",
     "prompt_hash": "feedfacefeedface",
@@ -276,7 +264,7 @@ LUD: dict[str, Any] = {
 }
 
 
-def make_lud_rows() -> list[dict[str, Any]]:
+def make_lud_rows():
     """Make rows of ``lud.csv``: a distance every round, LUD where judged."""
     return [
         {
@@ -292,7 +280,7 @@ def make_lud_rows() -> list[dict[str, Any]]:
     ]
 
 
-def make_run() -> TrainingRun:
+def make_run():
     """Make a run with two panels."""
     config = {
         "forecast": {"prior": "calendar-ridge", "decoder": "head"},
@@ -311,9 +299,9 @@ def make_run() -> TrainingRun:
     )
 
 
-def make_inputs(**changes: Any) -> ReportInputs:
+def make_inputs(**changes):
     """Make everything that a full report shows."""
-    values: dict[str, Any] = {
+    values = {
         "mode": "archive",
         "generated_at": NOW,
         "rows": make_rows(),
@@ -349,13 +337,13 @@ def make_inputs(**changes: Any) -> ReportInputs:
     return ReportInputs(**(values | changes))
 
 
-def render_undrawn(inputs: ReportInputs) -> str:
+def render_undrawn(inputs):
     """Return the page of research with empty images: to draw them is nearly all of the work."""
     with patch.object(Plot, "source", "data:image/svg+xml;base64,"):
         return render_research(inputs)
 
 
-def write_run(path: Path) -> Path:
+def write_run(path):
     """Write a run folder, without LUD."""
     folder = RunFolder(path)
     folder.model.mkdir(parents=True)

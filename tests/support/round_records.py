@@ -3,7 +3,7 @@
 from compevo_core.training.round_record import RoundRecord
 
 
-def round_record(number: int, agents: int = 2, **changes: object) -> RoundRecord:
+def round_record(number, agents=2, **changes):
     """A made-up record of a round, with every key; ``changes`` replace some of them."""
     own = [0.25] * agents
     texts = [f"logic {agent} of round {number}" for agent in range(agents)]

@@ -3,21 +3,17 @@
 import numpy as np
 import torch
 
-from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.paper.changes import find_variant
 from compevo_core.training.debate import build_round_trainer as build_round_trainer_of
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.round import RoundState, RoundTrainer
-from compevo_core.training.round_record import RoundResult
+from compevo_core.training.round import RoundState
 from compevo_core.training.schedule import RunGenerators, RunSchedule
 from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
 from tests.support.population import tiny
 
 
-def build_round_trainer(
-    rounds: int = 100, supervised: int = 0, system: str = "compevo", **overrides: object
-) -> tuple[RoundTrainer, RoundState, list[ForecastExample]]:
+def build_round_trainer(rounds=100, supervised=0, system="compevo", **overrides):
     """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
     config = find_variant(system).configure(tiny(**overrides))
     model = build_model(config)
@@ -41,9 +37,7 @@ def build_round_trainer(
     return trainer, state, make_batch(config)
 
 
-def run_step(
-    trainer: RoundTrainer, state: RoundState, examples: list[ForecastExample]
-) -> RoundResult:
+def run_step(trainer, state, examples):
     """One round with fresh seeded generators."""
     agents = [torch.Generator().manual_seed(5 + agent) for agent in range(len(state.logics))]
     generators = RunGenerators(agents, np.random.default_rng(6), np.random.default_rng(7))

@@ -1,8 +1,6 @@
 """Scored rows and issued forecasts for tests: values that one can check by head."""
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 
@@ -16,15 +14,15 @@ _STEP = timedelta(minutes=30)
 
 
 def make_rows(
-    by_method: Mapping[str, Sequence[float]],
+    by_method,
     *,
-    entity: str = "NSW1",
-    known_to: str = ISSUE_TIME,
-    coverage: Sequence[float] | None = None,
-    model: str = "m",
-    first_day: date = FIRST_DAY,
-    is_on_time: bool = True,
-) -> pl.DataFrame:
+    entity="NSW1",
+    known_to=ISSUE_TIME,
+    coverage=None,
+    model="m",
+    first_day=FIRST_DAY,
+    is_on_time=True,
+):
     """Return scored rows of one series: the MAE of each method, day by day."""
     rows = [
         {
@@ -56,15 +54,8 @@ def make_rows(
 
 
 def write_forecast(
-    root: Path,
-    day: date,
-    values: Mapping[tuple[str, float | None], float],
-    *,
-    unknown_steps: int = 14,
-    entity: str = "NSW1",
-    issued_at: datetime = NOW,
-    supersede: bool = False,
-) -> IssuedForecast:
+    root, day, values, *, unknown_steps=14, entity="NSW1", issued_at=NOW, supersede=False
+):
     """Issue a forecast of constants by method and quantile (None: the point)."""
     origin = datetime(day.year, day.month, day.day, tzinfo=UTC) - _OFFSET
     rows = [

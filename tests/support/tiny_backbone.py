@@ -12,12 +12,12 @@ CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 _ADAPTER_SPREAD = 0.1
 
 
-def build_backbone(*, checkpointing: bool = False, dtype: str = "float32") -> Backbone:
+def build_backbone(*, checkpointing=False, dtype="float32"):
     settings = {"gradient_checkpointing": checkpointing, "dtype": dtype}
     return load_backbone(BackboneConfig(name_or_path="tiny-random", **settings), device="cpu")
 
 
-def build_gemma() -> Backbone:
+def build_gemma():
     """A model that scales its embeddings, caps its scores and looks back eight tokens."""
     settings = Gemma2Config(
         vocab_size=64,
@@ -36,13 +36,7 @@ def build_gemma() -> Backbone:
     return Backbone(model.eval().requires_grad_(False), build_backbone().tokenizer, "test", "none")
 
 
-def build_population(
-    config: PopulationConfig = CONFIG,
-    *,
-    checkpointing: bool = False,
-    forecast_layers: int = 0,
-    dtype: str = "float32",
-) -> Population:
+def build_population(config=CONFIG, *, checkpointing=False, forecast_layers=0, dtype="float32"):
     population = Population(
         build_backbone(checkpointing=checkpointing, dtype=dtype),
         config,
@@ -53,7 +47,7 @@ def build_population(
     return population
 
 
-def move_adapters(population: Population, *, seed: int = 2) -> None:
+def move_adapters(population, *, seed=2):
     """Move all adapters away from their start: B is zero there, and no adapter changes anything."""
     generator = torch.Generator().manual_seed(seed)
     for kind in KINDS:

@@ -6,11 +6,7 @@ the windows. So every generator is used.
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
-from compevo_core.config.run import RunConfig
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
 
@@ -19,13 +15,7 @@ MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 """Keys of a round that differ from one training to the next."""
 
 
-def train_tiny(
-    out: Path,
-    *,
-    news: NewsPool | None = None,
-    changes: dict[str, object] | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+def train_tiny(out, *, news=None, changes=None, **options):
     """Train the run, or one with some settings changed; return its summary."""
     config = tiny(
         run__supervised_epochs=1,
@@ -42,21 +32,19 @@ def train_tiny(
     return train(config, windows("train", 2), val, news or news_pool(), out, **options)
 
 
-def train_days(
-    config: RunConfig, out: Path, *, days: int = 8, val_days: int = 3, **options: Any
-) -> dict[str, Any]:
+def train_days(config, out, *, days=8, val_days=3, **options):
     """Train any configuration on so many days; return its summary."""
     val = windows("val", val_days, first_day=20)
     return train(config, windows("train", days), val, news_pool(), out, **options)
 
 
-def read_records(run: Path) -> list[dict[str, Any]]:
+def read_records(run):
     """Return the rounds of a run without what time measured."""
     lines = (run / "rounds.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in lines]
 
 
-def read_hash(run: Path) -> str:
+def read_hash(run):
     """Return the hash of the sealed model of a run."""
     return str(json.loads((run / "model" / "manifest.json").read_text())["hash"])
 

@@ -1,7 +1,6 @@
 """Tiny pretrained models of time series with random weights, saved as their makers save theirs."""
 
 import json
-from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
@@ -11,7 +10,7 @@ SIZES = {"d_model": 32, "d_kv": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 PATCHES = {"context_length": 64, "input_patch_size": 16, "input_patch_stride": 16}
 
 
-def save_timesfm(folder: Path) -> Path:
+def save_timesfm(folder):
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
     config = TimesFm2_5Config(
@@ -33,7 +32,7 @@ def save_timesfm(folder: Path) -> Path:
     return folder
 
 
-def save_chronos_2(folder: Path) -> Path:
+def save_chronos_2(folder):
     from chronos import Chronos2Model
     from chronos.chronos2.config import Chronos2CoreConfig
 
@@ -49,7 +48,7 @@ def save_chronos_2(folder: Path) -> Path:
     return folder
 
 
-def save_chronos_bolt(folder: Path) -> Path:
+def save_chronos_bolt(folder):
     from chronos.chronos_bolt import ChronosBoltModelForForecasting
     from transformers import T5Config
 
@@ -69,7 +68,7 @@ def save_chronos_bolt(folder: Path) -> Path:
     return folder
 
 
-def save_toto(folder: Path) -> Path:
+def save_toto(folder):
     """The files alone: Toto's library needs a newer Python than the tests do."""
     folder.mkdir(parents=True)
     config = {"patch_size": 32, "layer_group_size": 4, "num_variate_layers_per_group": 1}

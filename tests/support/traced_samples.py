@@ -1,10 +1,8 @@
 """Traces of invented runs for the report's tests."""
 
-from pathlib import Path
-
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.run_traces import RunIdentity, write_traces
-from compevo_core.report.inputs import ReportInputs, read_inputs
+from compevo_core.report.inputs import read_inputs
 from compevo_core.training.run_folder import RunFolder
 from tests.support.report_samples import NOW, make_rounds
 
@@ -12,7 +10,7 @@ RUNS = (("compevo", 0, True), ("compevo", 1, True), ("mad-rl", 0, False))
 """Two seeds of a method that rewrites logics, and one of a method that does not."""
 
 
-def make_traced_inputs(root: Path) -> ReportInputs:
+def make_traced_inputs(root):
     """Read the traces of the runs, which are left in ``root``."""
     for method, seed, evolved in RUNS:
         run = RunFolder(root / f"{method}-{seed}")

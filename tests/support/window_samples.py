@@ -4,16 +4,14 @@ What belongs here: small, fixed samples that keep the core's frame contracts. Wh
 samples of a publisher's file format (``tests.support.sources``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import polars as pl
 
 from compevo_core.data.calendar import Place, build_calendar
-from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
+from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import (
     ARTICLE_SCHEMA,
     BENCHMARK_SCHEMA,
@@ -21,7 +19,7 @@ from compevo_core.data.schemas import (
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
 )
-from compevo_core.data.splits import assign_folds
+from compevo_core.data.splits import Span, assign_folds
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 
@@ -31,7 +29,7 @@ DAY = timedelta(days=1)
 SYDNEY = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
 
 
-def from_nem(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+def from_nem(year, month, day, hour=0, minute=0):
     """Return a NEM wall-clock time (UTC+10) in UTC."""
     return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
 
@@ -40,14 +38,14 @@ NEW_YEAR = from_nem(2019, 1, 1)
 
 
 def make_series(
-    values: Sequence[float | None],
+    values,
     *,
-    first: datetime = NEW_YEAR,
-    step: timedelta = HALF_HOUR,
-    series_id: str = "AEMO/HISTDEMAND/NSW1",
-    variable: str = "demand_mw",
-    source: str = "archive:made-up",
-) -> pl.DataFrame:
+    first=NEW_YEAR,
+    step=HALF_HOUR,
+    series_id="AEMO/HISTDEMAND/NSW1",
+    variable="demand_mw",
+    source="archive:made-up",
+):
     """Return a series frame; None is a missing value."""
     n = len(values)
     return pl.DataFrame(
@@ -65,7 +63,7 @@ def make_series(
     )
 
 
-def make_daily_values(n_days: int, seed: int = 0, level: float = 1000.0) -> list[float]:
+def make_daily_values(n_days, seed=0, level=1000.0):
     """Return half-hourly values with a daily wave, a weekday level (by count of days) and noise."""
     rng = np.random.default_rng(seed)
     t = np.arange(48 * n_days)
@@ -73,7 +71,7 @@ def make_daily_values(n_days: int, seed: int = 0, level: float = 1000.0) -> list
     return list(level * week * (1 + 0.2 * np.sin(2 * np.pi * t / 48)) + rng.normal(0, 10, t.size))
 
 
-def make_electricity_series() -> pl.DataFrame:
+def make_electricity_series():
     """Return short pieces of the electricity data set, at least one in each split."""
     pieces = (
         ("HISTDEMAND/NSW1", from_nem(2019, 11, 2), make_daily_values(60, 1)),
@@ -88,7 +86,7 @@ def make_electricity_series() -> pl.DataFrame:
     )
 
 
-def make_covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
+def make_covariates(days, entity="NSW1"):
     """Return an afternoon and a maximum temperature for each day.
 
     They become available at 18:00 and at 09:00 of the day after, NEM time.
@@ -103,7 +101,7 @@ def make_covariates(days: Sequence[date], entity: str = "NSW1") -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
 
 
-def make_published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.DataFrame:
+def make_published(first, n_days, entity="NSW1"):
     """Return half-hourly median and 10% forecasts of each day, issued at 17:00 the day before."""
     rows = []
     for day in range(n_days):
@@ -117,9 +115,7 @@ def make_published(first: datetime, n_days: int, entity: str = "NSW1") -> pl.Dat
     return pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
 
 
-def make_articles(
-    available: Sequence[datetime], titles: Sequence[str] | None = None
-) -> pl.DataFrame:
+def make_articles(available, titles=None):
     """Return articles a0, a1, ... that became available at the given times."""
     n = len(available)
     return pl.DataFrame(
@@ -141,9 +137,7 @@ def make_articles(
     )
 
 
-def make_benchmark(
-    day: date, entity: str = "NSW1", record: int = 0, length: int = 48
-) -> pl.DataFrame:
+def make_benchmark(day, entity="NSW1", record=0, length=48):
     """Return one benchmark record that predicts ``day``."""
     row = (
         record,
@@ -156,18 +150,11 @@ def make_benchmark(
     return pl.DataFrame([row], schema=BENCHMARK_SCHEMA, orient="row")
 
 
-def make_window(
-    index: int = 0,
-    *,
-    origin: datetime | None = None,
-    x: Sequence[float] | None = None,
-    y: Sequence[float] | None = None,
-    **changes: object,
-) -> Window:
+def make_window(index=0, *, origin=None, x=None, y=None, **changes):
     """Return one electricity window; ``index`` moves the origin by whole days."""
     origin_utc = origin or from_nem(2019, 3, 1) + index * DAY
     rng = np.random.default_rng(index)
-    facts: dict[str, object] = {
+    facts = {
         "window_id": f"w{index}",
         "dataset": "electricity",
         "series_id": "AEMO/HISTDEMAND/NSW1",
@@ -184,12 +171,12 @@ def make_window(
     return Window(view=WindowView(**(facts | changes)), y=truth)
 
 
-def make_window_set(n: int = 6, **changes: object) -> WindowSet:
+def make_window_set(n=6, **changes):
     """Return ``n`` windows a day apart."""
     return WindowSet([make_window(i, **changes) for i in range(n)], dataset="electricity")
 
 
-def place_in_folds(windows: WindowSet) -> WindowSet:
+def place_in_folds(windows):
     """Return the windows with the train ones placed in folds, as the builder does."""
     folds = assign_folds([view.origin_utc for view in windows.split("train").views()])
     return change_views(
@@ -197,14 +184,24 @@ def place_in_folds(windows: WindowSet) -> WindowSet:
     )
 
 
-def change_views(
-    windows: Iterable[Window], change: Callable[[WindowView], Mapping[str, Any]]
-) -> WindowSet:
+def change_views(windows, change):
     """Return the windows with the fields of each view that ``change`` gives, {} for none."""
     changed = [window.change_view(**change(window.view)) for window in windows]
     return WindowSet(changed, dataset=changed[0].view.dataset)
 
 
-def make_spec(**changes: object) -> DatasetSpec:
+def make_spec(**changes):
     """Return the electricity declaration with changes."""
     return replace(ELECTRICITY, **changes)
+
+
+def make_operational_spec(first_day, last_day, **changes):
+    """Return a declaration of operational demand, all of it train, viewed at 24:00 and 17:00."""
+    span = Span(
+        split="train",
+        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
+        first_day=first_day,
+        last_day=last_day,
+    )
+    facts = {"spans": (span,), "unknown_steps": (0, 14), "published_evidence": True}
+    return make_spec(**facts | {"past_evidence": True} | changes)

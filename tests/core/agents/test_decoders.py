@@ -1,7 +1,6 @@
 """Both decoders, with and without priors: what was trained forecasts alike after it was sealed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.population import Population
 from compevo_core.training import trainer
-from compevo_core.training.model import PopulationModel
-from compevo_core.training.prior import PriorSet, make_view_examples
+from compevo_core.training.prior import make_view_examples
 from tests.support.answers import answer_in_numbers
 from tests.support.models import build_executor
 from tests.support.population import news_pool, tiny, windows
@@ -27,11 +25,8 @@ CASES = [
     for prior in priors
 ]
 
-#: The trained model, its logics and its fitted priors, as the trainer hands them to the artifact.
-Trained = tuple[PopulationModel, list[str], PriorSet]
 
-
-def _with_published_forecast(drawn: WindowSet) -> WindowSet:
+def _with_published_forecast(drawn):
     """The same windows with a forecast that was out before the origin."""
     return WindowSet(
         [
@@ -44,11 +39,11 @@ def _with_published_forecast(drawn: WindowSet) -> WindowSet:
 
 @pytest.mark.parametrize(("decoder", "prior"), CASES)
 def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
-    decoder: str, prior: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    decoder, prior, tmp_path, monkeypatch
+):
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
-    trained: list[Trained] = []
+    trained = []
     write_model = trainer.write_model
 
     def record_and_write(folder, model, logics, priors, facts):

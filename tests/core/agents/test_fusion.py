@@ -8,16 +8,16 @@ from compevo_core.agents.fusion import StrategyFusion
 D = 6
 
 
-def _fusion(agents: int = 3) -> StrategyFusion:
+def _fusion(agents=3):
     return StrategyFusion(agents, torch.linspace(-1, 1, D), torch.Generator().manual_seed(0))
 
 
-def _states(agents: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+def _states(agents=3):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(agents, D, generator=generator), torch.randn(agents, D, generator=generator)
 
 
-def test_interaction_rows_sum_to_one_without_a_self_term() -> None:
+def test_interaction_rows_sum_to_one_without_a_self_term():
     fusion = _fusion(4)
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(2))
     alpha = fusion.interaction_weights()
@@ -27,7 +27,7 @@ def test_interaction_rows_sum_to_one_without_a_self_term() -> None:
     assert _fusion(1).interaction_weights().tolist() == [[0.0]]
 
 
-def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
+def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent():
     fusion, (candidate, previous) = _fusion(), _states()
     fusion.scores_AA.data.normal_(generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
@@ -50,7 +50,7 @@ def test_the_fused_state_is_that_of_equations_9_to_13_agent_by_agent() -> None:
             assert torch.allclose(fused[i], (1 - g3) * informed + g3 * candidate[i], atol=1e-6)
 
 
-def test_the_previous_round_carries_no_gradient() -> None:
+def test_the_previous_round_carries_no_gradient():
     fusion, (candidate, previous) = _fusion(), _states()
     candidate.requires_grad_()
     previous.requires_grad_()
@@ -61,7 +61,7 @@ def test_the_previous_round_carries_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("hidden", [32, 128, 576, 2048])
-def test_a_fresh_soft_prompt_is_a_tenth_of_the_norm_off_neutral_at_any_width(hidden: int) -> None:
+def test_a_fresh_soft_prompt_is_a_tenth_of_the_norm_off_neutral_at_any_width(hidden):
     generator = torch.Generator().manual_seed(1)
     neutral_D = 0.02 * torch.randn(hidden, generator=generator)
     fusion = StrategyFusion(3, neutral_D, torch.Generator().manual_seed(0))

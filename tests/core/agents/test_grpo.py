@@ -9,7 +9,7 @@ from compevo_core.agents.objective import group_advantages, policy_loss
 from compevo_core.lm.frozen_linear import token_logp
 
 
-def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
+def test_advantages_are_standard_scores_within_the_agents_own_group():
     advantage, equal = group_advantages(torch.tensor([[1.0, 2.0, 3.0], [10.0, 10.0, 10.0]]))
     assert advantage[0].tolist() == pytest.approx([-1 / 1.0002, 0.0, 1 / 1.0002])
     assert advantage[1].tolist() == [0.0, 0.0, 0.0]
@@ -23,17 +23,13 @@ def test_advantages_are_standard_scores_within_the_agents_own_group() -> None:
 )
 @example(0.1, 3, [0.0] * 9)
 @example(-0.0689, 7, [1.0] * 9)
-def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(
-    value: float, size: int, other: list[float]
-) -> None:
+def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(value, size, other):
     advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
     assert advantage[0].tolist() == [0.0] * size
     assert equal == 1 + (len(set(other[:size])) == 1)
 
 
-def _loss(
-    logp: float, old: float, advantage: float, clip: float = 0.2, kl: float = 0.0, ref: float = 0.0
-) -> float:
+def _loss(logp, old, advantage, clip=0.2, kl=0.0, ref=0.0):
     shape = (1, 1, 1)
     return policy_loss(
         torch.full(shape, logp),
@@ -46,14 +42,14 @@ def _loss(
     ).loss.item()
 
 
-def test_the_ratio_is_clipped_only_against_overshooting() -> None:
+def test_the_ratio_is_clipped_only_against_overshooting():
     two = torch.tensor(2.0).log().item()
     assert _loss(two, 0.0, 1.0) == pytest.approx(-1.2)
     assert _loss(two, 0.0, -1.0) == pytest.approx(2.0)
     assert _loss(-two, 0.0, -1.0) == pytest.approx(0.8)
 
 
-def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere() -> None:
+def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere():
     assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-1.0) == 0.0
     assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-2.0) == pytest.approx(
         0.04 * (torch.e**-1 + 1 - 1), rel=1e-5
@@ -61,7 +57,7 @@ def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere() -> None:
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.7])
-def trl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+def trl(request, tmp_path_factory):
     """TRL's trainer on the tiny backbone at one temperature; only its functions are used."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -109,14 +105,7 @@ def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_r
     assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
 
 
-def test_advantages_do_not_depend_on_the_unit_of_the_rewards() -> None:
-    rewards = torch.tensor([[-0.2, -0.201, -0.2005]])
-    small, _ = group_advantages(1e-3 * rewards)
-    assert torch.allclose(small, group_advantages(rewards)[0], atol=1e-3)
-    assert float(small.abs().max()) > 0.9
-
-
-def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group() -> None:
+def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
     rewards = torch.tensor([[9.0, -1, -2, -3], [9, -1, -1, 9], [1, 2, 3, 4], [1, 2, 3, 4]])
     is_empty = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
     advantage, equal = group_advantages(rewards, is_empty)
@@ -128,7 +117,7 @@ def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group() -> None:
     assert equal == 3
 
 
-def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
+def test_loss_and_gradient_equal_trl_on_the_same_samples(trl):
     model, temperature = trl.model, trl.temperature
     generator = torch.Generator().manual_seed(3)
     prompt = torch.randint(3, 200, (1, 5), generator=generator).repeat(4, 1)
@@ -182,7 +171,7 @@ def test_loss_and_gradient_equal_trl_on_the_same_samples(trl) -> None:
         assert torch.allclose(ours_P, theirs_P, atol=1e-5)
 
 
-def _logp(model, ids: torch.Tensor, completion: torch.Tensor, temperature: float) -> torch.Tensor:
+def _logp(model, ids, completion, temperature):
     states = model.model(ids).last_hidden_state[:, 4:-1]
     return token_logp(
         states.flatten(0, 1), completion.flatten(), model.lm_head.weight, temperature=temperature

@@ -10,9 +10,7 @@ from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import WindowSet
 from compevo_core.paper.planted_news import make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
@@ -22,14 +20,14 @@ SIZE = 384  # of an embedding
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def _scale_effects(windows: WindowSet) -> FloatArray:
+def _scale_effects(windows):
     """Return the planted effects in standard deviations: -3, 0 or 3."""
     size_of = measure_residuals(base_windows().split("train"))
     sizes = np.array([size_of[view.entity] for view in windows.views()])
     return planted_world().effects_of(windows) / sizes
 
 
-def _make_examples(train: WindowSet) -> list[ForecastExample]:
+def _make_examples(train):
     """Examples whose base knows all but the planted effect, and noise of one deviation."""
     effects = _scale_effects(train)
     rng = np.random.default_rng(0)
@@ -43,21 +41,21 @@ def _make_examples(train: WindowSet) -> list[ForecastExample]:
     ]
 
 
-def _fit(examples: list[ForecastExample], top_k: int = 1) -> FittedReader:
+def _fit(examples, top_k=1):
     retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
     return FittedReader(examples, retriever, ["all"], np.ones((1, 1)))
 
 
 @pytest.fixture(scope="module")
-def examples() -> list[ForecastExample]:
+def examples():
     return _make_examples(planted_world().split("train"))
 
 
-def _slope(values: list[np.ndarray], effects: np.ndarray) -> float:
+def _slope(values, effects):
     return float(np.polyfit(effects, np.mean(values, axis=1), 1)[0])
 
 
-def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples) -> None:
+def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples):
     reader = _fit(examples)
     effects = _scale_effects(planted_world().split("train"))
     right, wrong = (
@@ -68,7 +66,7 @@ def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples)
     assert abs(_slope(wrong, effects)) < 0.2
 
 
-def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(examples) -> None:
+def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(examples):
     world, reader = planted_world(), _fit(examples)
     sealed = SealedReadings(1, SIZE)
     sealed.store(reader, [LOGIC])
@@ -84,7 +82,7 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
     assert _slope(readings, _scale_effects(test)) > 0.4
 
 
-def test_no_window_is_read_with_its_own_truth(examples, monkeypatch) -> None:
+def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
     # The penalty is one number for all; apart from it, the own truth must be nowhere.
     monkeypatch.setattr(linear_reader, "_PENALTIES", (10.0,))
     changed = list(examples)
@@ -96,7 +94,7 @@ def test_no_window_is_read_with_its_own_truth(examples, monkeypatch) -> None:
     assert not np.array_equal(before[elsewhere], after[elsewhere])
 
 
-def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch) -> None:
+def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch):
     # So weak a penalty fits noise on the rest of train, and errs more than without reading.
     monkeypatch.setattr(linear_reader, "_PENALTIES", (0.1,))
     rng = np.random.default_rng(1)
@@ -106,14 +104,14 @@ def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch) -> No
     assert not any(values_H.any() for values_H in fit.held_out.values())
 
 
-def test_an_article_like_all_others_is_read_as_zero(examples) -> None:
+def test_an_article_like_all_others_is_read_as_zero(examples):
     fit = _fit(examples).find(0, LOGIC)
     usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])
     assert np.abs(fit.predict(examples[0].view, [usual])).max() < 1e-9
     assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
-def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples) -> None:
+def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples):
     some = list(examples)
     some[0] = replace(some[0], view=replace(some[0].view, candidate_ids=()))
     holed = some[1].truth_H.copy()
@@ -128,7 +126,7 @@ def test_windows_without_articles_or_without_a_whole_truth_are_left_out(examples
     assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
 
 
-def _make_news(titles: list[str]) -> NewsPool:
+def _make_news(titles):
     """Articles whose embeddings are all alike: what differs stands in the words alone."""
     rows = [(name, f"https://x.example/{name}", name, START) for name in titles]
     pool = make_pool(rows, sentence_encoder())
@@ -136,12 +134,12 @@ def _make_news(titles: list[str]) -> NewsPool:
     return NewsPool(pool.articles, alike, pool.encoder_name)
 
 
-def _read_news(examples, news: NewsPool) -> tuple[FittedReader, NewsRetriever]:
+def _read_news(examples, news):
     retriever = NewsRetriever(news, sentence_encoder(), 8)
     return FittedReader(examples, retriever, ["all"], np.ones((1, 1))), retriever
 
 
-def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples) -> None:
+def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples):
     rng = np.random.default_rng(3)
     values = rng.integers(10, 40, len(examples))
     noise = rng.integers(10, 40, len(examples))
@@ -162,7 +160,7 @@ def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples
         assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
-def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples) -> None:
+def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
     rng = np.random.default_rng(6)
     values = rng.integers(10, 40, len(examples))
     titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
@@ -180,7 +178,7 @@ def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples) -> None:
     assert warm > 0.8 and cold < -0.8
 
 
-def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch) -> None:
+def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch):
     monkeypatch.setattr(linear_reader, "_PENALTIES", (1.0,))
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
     rng = np.random.default_rng(4)
@@ -206,7 +204,7 @@ def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypa
     assert reading_H.min() > 0.3
 
 
-def test_what_a_word_means_turns_with_the_season(examples) -> None:
+def test_what_a_word_means_turns_with_the_season(examples):
     sky = ["clear sky", "clouds"]
     rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
     rng = np.random.default_rng(5)
@@ -231,11 +229,11 @@ def test_what_a_word_means_turns_with_the_season(examples) -> None:
         ("Nothing at all", "", []),
     ],
 )
-def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, values) -> None:
+def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, values):
     words = read_words(title, "NSW1")
     assert PARTS[words.part] == part
     assert [value for _, value in words.numbers] == values
 
 
-def test_a_number_keeps_its_key_in_every_process() -> None:
+def test_a_number_keeps_its_key_in_every_process():
     assert read_words("Maximum 31", "NSW1").numbers == ((71538996451018960, 31.0),)

@@ -7,15 +7,12 @@ import torch
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logic_writer import (
-    LogicWriter,
     Observation,
-    Proposal,
     fit_logic_prompt,
     list_most_read,
 )
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import LOGIC
@@ -24,13 +21,12 @@ from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
-from compevo_core.training.round import RoundState, RoundTrainer
 from tests.support.answers import pad_rows
 from tests.support.population import TITLES, tiny
 from tests.support.rounds import build_round_trainer
 
 
-def _propose(trainer: RoundTrainer, state: RoundState) -> Proposal:
+def _propose(trainer, state):
     """What three agents write, each of which sees the next one's logic."""
     generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
     observation = Observation(state.logics, [-0.1, -0.2, -0.3], [[1], [2], [0]])
@@ -38,7 +34,7 @@ def _propose(trainer: RoundTrainer, state: RoundState) -> Proposal:
 
 
 @pytest.fixture(scope="module")
-def written() -> tuple[LogicWriter, Proposal]:
+def written():
     trainer, state, _ = build_round_trainer()
     # Soft prompts far from the neutral one and from each other, so that a mix-up shows.
     generator = torch.Generator().manual_seed(4)
@@ -47,18 +43,16 @@ def written() -> tuple[LogicWriter, Proposal]:
     return trainer.writer, _propose(trainer, state)
 
 
-def _sampled_ids(proposal: Proposal, row: int) -> torch.Tensor:
+def _sampled_ids(proposal, row):
     """Token ids (1, T) of one sample, counted over all agents."""
     return proposal.ids_AGT.flatten(0, 1)[row][_sampled_mask(proposal, row)][None]
 
 
-def _sampled_mask(proposal: Proposal, row: int) -> torch.Tensor:
+def _sampled_mask(proposal, row):
     return proposal.mask_AGT.flatten(0, 1)[row].bool()
 
 
-def _states_alone(
-    writer: LogicWriter, kind: str | None, agent: int, embeds: torch.Tensor
-) -> torch.Tensor:
+def _states_alone(writer, kind, agent, embeds):
     """Last hidden states (T, D) of one unpadded row under one agent."""
     with writer.population.use_adapters(kind, agents=slice(agent, agent + 1)):
         packed = writer.population.pack([[PromptGroup([0] * embeds.shape[1])]])
@@ -67,7 +61,7 @@ def _states_alone(
 
 def test_a_candidate_is_the_last_state_at_its_final_token_under_the_agents_own_logic_adapter(
     written,
-) -> None:
+):
     writer, proposal = written
     for agent, text in enumerate(proposal.candidates):
         ids = torch.tensor([writer._tokenize(text)])
@@ -77,9 +71,7 @@ def test_a_candidate_is_the_last_state_at_its_final_token_under_the_agents_own_l
     assert proposal.candidate_AD.requires_grad
 
 
-def _expected_logits(
-    writer: LogicWriter, proposal: Proposal, row: int, kind: str | None, soft: torch.Tensor
-) -> torch.Tensor:
+def _expected_logits(writer, proposal, row, kind, soft):
     """Logits (T, V) at T_gen of soft prompt, instruction and sample, read as one row alone."""
     agent = row // writer.config.grpo.group_size
     embed = writer.population.embed
@@ -90,9 +82,7 @@ def _expected_logits(
     return writer.population.logits(states) / writer.config.evolution.temperature
 
 
-def _expected_logp(
-    writer: LogicWriter, proposal: Proposal, row: int, kind: str | None, soft: torch.Tensor
-) -> torch.Tensor:
+def _expected_logp(writer, proposal, row, kind, soft):
     logits = _expected_logits(writer, proposal, row, kind, soft)
     ids = _sampled_ids(proposal, row)[0]
     return torch.log_softmax(logits, -1).gather(1, ids[:, None]).squeeze(1)
@@ -100,7 +90,7 @@ def _expected_logp(
 
 def test_log_probabilities_are_those_of_the_sample_behind_soft_prompt_and_instruction_at_t_gen(
     written,
-) -> None:
+):
     writer, proposal = written
     size = writer.config.grpo.group_size
     logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
@@ -116,7 +106,7 @@ def test_log_probabilities_are_those_of_the_sample_behind_soft_prompt_and_instru
     assert torch.allclose(alone_AGT[0], logp_AGT[1], atol=1e-4)
 
 
-def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(written) -> None:
+def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(written):
     writer, proposal = written
     size = writer.config.grpo.group_size
     reference_AGT = writer.reference_logp(proposal)
@@ -132,7 +122,7 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
 
 
 @pytest.mark.parametrize(("update", "readings"), [("simplified", 1), ("three-stage", 2)])
-def test_prompts_are_read_again_only_after_a_soft_prompt(monkeypatch, update, readings) -> None:
+def test_prompts_are_read_again_only_after_a_soft_prompt(monkeypatch, update, readings):
     trainer, state, _ = build_round_trainer(evolution__update=update)
     population, counted = trainer.writer.population, []
     read = population.prefill
@@ -150,7 +140,7 @@ def test_prompts_are_read_again_only_after_a_soft_prompt(monkeypatch, update, re
     assert torch.equal(sampled[1], sampled[2])
 
 
-def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(written) -> None:
+def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(written):
     writer, proposal = written
     text = writer.population.backbone.tokenizer.decode(proposal.prompt_ids[0])
     assert "Recent Performance: -0.1000" in text
@@ -160,9 +150,7 @@ def test_the_prompt_names_the_agents_own_reward_and_the_exposed_peers_only(writt
     assert proposal.n_cut == 0
 
 
-def _write(
-    texts: list[list[str]], monkeypatch: pytest.MonkeyPatch, **overrides: object
-) -> tuple[LogicWriter, Proposal]:
+def _write(texts, monkeypatch, **overrides):
     """What a writer makes of these samples, the first of each agent being its draft as well."""
     trainer, state, _ = build_round_trainer(**overrides)
     tokenizer = trainer.writer.population.backbone.tokenizer
@@ -171,7 +159,7 @@ def _write(
         for group in texts
     ]
 
-    def sample(*_: object, samples: int, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(*_, samples, **__):
         return pad_rows([ids for group in rows for ids in group[:samples]], agents=3)
 
     monkeypatch.setattr(Population, "sample", sample)
@@ -185,9 +173,7 @@ SAMPLES = [
 ]
 
 
-def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(monkeypatch):
     writer, proposal = _write(SAMPLES, monkeypatch)
     is_empty = [[False, True, False], [False, False, True], [True, True, True]]
     assert proposal.is_empty_AG.tolist() == is_empty
@@ -208,8 +194,8 @@ def test_an_empty_sample_is_replaced_and_none_of_its_tokens_counts(
 
 
 def test_tokens_after_the_first_line_do_not_count_and_change_no_other_tokens_probability(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     writer, proposal = _write(SAMPLES, monkeypatch)
     ended = len("Watch fuel prices closely.\n")
     mask_T = proposal.mask_AGT[1, 0]
@@ -224,16 +210,14 @@ def test_tokens_after_the_first_line_do_not_count_and_change_no_other_tokens_pro
     assert torch.allclose(logp_T[:ended], expected_T[:ended], atol=1e-5)
 
 
-def test_a_sample_that_was_cut_ends_at_its_last_clause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_that_was_cut_ends_at_its_last_clause(monkeypatch):
     texts = [["Follow storms in Victoria, the large plants, and the"] * 3 for _ in range(3)]
     _, proposal = _write(texts, monkeypatch)
     assert proposal.group_logics[0][0] == "Follow storms in Victoria, the large plants."
     assert proposal.mask_AGT[0, 0].all()  # the tokens were sampled, and the logic is theirs
 
 
-def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(monkeypatch):
     writer, proposal = _write([["\n"] * 3 for _ in range(3)], monkeypatch)
     assert proposal.is_empty_AG.all()
     logp_AGT = writer.logp(proposal, slice(0, 3), proposal.soft_prompt_AD)
@@ -242,7 +226,7 @@ def test_a_round_of_empty_samples_has_log_probabilities_that_carry_a_gradient(
     assert writer.reference_logp(proposal).abs().sum() == 0
 
 
-def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
+def test_logics_with_slots_are_sampled_and_scored_under_their_grammar():
     trainer, state, _ = build_round_trainer(evolution__form="slots", grpo__group_size=2)
     writer = trainer.writer
     proposal = _propose(trainer, state)
@@ -269,7 +253,7 @@ def test_logics_with_slots_are_sampled_and_scored_under_their_grammar() -> None:
     assert ids[-1] == end and logp_T[len(ids) - 1] == 0
 
 
-def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy() -> None:
+def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy():
     trainer, state, _ = build_round_trainer(
         evolution__form="slots", evolution__flat_share=0.5, grpo__group_size=4
     )
@@ -285,9 +269,7 @@ def test_a_share_drawn_flat_stands_last_and_is_no_part_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize("peers", [[[1], [2], [0]], [[], [], []]])
-def test_a_share_of_what_chance_draws_is_crossed_with_own_logic_and_peers(
-    peers: list[list[int]],
-) -> None:
+def test_a_share_of_what_chance_draws_is_crossed_with_own_logic_and_peers(peers):
     trainer, state, _ = build_round_trainer(
         evolution__form="slots",
         evolution__flat_share=1.0,
@@ -328,13 +310,13 @@ KEPT = (
 CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVATION.recent, SEED_LOGICS[2], SEED_LOGICS[1])
 
 
-def _fit(length: int, **overrides: object) -> tuple[str, int, bool]:
-    config: RunConfig = tiny(backbone__context_length=length, **overrides)
+def _fit(length, **overrides):
+    config = tiny(backbone__context_length=length, **overrides)
     ids, was_cut = fit_logic_prompt(OBSERVATION, 0, config, TOKENIZER)
     return TOKENIZER.decode(ids), len(ids), was_cut
 
 
-def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it() -> None:
+def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it():
     text, length, was_cut = _fit(4096)
     assert all(piece in text for piece in (*KEPT, *CUT))
     assert not was_cut
@@ -345,8 +327,8 @@ def test_a_prompt_that_fits_is_whole_and_one_token_less_cuts_it() -> None:
     assert _fit(length, evolution__update="simplified") == (text, length, False)
 
 
-def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own() -> None:
-    shown: set[tuple[bool, ...]] = set()
+def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_own():
+    shown = set()
     shortest = _shortest_length()
     longest = _fit(4096)[1] + 1
     # A piece that is cut has more characters, and so tokens, than a step.
@@ -365,13 +347,13 @@ def test_news_is_cut_first_then_history_then_peers_and_never_what_is_the_agents_
     assert shown == expected
 
 
-def _shortest_length() -> int:
+def _shortest_length():
     with pytest.raises(ConfigError, match=r"needs (\d+) tokens") as caught:
         _fit(64)
     return int(str(caught.value).partition("needs ")[2].split()[0])
 
 
-def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others() -> None:
+def test_the_titles_read_in_most_windows_come_first_and_better_matches_before_others():
     articles = [
         RetrievedArticle(title, "01 Jan", title, HashingEncoder().encode([title])[0])
         for title in "abcd"

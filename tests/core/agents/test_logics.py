@@ -1,7 +1,5 @@
 """Logics: free text or none, and sentences with slots."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -31,7 +29,7 @@ PAPER_LOGICS = (
 
 @pytest.mark.parametrize("was_cut", [False, True])
 @pytest.mark.parametrize("logic", [*SEED_LOGICS, *SLOT_SEED_LOGICS, *PAPER_LOGICS])
-def test_a_complete_logic_stays_as_it_is(logic: str, was_cut: bool) -> None:
+def test_a_complete_logic_stays_as_it_is(logic, was_cut):
     assert clean_logic(logic, "old", was_cut=was_cut) == (logic, False)
 
 
@@ -44,7 +42,7 @@ def test_a_complete_logic_stays_as_it_is(logic: str, was_cut: bool) -> None:
         ("**Follow large plants.**", "Follow large plants."),
     ],
 )
-def test_a_generated_logic_is_its_first_line_without_marks(text: str, expected: str) -> None:
+def test_a_generated_logic_is_its_first_line_without_marks(text, expected):
     assert clean_logic(text, "old") == (expected, False)
 
 
@@ -66,7 +64,7 @@ def test_a_generated_logic_is_its_first_line_without_marks(text: str, expected: 
         *LOGIC_INSTRUCTIONS,
     ],
 )
-def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text: str) -> None:
+def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text):
     assert clean_logic(text, "old logic") == ("old logic", True)
 
 
@@ -90,18 +88,23 @@ def test_placeholders_template_lines_and_repeated_instructions_are_no_logic(text
         ("Prices above 0.5 in the market of", "Prices above 0.5 in the market of"),
     ],
 )
-def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text: str, expected: str) -> None:
+def test_a_logic_that_was_cut_ends_at_its_last_sentence_or_clause(text, expected):
     assert clean_logic(text, "old", was_cut=True) == (expected, False)
     assert clean_logic(text, "old") == (text, False)
 
 
-def test_a_logic_names_the_regions_of_the_data_set_alone() -> None:
+def test_two_topics_of_a_logic_differ_and_no_pair_comes_twice():
+    topics = build_slots([])[1]
+    assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
+
+
+def test_a_logic_names_the_regions_of_the_data_set_alone():
     assert build_slots(["123456"])[2] == [" in any region,"]
     assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
     assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
 
 
-def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select() -> None:
+def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select():
     placed, nowhere = (build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA"))
     assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
     assert nowhere[2] == [" in any region,"]
@@ -109,20 +112,8 @@ def test_only_a_series_with_a_region_of_its_own_has_home_news_to_select() -> Non
     assert [len(slot) for slot in nowhere[3:6]] == [4, 1, 3]
 
 
-def test_two_topics_of_a_logic_differ_and_no_sentence_has_two_spellings() -> None:
-    topics = build_slots([])[1]
-    assert all(
-        len(set(topic.strip().split(" and "))) == topic.count(" and ") + 1 for topic in topics
-    )
-    assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
-
-    slots = build_slots(sorted(NEM_PLACES))
-    sentences = {"".join(parts) for parts in itertools.product(*slots)}
-    assert len(sentences) == 5 * 55 * 6 * 5 * 3
-
-
 @pytest.mark.parametrize("backbone", ["tiny-random", "packaged:smollm2-135m"])
-def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone: str) -> None:
+def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone):
     tokenizer = load_backbone(BackboneConfig(name_or_path=backbone), device="cpu").tokenizer
     stops = [tokenizer.eos_token_id]
     grammar = SlotGrammar(build_slots(sorted(NEM_PLACES)), tokenizer, stops)
@@ -134,7 +125,7 @@ def test_every_seed_logic_is_a_sentence_of_the_grammar_that_ends_there(backbone:
         assert len(ids) < grammar.max_tokens
 
 
-def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics() -> None:
+def test_a_crossed_logic_has_slots_of_its_parents_and_at_most_two_topics():
     parents = [
         "Watch news about power outages in Victoria, above all at night, as a sign of lower "
         "values.",

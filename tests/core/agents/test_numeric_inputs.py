@@ -8,7 +8,6 @@ import pytest
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
 from compevo_core.training.prior import make_examples
 from tests.support.models import ARTICLE_SIZE, fit_inputs, make_batch, make_priors
 from tests.support.population import tiny, windows
@@ -16,7 +15,7 @@ from tests.support.population import tiny, windows
 BLEND = tiny(forecast__prior="blend")
 
 
-def vary_weather(drawn: WindowSet) -> WindowSet:
+def vary_weather(drawn):
     changed = [
         Window(view=replace(one.view, covariates={"noon_temp_k_lag1": 285.0 + number}), y=one.y)
         for number, one in enumerate(drawn)
@@ -24,7 +23,7 @@ def vary_weather(drawn: WindowSet) -> WindowSet:
     return WindowSet(changed, dataset=drawn.dataset)
 
 
-def test_context_columns_have_mean_zero_and_spread_one_on_train() -> None:
+def test_context_columns_have_mean_zero_and_spread_one_on_train():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLEND, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLEND), inputs.scaler))
@@ -36,7 +35,7 @@ def test_context_columns_have_mean_zero_and_spread_one_on_train() -> None:
     assert np.isclose(spread_C, 1.0).sum() > 5
 
 
-def test_values_are_scaled_by_series_and_the_season_is_the_last_day() -> None:
+def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
     inputs = fit_inputs(BLEND)
     examples = make_batch(BLEND)
     arrays = inputs.extract(examples)
@@ -48,7 +47,7 @@ def test_values_are_scaled_by_series_and_the_season_is_the_last_day() -> None:
         assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
 
 
-def test_missing_weather_is_the_train_mean_and_never_a_gap() -> None:
+def test_missing_weather_is_the_train_mean_and_never_a_gap():
     train = vary_weather(windows("train", 20))
     inputs = fit_inputs(BLEND, train)
     example = make_batch(BLEND)[0]
@@ -58,7 +57,7 @@ def test_missing_weather_is_the_train_mean_and_never_a_gap() -> None:
     assert np.allclose(columns[0, -3:], 0.0)
 
 
-def test_the_spread_of_priors_is_that_of_their_differences() -> None:
+def test_the_spread_of_priors_is_that_of_their_differences():
     train = windows("train", 6)
     priors_NPH = make_priors(train, BLEND)
     inputs = NumericInputs.fit(train, priors_NPH, ARTICLE_SIZE)
@@ -66,22 +65,3 @@ def test_the_spread_of_priors_is_that_of_their_differences() -> None:
     half = (priors_NPH[:, 1] - priors_NPH[:, 0]) / 2 / scale_N[:, None]
     assert inputs.spread_of_priors == pytest.approx(np.concatenate([half, -half]).std())
     assert fit_inputs(tiny(forecast__prior="none")).spread_of_priors == 1.0
-
-
-def test_what_is_written_reads_back_exactly() -> None:
-    inputs = fit_inputs(BLEND, vary_weather(windows("train", 20)))
-    read = NumericInputs.from_json(inputs.to_json())
-    assert read.to_json() == inputs.to_json()
-    example = make_batch(BLEND)[0]
-    assert np.array_equal(read.extract([example]).context_BC, inputs.extract([example]).context_BC)
-
-
-def test_statistics_come_from_train_alone() -> None:
-    with pytest.raises((DataError, LeakageError), match="test"):
-        fit_inputs(BLEND, windows("test", 4))
-
-
-def test_a_series_that_train_did_not_have_is_refused() -> None:
-    example = make_batch(BLEND)[0]
-    with pytest.raises(DataError, match="QLD1"):
-        fit_inputs(BLEND).extract([replace(example, view=replace(example.view, entity="QLD1"))])

@@ -8,7 +8,6 @@ from compevo_core.agents.online_selection import (
     EqualState,
     InverseState,
     MlPolyState,
-    RuleState,
     build_state,
     find_excess,
 )
@@ -18,7 +17,7 @@ STEPS = 6
 ALIKE = [1 / 3] * 3
 
 
-def _play(state: RuleState, days: int, *, scale: float = 1.0) -> None:
+def _play(state, days, *, scale=1.0):
     """Let three experts forecast noise around a truth; the second one is the best."""
     rng = np.random.default_rng(0)
     spread_A = np.array([3.0, 1.0, 2.0])
@@ -31,12 +30,12 @@ def _play(state: RuleState, days: int, *, scale: float = 1.0) -> None:
 @pytest.mark.parametrize(
     "state", [EqualState(ALIKE), InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)]
 )
-def test_a_rule_that_has_seen_nothing_weighs_all_alike(state: RuleState) -> None:
+def test_a_rule_that_has_seen_nothing_weighs_all_alike(state):
     assert np.allclose(state.weights(), 1 / 3)
 
 
 @pytest.mark.parametrize("state", [InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)])
-def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state: RuleState) -> None:
+def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state):
     _play(state, 200)
     weights_A = state.weights()
     assert weights_A.sum() == pytest.approx(1.0)
@@ -45,14 +44,14 @@ def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state: Rule
 
 
 @pytest.mark.parametrize(("kind", "experts"), [(BoaState, ALIKE), (MlPolyState, 3)])
-def test_weights_do_not_depend_on_the_unit_of_the_series(kind: type, experts: object) -> None:
+def test_weights_do_not_depend_on_the_unit_of_the_series(kind, experts):
     in_megawatts, in_watts = kind(experts), kind(experts)
     _play(in_megawatts, 40)
     _play(in_watts, 40, scale=1e6)
     assert np.allclose(in_megawatts.weights(), in_watts.weights(), rtol=1e-6)
 
 
-def test_inverse_weights_forget_by_half_in_a_half_life() -> None:
+def test_inverse_weights_forget_by_half_in_a_half_life():
     state = InverseState(2, 10.0)
     truth_h = np.zeros(STEPS)
     first, then = np.array([[2.0], [1.0]]), np.array([[1.0], [1.0]])
@@ -67,7 +66,7 @@ def test_inverse_weights_forget_by_half_in_a_half_life() -> None:
     assert np.allclose(state.weights(), expected_A / expected_A.sum())
 
 
-def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alike() -> None:
+def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alike():
     rng = np.random.default_rng(3)
     weighed, repeated = BoaState([0.75, 0.25]), BoaState([0.25] * 4)
     assert np.allclose(weighed.weights(), [0.75, 0.25])
@@ -81,14 +80,14 @@ def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alik
     assert not np.allclose(weighed.weights(), [0.75, 0.25], atol=0.02)
 
 
-def test_excess_is_the_slope_of_the_absolute_error_at_the_mixture() -> None:
+def test_excess_is_the_slope_of_the_absolute_error_at_the_mixture():
     # The mixture is too high by 2; an expert below the truth would have pulled it down by 3.
     excess_A = find_excess(np.array([[-1.0], [4.0]]), np.array([2.0]), np.array([0.0]))
     assert np.allclose(excess_A, [3.0, -2.0])
 
 
-def test_each_name_of_a_rule_has_a_state_of_its_own() -> None:
-    def state_of(rule: str) -> RuleState:
+def test_each_name_of_a_rule_has_a_state_of_its_own():
+    def state_of(rule):
         config = SelectionConfig(online=True, rule=rule)
         return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))
 

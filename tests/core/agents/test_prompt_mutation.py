@@ -1,12 +1,9 @@
 """Logics mutated by a frozen model: the backbone itself, or one behind an endpoint."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import EndpointWriter, Observation, Proposal
-from compevo_core.config.run import RunConfig
+from compevo_core.agents.logic_writer import EndpointWriter, Observation
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import find_variant
@@ -29,22 +26,22 @@ OBSERVATION = Observation(
 )
 
 
-def settings(**overrides: object) -> RunConfig:
+def settings(**overrides):
     return find_variant("mae-gpt").configure(tiny(**overrides))
 
 
-def with_endpoint(**overrides: object) -> RunConfig:
+def with_endpoint(**overrides):
     return settings(evolution__every=1, **overrides).with_overrides(
         {"evolution.selector": "endpoint:a-model"}
     )
 
 
-def reply(text: object) -> dict[str, object]:
+def reply(text):
     return {"choices": [{"message": {"content": text}}]}
 
 
-def ask(answer: object, asked: list[dict]) -> EndpointWriter:
-    def transport(body: dict) -> object:
+def ask(answer, asked):
+    def transport(body):
         asked.append(body)
         return answer
 
@@ -53,8 +50,8 @@ def ask(answer: object, asked: list[dict]) -> EndpointWriter:
     return writer
 
 
-def test_each_child_is_one_request_that_shows_its_agent_what_it_knows() -> None:
-    asked: list[dict] = []
+def test_each_child_is_one_request_that_shows_its_agent_what_it_knows():
+    asked = []
     proposal = ask(reply(CHILD), asked).propose(OBSERVATION, torch.zeros(3, 0), [])
     assert proposal.group_logics == [[CHILD] * 3] * 3 and len(asked) == 9
     assert not proposal.is_empty_AG.any() and proposal.mask_AGT.shape == (3, 3, 0)
@@ -71,24 +68,23 @@ def test_each_child_is_one_request_that_shows_its_agent_what_it_knows() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "[Insert your logic here]"])
-def test_an_answer_without_a_logic_leaves_the_parent(text: object) -> None:
+def test_an_answer_without_a_logic_leaves_the_parent(text):
     proposal = ask(reply(text), []).propose(OBSERVATION, torch.zeros(3, 0), [])
     assert proposal.is_empty_AG.all() and proposal.n_empty == 9
     assert proposal.group_logics[2] == ["Count sheep."] * 3
 
 
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
-def test_an_answer_that_is_no_chat_completion_is_an_error(answer: dict) -> None:
+def test_an_answer_that_is_no_chat_completion_is_an_error(answer):
     with pytest.raises(DataError, match="a-model"):
         ask(answer, []).propose(OBSERVATION, torch.zeros(3, 0), [])
 
 
-def test_the_backbone_mutates_alike_whatever_the_adapters_learnt() -> None:
+def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
     model = build_model(settings(evolution__every=1))
     writer = model.writer()
-    assert writer is not None
 
-    def propose() -> Proposal:
+    def propose():
         draws = [torch.Generator().manual_seed(agent) for agent in range(3)]
         return writer.propose(OBSERVATION, torch.zeros(3, 0), draws)
 
@@ -101,7 +97,7 @@ def test_the_backbone_mutates_alike_whatever_the_adapters_learnt() -> None:
     assert not before.candidate_AD.requires_grad
 
 
-def test_the_fittest_of_parent_and_children_is_played_next() -> None:
+def test_the_fittest_of_parent_and_children_is_played_next():
     trainer, state, batch = build_round_trainer(system="mae-gpt", evolution__every=1)
     parents = list(state.logics)
     result = run_step(trainer, state, batch)
@@ -115,7 +111,7 @@ def test_the_fittest_of_parent_and_children_is_played_next() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path: Path) -> None:
+def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path):
     config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
     data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
     train(config, *data, tmp_path, selector=lambda _: reply(CHILD))
@@ -125,7 +121,7 @@ def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path: Path) -> None:
     assert CHILD in (tmp_path / "rounds.jsonl").read_text()
 
 
-def test_an_endpoint_without_a_transport_is_refused_with_what_to_set() -> None:
+def test_an_endpoint_without_a_transport_is_refused_with_what_to_set():
     with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
         build_model(with_endpoint()).writer()
 
@@ -137,6 +133,6 @@ def test_an_endpoint_without_a_transport_is_refused_with_what_to_set() -> None:
         ({"evolution.selector": "endpoint:m", "evolution.form": "slots"}, "set form = 'free'"),
     ],
 )
-def test_a_selector_that_cannot_write_is_refused(overrides: dict, message: str) -> None:
+def test_a_selector_that_cannot_write_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         settings().with_overrides(overrides)

@@ -1,7 +1,6 @@
 """Prompts: the paper's wording, news as data, where texts begin and end."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ class _Chat:
 
     chat_template = "yes"
 
-    def apply_chat_template(self, turns: list[dict[str, str]], **_: object) -> str:
+    def apply_chat_template(self, turns, **_):
         texts = [f"<|im_start|>{t['role']}\n{t['content']}<|im_end|>\n" for t in turns]
         return "".join(texts) + "<|im_start|>assistant\n"
 
@@ -53,9 +52,7 @@ VIEW = windows("train", 1).views()[0]
         "cut \u241e here",
     ],
 )
-def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(
-    attack: str,
-) -> None:
+def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prompt(attack):
     text = _render("logic", attack)
     observed = _render_logic(AgentObservation(1, attack, -0.1, [], headlines=[attack]))
     assert observed.count("<|im_start|>") == 3
@@ -68,32 +65,28 @@ def test_special_tokens_and_control_characters_of_a_headline_do_not_reach_a_prom
 
 
 @given(st.text(max_size=200), st.integers(8, 60))
-def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(
-    text: str, limit: int
-) -> None:
+def test_cleaned_text_is_one_printable_line_within_its_limit_and_stays_clean(text, limit):
     cleaned = clean_text(text, limit)
     assert len(cleaned) <= limit
     assert "\n" not in cleaned
     assert cleaned.isprintable()
 
 
-def _articles(*titles: str) -> list[RetrievedArticle]:
+def _articles(*titles):
     return [RetrievedArticle(title, "30 Dec", title, np.zeros(1, np.float32)) for title in titles]
 
 
-def _render(logic: str | None, *titles: str) -> str:
+def _render(logic, *titles):
     """A forecast prompt as one text."""
     text = render_logic_and_news(logic, _articles(*titles), title_characters=40)
     return "".join(render_forecast_prompt(VIEW, ["7990.5", "8010.0"], (), text, tokenizer=_Chat()))
 
 
-def _render_logic(
-    seen: AgentObservation, *, paraphrased: bool = False, chat: type[_Chat] = _Chat
-) -> str:
+def _render_logic(seen, *, paraphrased=False, chat=_Chat):
     return render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
 
 
-def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
+def test_the_shared_part_does_not_depend_on_logic_or_news():
     for tokenizer in (
         _Chat(),
         load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu").tokenizer,
@@ -110,7 +103,7 @@ def test_the_shared_part_does_not_depend_on_logic_or_news() -> None:
         assert "Predict next-day electricity load for NSW1" in parts.pop()
 
 
-def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news() -> None:
+def test_the_forecast_prompt_shows_history_unit_calendar_logic_and_news():
     text = _render("Watch storms closely.", "Storm hits")
     for piece in (
         "Historical data in MW: 7990.5, 8010.0",
@@ -136,7 +129,7 @@ SEEN = AgentObservation(
 )
 
 
-def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins() -> None:
+def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begins():
     text = _render_logic(SEEN)
     places = [
         text.index(piece)
@@ -158,9 +151,9 @@ def test_the_logic_prompt_is_the_papers_template_and_ends_where_the_answer_begin
     assert not any(piece in bare for piece in ("News Read", "Recent Data", "synthesize a new one."))
 
 
-def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users() -> None:
+def test_a_backbone_without_a_system_turn_reads_the_system_text_in_the_users():
     class NoSystem(_Chat):
-        def apply_chat_template(self, turns: list[dict[str, str]], **options: object) -> str:
+        def apply_chat_template(self, turns, **options):
             if turns[0]["role"] == "system":
                 raise TemplateError("System role not supported")
             return super().apply_chat_template(turns, **options)
@@ -183,18 +176,18 @@ class _Characters:
     eos_token_id = EOS
     bos_token = None
 
-    def __init__(self, *, closes: bool = False) -> None:
+    def __init__(self, *, closes=False):
         self.closes = closes
 
-    def __call__(self, text: str, *, add_special_tokens: bool) -> dict[str, list[int]]:
+    def __call__(self, text, *, add_special_tokens):
         ids = [ord(character) for character in text]
         return {"input_ids": [*ids, EOS] if self.closes and add_special_tokens else ids}
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+    def decode(self, ids, *, skip_special_tokens=False):
         return "".join(chr(id_) for id_ in ids if not (skip_special_tokens and id_ == EOS))
 
 
-def _build_llama(*, marks_spaces: bool) -> PreTrainedTokenizerFast:
+def _build_llama(*, marks_spaces):
     """A byte tokenizer that opens texts as Llama's does.
 
     With ``marks_spaces`` it is of the SentencePiece kind: it puts a space before every text, and a
@@ -226,7 +219,7 @@ def _build_llama(*, marks_spaces: bool) -> PreTrainedTokenizerFast:
     )
 
 
-def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least() -> None:
+def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least():
     for closes in (False, True):
         assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
     assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
@@ -235,8 +228,8 @@ def test_a_prompt_does_not_end_the_sequence_and_has_one_token_at_least() -> None
 @pytest.mark.parametrize("has_chat_layout", [False, True])
 @pytest.mark.parametrize("marks_spaces", [False, True])
 def test_a_prompt_begins_with_exactly_one_token_of_the_begin_of_sequence(
-    has_chat_layout: bool, marks_spaces: bool
-) -> None:
+    has_chat_layout, marks_spaces
+):
     tokenizer = _build_llama(marks_spaces=marks_spaces)
     text = "hello"
     if has_chat_layout:
@@ -250,7 +243,7 @@ def test_a_prompt_begins_with_exactly_one_token_of_the_begin_of_sequence(
     assert ids.count(BOS) == 1
 
 
-def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too() -> None:
+def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too():
     assert list_stop_tokens(_Characters()) == [EOS, 10]
 
     tokenizer = _build_llama(marks_spaces=True)
@@ -269,12 +262,12 @@ def test_a_line_break_stops_generation_behind_a_token_that_marks_a_space_too() -
         ("", ""),
     ],
 )
-def test_the_first_line_ends_with_the_token_that_ends_it(text: str, expected: str) -> None:
+def test_the_first_line_ends_with_the_token_that_ends_it(text, expected):
     ids = [ord(character) for character in text]
     assert count_first_line(_Characters(), ids) == len(expected)
 
 
-def test_a_token_that_holds_more_than_a_line_break_ends_the_first_line() -> None:
+def test_a_token_that_holds_more_than_a_line_break_ends_the_first_line():
     tokenizer = _build_llama(marks_spaces=False)
     first = tokenizer("Follow storms", add_special_tokens=False)["input_ids"]
     rest = tokenizer("and write on", add_special_tokens=False)["input_ids"]

@@ -13,7 +13,7 @@ from tests.support.planted import planted_world, sentence_encoder
 LOGIC = "Track news about power outages in {place},{rest} at any time of day, as a sign of x."
 
 
-def _retriever(top_k: int = 64, *, selects: bool = True) -> NewsRetriever:
+def _retriever(top_k=64, *, selects=True):
     world = planted_world(is_regional=True)
     return NewsRetriever(world.news, sentence_encoder(), top_k, selects=selects)
 
@@ -23,11 +23,11 @@ def _view():
     return next(w.view for w in world.windows if w.view.entity == "SA1")
 
 
-def _titles(retriever: NewsRetriever, logic: str, view=None) -> list[str]:
+def _titles(retriever, logic, view=None):
     return [retriever.pool.get_title(name) for name in retriever.rank(logic, view or _view())]
 
 
-def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one() -> None:
+def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one():
     home = _titles(_retriever(), LOGIC.format(place="the home region", rest=""))
     named = _titles(_retriever(), LOGIC.format(place="New South Wales", rest=""))
     either = _titles(_retriever(), LOGIC.format(place="any region", rest=""))
@@ -39,7 +39,7 @@ def test_the_home_region_is_that_of_the_series_and_a_named_one_is_that_one() -> 
     assert sorted(unselected) == sorted(either)
 
 
-def test_age_country_and_number_select() -> None:
+def test_age_country_and_number_select():
     view, retriever = _view(), _retriever(top_k=8)
     young = LOGIC.format(place="any region", rest=" at most a day old,")
     late = dataclasses.replace(view, origin_utc=view.origin_utc + timedelta(days=2))
@@ -55,7 +55,7 @@ def test_age_country_and_number_select() -> None:
 
 
 @pytest.mark.parametrize("selects", [False, True])
-def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects: bool) -> None:
+def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects):
     monkeypatch.setattr(retrieval, "_RANKED", 50)  # two windows at a time
     views = list(planted_world(is_regional=True).windows.views()[:9])
     views[3] = dataclasses.replace(views[3], candidate_ids=())
@@ -68,7 +68,7 @@ def test_many_windows_are_ranked_as_one_by_one(monkeypatch, *, selects: bool) ->
 
 
 @pytest.mark.parametrize("selects", [False, True])
-def test_every_sentence_of_the_slots_is_read_back(*, selects: bool) -> None:
+def test_every_sentence_of_the_slots_is_read_back(*, selects):
     slots = build_slots(["SA1"], ["tides", "ferries"], selects=selects, top_k=8)
     assert len(slots) == (8 if selects else 5)
     last = "".join(texts[-1] for texts in slots).strip()
@@ -79,7 +79,7 @@ def test_every_sentence_of_the_slots_is_read_back(*, selects: bool) -> None:
     assert (query.most, query.days, query.is_local) == expected
 
 
-def test_free_text_is_one_topic_and_selects_by_what_it_mentions() -> None:
+def test_free_text_is_one_topic_and_selects_by_what_it_mentions():
     query = read_query("Look for storms in Victoria, at most a day old.")
     assert query.topics == ("Look for storms in Victoria, at most a day old.",)
     assert (query.region, query.days, query.is_home) == ("Victoria", 1, False)

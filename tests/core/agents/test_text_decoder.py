@@ -1,6 +1,5 @@
 """Answers as text: parsing, prompts, the token loss, each agent's own base."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compevo_core.agents.decoders import (
-    BatchForecasts,
     ForecastExample,
     ForecastRequest,
     RetrievedArticle,
@@ -18,7 +16,6 @@ from compevo_core.agents.decoders import (
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.text_decoder import (
     TextDecoder,
-    _Question,
     format_answer,
     has_all_numbers,
     parse_answer,
@@ -35,7 +32,7 @@ from tests.support.population import tiny, windows
 MEMBERS = [{"prior": "persistence"}, {"prior": "none"}, {"prior": "blend"}]
 
 
-def _build(**overrides: object) -> tuple[TextDecoder, list[ForecastExample]]:
+def _build(**overrides):
     """A text decoder over adapters away from their start, and two windows."""
     config = tiny(forecast__decoder="text", population__members=MEMBERS, **overrides)
     model = build_model(config)
@@ -45,17 +42,17 @@ def _build(**overrides: object) -> tuple[TextDecoder, list[ForecastExample]]:
 
 
 @pytest.fixture(autouse=True)
-def _answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _answers(monkeypatch):
     """Answer in numbers at once: the tiny backbone would write 576 tokens of nothing."""
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
 
 
 @pytest.fixture(scope="module")
-def built() -> tuple[TextDecoder, list[ForecastExample]]:
+def built():
     return _build()
 
 
-def _read(examples: Sequence[ForecastExample], agents: int = 3) -> list[list[ForecastRequest]]:
+def _read(examples, agents=3):
     """One logic an agent, without news."""
     return [
         [ForecastRequest(one, [SEED_LOGICS[agent]], [()]) for one in examples]
@@ -63,25 +60,23 @@ def _read(examples: Sequence[ForecastExample], agents: int = 3) -> list[list[For
     ]
 
 
-def _find_base(decoder: TextDecoder, agent: int, one: ForecastExample) -> np.ndarray:
+def _find_base(decoder, agent, one):
     """The agent's own base, scaled; zeros without a prior."""
     return decoder.mix_AP[agent] @ one.priors_PH
 
 
-def _ask(decoder: TextDecoder, agent: int, one: ForecastExample) -> _Question:
+def _ask(decoder, agent, one):
     return decoder._ask(agent, ForecastRequest(one, [SEED_LOGICS[agent]], [()]))
 
 
-def _encode_answers(decoder: TextDecoder, examples: Sequence[ForecastExample]) -> list[list[int]]:
+def _encode_answers(decoder, examples):
     """What each agent is taught to answer, by agent, then by window."""
     return [
         decoder._encode_answer(_ask(decoder, agent, one)) for agent in range(3) for one in examples
     ]
 
 
-def _decode_answers(
-    decoder: TextDecoder, rows: list[list[int]], examples: Sequence[ForecastExample]
-) -> BatchForecasts:
+def _decode_answers(decoder, rows, examples):
     """Forecasts of three agents whose answers are these token rows, whatever the prompt."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Population, "prefill", lambda *_: None)
@@ -89,9 +84,7 @@ def _decode_answers(
         return decoder.decode(_read(examples), train=False)
 
 
-def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_the_unit(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_the_unit(built):
     decoder, examples = built
     tokenizer, scaler = decoder.population.backbone.tokenizer, decoder.scaler
     answers = _encode_answers(decoder, examples)
@@ -112,9 +105,7 @@ def test_each_agent_is_taught_the_values_or_the_correction_to_its_own_base_in_th
         assert np.allclose(decoded.values_ABH[:, number].numpy(), one.truth_H, atol=rounding)
 
 
-def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(built):
     decoder, examples = built
     view = examples[0].view
     points = decoder.config.forecast.history_points
@@ -131,9 +122,7 @@ def test_the_prompt_of_an_agent_shows_its_own_base_and_asks_for_its_own_answer(
     assert "Statistical" not in texts[1]
 
 
-def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(built):
     decoder, examples = built
     population = decoder.population
     with population.use_adapters(FORECAST):
@@ -159,9 +148,7 @@ def test_the_token_loss_is_that_of_each_answer_read_alone_after_its_prompt(
     assert all(p.grad.abs().sum() > 0 for p in population.adapter_parameters(FORECAST))
 
 
-def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(built):
     decoder, examples = built
     truth_H = examples[0].truth_H.copy()
     truth_H[3] = np.nan
@@ -177,9 +164,7 @@ def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(
     none_A.sum().backward()  # a round calls it whatever the batch holds
 
 
-def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all(built):
     decoder, examples = built
     readings = _read(examples)
 
@@ -200,9 +185,7 @@ def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all
 WRITTEN = (", ".join(["1e14"] * 48), ", ".join(["nan"] * 48), "", "1", "\x00", "7, " * 49)
 
 
-def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(
-    built: tuple[TextDecoder, list[ForecastExample]],
-) -> None:
+def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(built):
     decoder, examples = built
     tokenizer = decoder.population.backbone.tokenizer
     rows = [tokenizer(text, add_special_tokens=False)["input_ids"] or [2] for text in WRITTEN]
@@ -216,7 +199,7 @@ def test_an_answer_that_cannot_be_read_is_counted_and_scored_as_the_base(
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=48, max_size=48))
-def test_what_is_formatted_is_read_back_whatever_remark_follows(values: list[float]) -> None:
+def test_what_is_formatted_is_read_back_whatever_remark_follows(values):
     text = format_answer(values, "MW") + "\nThis is my forecast."
     assert np.allclose(parse_answer(text), values, atol=5.1e-2)
 
@@ -225,7 +208,7 @@ def test_what_is_formatted_is_read_back_whatever_remark_follows(values: list[flo
     ("unit", "expected"),
     [("MW", "0.7, 1.0"), ("USD/AUD", "0.66667, 1.00000"), ("fraction", "0.6667, 1.0000")],
 )
-def test_the_decimals_of_an_answer_are_those_of_its_unit(unit: str, expected: str) -> None:
+def test_the_decimals_of_an_answer_are_those_of_its_unit(unit, expected):
     assert format_answer([2 / 3, 1.0], unit) == expected
 
 
@@ -243,7 +226,7 @@ def test_the_decimals_of_an_answer_are_those_of_its_unit(unit: str, expected: st
 )
 @example("1e400, " * 48)
 @example("٣, " * 48)
-def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text: str) -> None:
+def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text):
     try:
         values = parse_answer(text)
     except ForecastParseError:
@@ -262,9 +245,7 @@ def test_any_text_gives_48_finite_numbers_or_a_typed_failure(text: str) -> None:
         (", " * 60, False),
     ],
 )
-def test_an_answer_is_over_with_the_separator_after_its_last_number(
-    text: str, is_over: bool
-) -> None:
+def test_an_answer_is_over_with_the_separator_after_its_last_number(text, is_over):
     assert has_all_numbers(text) is is_over
 
 
@@ -277,7 +258,7 @@ NEWS = [
 
 
 @pytest.fixture(scope="module")
-def plain() -> TextDecoder:
+def plain():
     """A decoder whose agents answer with the values themselves; the last ones see less."""
     members = [{"prior": "none", "lookback_steps": steps} for steps in (48, 12, 3)]
     decoder = build_model(tiny(forecast__decoder="text", population__members=members)).decoder
@@ -285,9 +266,7 @@ def plain() -> TextDecoder:
     return decoder
 
 
-def _build_prompts(
-    decoder: TextDecoder, length: int = 4096, *, points: int = 8, agent: int = 0
-) -> _Question:
+def _build_prompts(decoder, length=4096, *, points=8, agent=0):
     """The prompts of one window under two logics, the first of which found news."""
     sizes = {"forecast.history_points": points, "backbone.context_length": length}
     reading = ForecastRequest(ForecastExample(VIEW, np.zeros((0, 48))), LOGICS, [NEWS, []])
@@ -296,17 +275,17 @@ def _build_prompts(
         return decoder._ask(agent, reading)
 
 
-def _texts(decoder: TextDecoder, prompts: _Question) -> list[str]:
+def _texts(decoder, prompts):
     group = prompts.group
     decode = decoder.population.backbone.tokenizer.decode
     return [decode([*group.prefix, *suffix]) for suffix in group.suffixes]
 
 
-def _longest(prompts: _Question) -> int:
+def _longest(prompts):
     return len(prompts.group.prefix) + max(map(len, prompts.group.suffixes))
 
 
-def _history(text: str) -> list[str]:
+def _history(text):
     return text.partition("Historical data in MW: ")[2].partition("\n")[0].split(", ")
 
 
@@ -315,14 +294,14 @@ def _history(text: str) -> list[str]:
     [(0, 48, 48, 48), (0, 8, 48, 8), (1, 8, 12, 2), (2, 8, 3, 1)],
 )
 def test_an_agent_is_shown_the_means_of_its_lookback_in_the_unit_of_the_series(
-    plain: TextDecoder, agent: int, points: int, lookback: int, count: int
-) -> None:
+    plain, agent, points, lookback, count
+):
     means = [part.mean() for part in np.split(VIEW.x[-lookback:], count)]
     shown = _history(_texts(plain, _build_prompts(plain, points=points, agent=agent))[0])
     assert shown == [f"{value:.1f}" for value in means]
 
 
-def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain: TextDecoder) -> None:
+def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain):
     whole = _build_prompts(plain)
     all_history = _history(_texts(plain, whole)[0])
     all_titles = [article.title for article in NEWS]
@@ -330,7 +309,7 @@ def test_the_least_similar_news_goes_first_and_then_the_oldest_history(plain: Te
         _build_prompts(plain, 64)
     shortest = int(str(caught.value).partition(" has ")[2].split()[0])
 
-    shown: list[tuple[int, int]] = []
+    shown = []
     for length in range(shortest, _longest(whole) + 1):
         prompts = _build_prompts(plain, length)
         assert _longest(prompts) <= length

@@ -14,11 +14,11 @@ from tests.support.planted import base_windows, planted_world, sentence_encoder
 ACTING = [template.split("{place}") for topic in SIGNS for template in HEADLINES[topic]]
 
 
-def _acts(title: str) -> bool:
+def _acts(title):
     return any(all(part in title for part in parts) for parts in ACTING)
 
 
-def test_the_articles_that_act_come_first_and_what_was_read_does_not_come() -> None:
+def test_the_articles_that_act_come_first_and_what_was_read_does_not_come():
     world = planted_world()
     train = world.split("train")
     sizes = measure_residuals(base_windows().split("train"))

@@ -16,7 +16,7 @@ STEPS = np.arange(96.0)
 DAYS = {"step_minutes": 1440, "dataset": "bitcoin"}
 
 
-def make_days(number: int, values: np.ndarray, **fields: object):
+def make_days(number, values, **fields):
     return make_window(number, x=values[:48], y=values[48:], **DAYS, **fields)
 
 
@@ -28,7 +28,7 @@ def make_days(number: int, values: np.ndarray, **fields: object):
         np.where(STEPS % 7 == 6, 0.0, 20.0 + 5 * (STEPS % 7)),
     ],
 )
-def test_a_trend_and_a_week_go_on(values: np.ndarray, tmp_path):
+def test_a_trend_and_a_week_go_on(values, tmp_path):
     rough = values + np.random.default_rng(0).normal(0, 0.01, 96)
     train = WindowSet([make_days(i, rough) for i in range(2)], dataset="bitcoin")
     fitted = fit_baseline("ets", train)
@@ -76,7 +76,7 @@ def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
 
 
 def test_a_look_back_that_is_too_short_for_a_form_is_refused_before_it_forecasts():
-    def make(lookback: int) -> WindowSet:
+    def make(lookback):
         fields = {"x": rough[:lookback], "y": rough[lookback : lookback + 7], "horizon": 7}
         return WindowSet([make_window(0, **(DAYS | fields))], dataset="bitcoin")
 

@@ -1,7 +1,6 @@
 """The level of known errors on hand-computed cases and properties."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ DAY = 1440
 MEAN = LevelRule("mean", 1.0)
 
 
-def _errors(*values: float) -> np.ndarray:
+def _errors(*values):
     return np.array(values).reshape(1, len(values), 1)
 
 
@@ -36,7 +35,7 @@ def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_hal
     assert level.item() == pytest.approx((1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75)
 
 
-def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own() -> None:
+def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_of_its_own():
     # Two series with one error each, 0 and 6; the third has none.
     level = estimate_level(MEAN, 3, [0, 0], [0, 1], _errors(0.0, 6.0))[0, :, 0]
     own, pooled = 6.0, 3.0
@@ -44,14 +43,14 @@ def test_a_series_is_drawn_to_the_mean_of_all_and_takes_it_over_without_errors_o
     assert level[2] == pytest.approx(pooled)
 
 
-def test_missing_truths_are_no_evidence_and_without_any_the_level_is_zero() -> None:
+def test_missing_truths_are_no_evidence_and_without_any_the_level_is_zero():
     level = estimate_level(MEAN, 1, [0, DAY], [0, 0], _errors(3.0, np.nan))
     assert level.item() == pytest.approx(3.0)
     assert estimate_level(MEAN, 1, [0], [0], _errors(np.nan)).item() == 0.0
     assert estimate_level(NO_LEVEL, 1, [0], [0], _errors(3.0)).item() == 0.0
 
 
-def test_the_kalman_gain_is_that_of_the_textbook_filter() -> None:
+def test_the_kalman_gain_is_that_of_the_textbook_filter():
     rule = LevelRule("kalman", 10.0)
     gain = 1 - 0.5 ** (1 / 10)
     noise = gain**2 / (1 - gain)
@@ -64,7 +63,7 @@ def test_the_kalman_gain_is_that_of_the_textbook_filter() -> None:
     assert level.item() == pytest.approx(mean)
 
 
-def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused() -> None:
+def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused():
     error = np.random.default_rng(0).normal(size=(2, 6, 3))
     minutes = [0, 0, DAY, DAY, 3 * DAY, 3 * DAY]
     rows = [0, 1] * 3
@@ -78,7 +77,7 @@ def test_evidence_of_two_calls_is_that_of_one_and_an_older_window_is_refused() -
             twice.add(rule, [2 * DAY], [0], error[:, :1])
 
 
-def test_the_halves_of_a_span_share_no_truth() -> None:
+def test_the_halves_of_a_span_share_no_truth():
     views = [make_window(day, window_id=f"w{day}").view for day in range(5)]
     first, second = split_by_time(views)
     assert first.tolist() == [0, 1]
@@ -99,17 +98,17 @@ RULE = LevelRule("mean", 2.0)
 HIGH = 40.0
 
 
-def _one_series(windows: list[Window]) -> list[Window]:
+def _one_series(windows):
     return [window for window in windows if window.view.entity == windows[0].view.entity]
 
 
-def _too_high(windows: list[Window], by: float = HIGH) -> np.ndarray:
+def _too_high(windows, by=HIGH):
     """Return forecasts of two forecasters: one too high, one right."""
     truth_NH = np.stack([window.y for window in windows])
     return np.stack([truth_NH + by, truth_NH], axis=1)
 
 
-def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it() -> None:
+def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it():
     first = _one_series(list(TRAIN))
     other = next(w for w in TRAIN if w.view.entity != first[0].view.entity)
     levels = ErrorLevels(RULE, SCALER, 2)
@@ -119,7 +118,7 @@ def test_a_level_is_kept_in_units_of_the_spread_so_that_series_can_lend_it() -> 
     assert np.allclose(lent_H, -SCALER.std[other.view.entity])
 
 
-def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin() -> None:
+def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin():
     days = _one_series(list(TRAIN))
     followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
@@ -129,7 +128,7 @@ def test_a_window_gets_the_level_of_the_windows_that_ended_before_its_origin() -
     assert np.allclose(followed_NPH[1:, 0], truth_NH[1:])
 
 
-def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended() -> None:
+def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended():
     days = [window.change_view(unknown_steps=14) for window in _one_series(list(TRAIN))]
     followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
@@ -140,7 +139,7 @@ def test_a_view_of_the_afternoon_before_does_not_know_how_that_day_ended() -> No
 
 
 @pytest.mark.parametrize("poisoned", range(4))
-def test_no_truth_at_or_after_an_origin_reaches_its_forecast(poisoned: int) -> None:
+def test_no_truth_at_or_after_an_origin_reaches_its_forecast(poisoned):
     days = _one_series(list(TRAIN))
     forecast_NPH = _too_high(days)
     origin_utc = days[poisoned].view.origin_utc
@@ -154,7 +153,7 @@ def test_no_truth_at_or_after_an_origin_reaches_its_forecast(poisoned: int) -> N
     assert not np.array_equal(clean[poisoned + 1 :], dirty[poisoned + 1 :])
 
 
-def test_levels_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+def test_levels_are_read_back_as_they_were_written(tmp_path):
     days = list(TRAIN)
     levels = ErrorLevels(RULE, SCALER, 2)
     levels.observe(days, _too_high(days))
@@ -170,7 +169,7 @@ def test_levels_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert np.array_equal(levels.apply(LATER.views(), zeros), read.apply(LATER.views(), zeros))
 
 
-def test_forecasts_of_other_windows_and_unknown_series_are_refused() -> None:
+def test_forecasts_of_other_windows_and_unknown_series_are_refused():
     days = list(TRAIN)
     levels = ErrorLevels(RULE, SCALER, 2)
     with pytest.raises(DataError, match="forecast every window once"):

@@ -7,11 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import ViewForecaster, fit_baseline, gbm, is_applicable
+from compevo_core.baselines import fit_baseline, gbm, is_applicable
 from compevo_core.baselines.features import PublishedErrorSpace
 from compevo_core.data.build import build_windows
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
-from compevo_core.data.splits import Span
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation import baseline_scores
@@ -23,8 +22,8 @@ from tests.support.window_samples import (
     change_views,
     from_nem,
     make_daily_values,
+    make_operational_spec,
     make_series,
-    make_spec,
     make_window_set,
 )
 
@@ -37,12 +36,12 @@ UNKNOWN = 14
 
 
 @pytest.fixture(autouse=True)
-def use_small_leaves_and_few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_small_leaves_and_few_trees(monkeypatch):
     monkeypatch.setattr(gbm.PublishedErrorTrees, "_rounds", 100)
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
 
 
-def make_publications(truth_DH: np.ndarray) -> tuple[pl.DataFrame, pl.DataFrame]:
+def make_publications(truth_DH):
     """A forecast whose error of yesterday comes back, and solar power that says nothing."""
     rng = np.random.default_rng(1)
     bias = np.zeros(48)
@@ -66,36 +65,28 @@ def make_publications(truth_DH: np.ndarray) -> tuple[pl.DataFrame, pl.DataFrame]
 
 
 @pytest.fixture(scope="module")
-def windows() -> WindowSet:
+def windows():
     values = make_daily_values(N_DAYS, seed=4)
     published, solar = make_publications(np.array(values).reshape(N_DAYS, 48))
-    span = Span(
-        split="train",
-        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
-        first_day=date(2025, 6, 3),
-        last_day=date(2025, 12, 31),
-    )
     return build_windows(
-        make_spec(spans=(span,), unknown_steps=(0, UNKNOWN), published_evidence=True),
+        make_operational_spec(date(2025, 6, 3), date(2025, 12, 31), past_evidence=False),
         make_series(values, first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
         published=published,
         step_covariates=solar,
     )
 
 
-def by_lead(windows: WindowSet, unknown_steps: int) -> WindowSet:
+def by_lead(windows, unknown_steps):
     chosen = [w for w in windows if w.view.unknown_steps == unknown_steps]
     return WindowSet(chosen, dataset=windows.dataset)
 
 
-def error(fitted: ViewForecaster, test: WindowSet) -> float:
+def error(fitted, test):
     return float(np.abs(fitted.predict(test.views()) - test.truth()).mean())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(
-    name: str, windows: WindowSet
-) -> None:
+def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     published = error(fit_baseline("published", train), by_lead(test, 0))
     fitted = fit_baseline(name, train)
@@ -104,7 +95,7 @@ def test_an_error_that_comes_back_is_taken_off_the_more_of_it_is_known(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_what_the_train_split_did_not_have_is_refused(name: str, windows: WindowSet) -> None:
+def test_what_the_train_split_did_not_have_is_refused(name, windows):
     fitted = fit_baseline(name, by_lead(windows[: 2 * N_TRAIN], 0))
     (view,) = windows[0:1].views()
     with pytest.raises(DataError, match="unknown_steps 3 is not in the train split"):
@@ -118,7 +109,7 @@ def test_what_the_train_split_did_not_have_is_refused(name: str, windows: Window
     assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
 
 
-def forget_publications(windows: WindowSet, **of: object) -> WindowSet:
+def forget_publications(windows, **of):
     """The windows, without the publication where a view has all the given values."""
     return change_views(
         windows,
@@ -131,9 +122,7 @@ def forget_publications(windows: WindowSet, **of: object) -> WindowSet:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_train_day_without_a_publication_is_left_out_of_a_fit(
-    name: str, windows: WindowSet
-) -> None:
+def test_a_train_day_without_a_publication_is_left_out_of_a_fit(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     day = train[40].view.origin_utc
     without = [window for window in train if window.view.origin_utc != day]
@@ -145,8 +134,8 @@ def test_a_train_day_without_a_publication_is_left_out_of_a_fit(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
-    name: str, windows: WindowSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, windows, monkeypatch
+):
     monkeypatch.setattr(baseline_scores, "BASELINES", ("published", *MODELS))
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     one_day = forget_publications(train, origin_utc=train[40].view.origin_utc)
@@ -165,7 +154,7 @@ def test_a_train_split_without_publications_leaves_a_model_out_of_a_table(
     assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 
-def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSet) -> None:
+def test_columns_are_changes_and_widths_in_units_of_the_series(windows):
     space = PublishedErrorSpace.fit(windows)
     assert space.quantiles == ("published_q0.1", "published_q0.9")
     assert space.covariates == ("solar_mw",)
@@ -186,7 +175,7 @@ def test_columns_are_changes_and_widths_in_units_of_the_series(windows: WindowSe
     assert days["published_error_lag1_mean"] * spread == pytest.approx(last[:known].mean())
 
 
-def give_weather(windows: WindowSet, *, every: int) -> WindowSet:
+def give_weather(windows, *, every):
     """Forecast weather that says nothing, in one of ``every`` days."""
     weather = {"temperature_c": np.full(48, 21.0), "temperature_c_lag1": np.full(48, 20.0)}
     return change_views(
@@ -200,9 +189,7 @@ def give_weather(windows: WindowSet, *, every: int) -> WindowSet:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(
-    name: str, windows: WindowSet
-) -> None:
+def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(name, windows):
     train, test = windows[: 2 * N_TRAIN], windows[2 * N_TRAIN :]
     rare, usual = give_weather(train, every=3), give_weather(train, every=1)
     assert PublishedErrorSpace.fit(rare).weather == ()
@@ -214,7 +201,7 @@ def test_a_covariate_that_few_windows_know_is_left_out_of_a_model(
     assert np.isfinite(fit_baseline(name, usual).predict(test.views())).all()
 
 
-def test_a_covariate_that_one_lead_lacks_is_left_out(windows: WindowSet) -> None:
+def test_a_covariate_that_one_lead_lacks_is_left_out(windows):
     midnight = give_weather(by_lead(windows, 0), every=1)
     both = WindowSet([*midnight, *by_lead(windows, UNKNOWN)], dataset=windows.dataset)
     assert PublishedErrorSpace.fit(both).weather == ()

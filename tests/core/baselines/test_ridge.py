@@ -13,7 +13,7 @@ from tests.support.window_samples import DAY, from_nem, make_window
 FIRST = from_nem(2019, 1, 1)
 
 
-def make_windows(entity: str, slope: float, days: int, seed: int) -> list:
+def make_windows(entity, slope, days, seed):
     """Windows at a level of their own, whose next day changes by ``slope`` times that level."""
     rng = np.random.default_rng(seed)
     out = []
@@ -33,7 +33,7 @@ def make_windows(entity: str, slope: float, days: int, seed: int) -> list:
     return out
 
 
-def fit_penalty(windows: WindowSet, folder) -> float:
+def fit_penalty(windows, folder):
     CalendarRidge.fit(windows).save(folder)
     facts = json.loads((folder / "baseline.json").read_text(encoding="utf-8"))
     return float(facts["penalties"]["False"])
@@ -87,7 +87,7 @@ def test_a_missing_covariate_counts_as_its_train_mean_and_a_known_one_by_its_dis
     assert design.tolist() == [[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]
 
 
-def make_space(*covariates: str) -> FeatureSpace:
+def make_space(*covariates):
     scaler = Scaler(mean={"NSW1": 0.0}, std={"NSW1": 1.0})
     return FeatureSpace(scaler=scaler, entities=("NSW1",), covariates=covariates)
 

@@ -13,7 +13,7 @@ WAVE = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
 STEPS = np.arange(48.0)
 
 
-def continue_by_formula(x: np.ndarray, alpha: float) -> np.ndarray:
+def continue_by_formula(x, alpha):
     """Simple smoothing with a drift of half the trend: Hyndman and Billah, 2003."""
     n = len(x)
     slope = np.polyfit(np.arange(n), x, 1)[0]
@@ -24,7 +24,7 @@ def continue_by_formula(x: np.ndarray, alpha: float) -> np.ndarray:
     return level + slope / 2 * drift
 
 
-def train_on_waves() -> Theta:
+def train_on_waves():
     days = [make_window(i, x=900 + WAVE, y=900 + 10 * i + WAVE) for i in range(4)]
     return Theta.fit(WindowSet(days, dataset="electricity"))
 

@@ -12,16 +12,14 @@ from compevo_core.baselines.features import PublishedErrorSpace
 from compevo_core.baselines.weather import TEMPERATURE, PastSpace
 from compevo_core.data.build import build_windows
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
-from compevo_core.data.splits import Span
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from tests.support.window_samples import (
     DAY,
     HALF_HOUR,
     from_nem,
+    make_operational_spec,
     make_published,
     make_series,
-    make_spec,
     make_window_set,
 )
 
@@ -29,19 +27,18 @@ MODELS = ("own-weather-ridge", "own-weather-gbm")
 N_DAYS = 110
 N_TRAIN = 90
 FIRST = from_nem(2025, 9, 1)
-UNKNOWN = 14
 MW_PER_DEGREE = 40.0
 
 
 @pytest.fixture(autouse=True)
-def use_small_leaves_and_few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_small_leaves_and_few_trees(monkeypatch):
     for trees in (gbm.OwnWeatherTrees, gbm.PublishedErrorTrees):
         monkeypatch.setattr(trees, "_rounds", 100)
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 20)
 
 
 @pytest.fixture(scope="module")
-def windows() -> WindowSet:
+def windows():
     """Demand that follows how far a day's temperature lies above 22 degrees, and nothing else."""
     rng = np.random.default_rng(5)
     degrees_DH = 24.0 + rng.normal(0, 5, (N_DAYS, 1)) + 4 * np.sin(np.arange(48) / 48 * 2 * np.pi)
@@ -55,30 +52,19 @@ def windows() -> WindowSet:
         for step in range(48)
         for name, value in ((TEMPERATURE, degrees_DH[day, step]), ("solar_mw", 100.0 + step))
     ]
-    span = Span(
-        split="train",
-        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
-        first_day=date(2025, 9, 16),
-        last_day=date(2026, 3, 31),
-    )
     return build_windows(
-        make_spec(
-            spans=(span,),
-            unknown_steps=(0, UNKNOWN),
-            published_evidence=True,
-            past_evidence=True,
-        ),
+        make_operational_spec(date(2025, 9, 16), date(2026, 3, 31)),
         make_series(demand.ravel().tolist(), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
         published=make_published(FIRST, N_DAYS),
         step_covariates=pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row"),
     )
 
 
-def split(windows: WindowSet) -> tuple[WindowSet, WindowSet]:
+def split(windows):
     return windows[: 2 * (N_TRAIN - 15)], windows[2 * (N_TRAIN - 15) :]
 
 
-def change_weather(windows: WindowSet, change: dict[str, np.ndarray] | None) -> WindowSet:
+def change_weather(windows, change):
     """Windows with other weather, or without any."""
     return windows.with_windows(
         window.change_view(
@@ -93,12 +79,12 @@ def change_weather(windows: WindowSet, change: dict[str, np.ndarray] | None) -> 
     )
 
 
-def error(name: str, train: WindowSet, test: WindowSet) -> float:
+def error(name, train, test):
     return float(np.abs(fit_baseline(name, train).predict(test.views()) - test.truth()).mean())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weather_of_the_day_tells_what_its_past_cannot(name: str, windows: WindowSet) -> None:
+def test_weather_of_the_day_tells_what_its_past_cannot(name, windows):
     train, test = split(windows)
     without = error(name, change_weather(train, None), change_weather(test, None))
     fitted = fit_baseline(name, train)
@@ -121,13 +107,11 @@ def test_weather_of_the_day_tells_what_its_past_cannot(name: str, windows: Windo
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_weather_that_was_not_known_is_that_of_the_last_fortnight(
-    name: str, windows: WindowSet
-) -> None:
+def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, windows):
     train, test = split(windows)
     fitted = fit_baseline(name, train)
 
-    def forecast(today: np.ndarray | None) -> np.ndarray:
+    def forecast(today):
         views = []
         for view in test.views():
             usual_H = view.step_covariates[f"{TEMPERATURE}_mean14"]
@@ -138,20 +122,7 @@ def test_weather_that_was_not_known_is_that_of_the_last_fortnight(
     np.testing.assert_array_equal(forecast(np.full(48, np.nan)), forecast(None))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_each_lead_has_a_model_and_others_are_refused(name: str, windows: WindowSet) -> None:
-    train, test = split(windows)
-    midnight = [w for w in train if w.view.unknown_steps == 0]
-    fitted = fit_baseline(name, train.with_windows(midnight))
-    with pytest.raises(DataError, match="unknown_steps 14 is not in the train split"):
-        fitted.predict(test.views())
-    assert is_applicable(name, test, train)
-    assert not is_applicable(name, test, train.with_windows(midnight))
-
-
-def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(
-    windows: WindowSet,
-) -> None:
+def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(windows):
     train, test = split(windows)
     # A winter: no degree above the threshold, but for a thousandth.
     cool = [
@@ -167,7 +138,7 @@ def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(
     assert np.abs(fitted.predict(test.views()) - test.truth()).max() < 30 * MW_PER_DEGREE
 
 
-def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(windows: WindowSet) -> None:
+def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(windows):
     space = PublishedErrorSpace.fit(windows)
     assert (space.covariates, space.weather) == (("solar_mw",), (TEMPERATURE,))
     degrees_NH = PastSpace.fit(windows).encode_steps(windows.views()[:1])[TEMPERATURE]
@@ -175,9 +146,7 @@ def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(windows: W
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(
-    name: str, windows: WindowSet
-) -> None:
+def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, windows):
     train, test = split(windows)
     fitted = fit_baseline(name, train)
     views = [
@@ -194,7 +163,7 @@ def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(
     np.testing.assert_array_equal(fitted.predict(views), fitted.predict(test.views()))
 
 
-def test_the_trees_of_a_published_error_see_weather_and_past(windows: WindowSet) -> None:
+def test_the_trees_of_a_published_error_see_weather_and_past(windows):
     train, test = split(windows)
     fitted = fit_baseline("published-error-gbm", train)
     before = fitted.predict(test.views())
@@ -210,7 +179,7 @@ def test_the_trees_of_a_published_error_see_weather_and_past(windows: WindowSet)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_views_without_a_past_are_refused(name: str, windows: WindowSet) -> None:
+def test_views_without_a_past_are_refused(name, windows):
     train, test = split(windows)
     young = make_window_set(split="train")
     assert not is_applicable(name, young)

@@ -162,7 +162,7 @@ def test_a_model_at_hand_is_a_candidate_of_auto(timesfm, monkeypatch):
     train, val = windows("train", 8), windows("val", 6, first_day=20)
     monkeypatch.setattr(method_choice, "PRIORS", {"persistence": None})
     monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
-    said: list[str] = []
+    said = []
     choice = method_choice.choose_method(train, val, on_step=said.append)
     names = {score.name for score in choice.scores}
     assert names == {"persistence", f"zero-shot:{timesfm}", "mixture"}

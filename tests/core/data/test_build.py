@@ -22,18 +22,17 @@ from tests.support.window_samples import (
     make_articles,
     make_benchmark,
     make_covariates,
-    make_daily_values,
     make_electricity_series,
     make_published,
     make_series,
 )
 
 
-def make_train_series(n_days: int = 4) -> pl.DataFrame:
+def make_train_series(n_days=4):
     return make_series([float(i) for i in range(48 * n_days)], first=from_nem(2019, 1, 1))
 
 
-def make_rates(n: int = 900, *, series_id: str = "N2F/AUD") -> pl.DataFrame:
+def make_rates(n=900, *, series_id="N2F/AUD"):
     values = [round(0.7 + 0.01 * np.sin(i / 9), 4) for i in range(n)]
     first = datetime(2019, 1, 1, tzinfo=UTC)
     return make_series(
@@ -61,23 +60,6 @@ def test_windows_do_not_depend_on_the_row_order_of_any_frame():
         ELECTRICITY, *(f.sample(fraction=1.0, shuffle=True, seed=3) for f in frames)
     )
     assert first.hash == shuffled.hash
-
-
-def test_the_four_splits_hold_their_own_measures_and_years():
-    windows = build_windows(ELECTRICITY, make_electricity_series())
-    measures = {
-        (w.view.split, w.view.series_id.split("/")[1], w.view.calendar.target_date.year)
-        for w in windows
-    }
-    assert measures == {
-        ("train", "HISTDEMAND", 2019),
-        ("train", "TOTALDEMAND", 2020),
-        ("val", "TOTALDEMAND", 2020),
-        ("test", "TOTALDEMAND", 2021),
-        ("inference", "OPERATIONAL_DEMAND", 2026),
-    }
-    assert find_overlapping_targets(windows) == []
-    assert windows.manifest["n_by_subset"]["inference-2026-100"] == 20
 
 
 def test_dropped_origins_are_counted_by_reason():
@@ -191,16 +173,6 @@ def test_a_benchmark_record_of_the_train_years_or_of_another_length_is_refused(d
         )
 
 
-def test_daily_windows_slide_by_a_day_and_keep_an_embargo():
-    windows = build_windows(DATASETS["exchange"], make_rates())
-    assert windows[1].view.origin_utc - windows[0].view.origin_utc == DAY
-    assert find_overlapping_targets(windows) == []
-    first_val = min(w.view.origin_utc for w in windows.split("val"))
-    last_train = max(w.view.end_utc for w in windows.split("train"))
-    assert first_val - last_train == DEFAULT_STEPS * DAY
-    assert windows[0].view.origin_utc == datetime(2019, 1, 1, tzinfo=UTC) + DEFAULT_STEPS * DAY
-
-
 def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():
     both = pl.concat([make_rates(), make_rates(series_id="ECB/AUD")])
     windows = build_windows(DATASETS["exchange"], both)
@@ -231,13 +203,7 @@ def test_a_data_set_without_its_series_says_what_it_was_given():
         build_windows(DATASETS["bitcoin"], make_train_series())
 
 
-def test_sample_data_makes_the_manifest_say_synthetic():
-    sample = make_series(make_daily_values(3), source="sample:aemo/file.csv")
-    manifest = build_windows(ELECTRICITY, sample).manifest
-    assert (manifest["synthetic"], manifest["sources"]) == (True, ["sample:aemo"])
-
-
-def make_sensor(name: str, first: datetime, end: datetime) -> pl.DataFrame:
+def make_sensor(name, first, end):
     hour = timedelta(hours=1)
     values = [0.01 * (i % 24) for i in range((end - first) // hour)]
     series_id = f"PEMS862/{name}"

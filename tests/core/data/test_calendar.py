@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from compevo_core.data.calendar import Calendar, Place, _holidays, build_calendar, find_holiday
+from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import NEM_PLACES
 from compevo_core.errors import DataError
 from tests.support.window_samples import SYDNEY, from_nem
@@ -21,12 +21,6 @@ def test_a_market_day_is_called_by_the_local_date_it_covers(region, origin):
     assert calendar.target_weekday == 1
 
 
-def test_holidays_are_those_of_the_region():
-    cup = from_nem(2021, 11, 2)
-    assert build_calendar(cup, NEM_PLACES["VIC1"]).target_holiday == "Melbourne Cup Day"
-    assert build_calendar(cup, NEM_PLACES["NSW1"]).target_holiday == ""
-
-
 def test_the_day_before_keeps_its_own_holiday():
     calendar = build_calendar(from_nem(2021, 1, 27), SYDNEY)
     assert calendar.previous_holiday == "Australia Day"
@@ -40,12 +34,6 @@ def test_a_place_without_holidays_has_none_and_an_unknown_country_is_refused():
     assert build_calendar(new_year, Place(timezone="UTC")).target_holiday == ""
     with pytest.raises(DataError, match="no holiday calendar"):
         build_calendar(new_year, Place(timezone="UTC", country="XX"))
-
-
-def test_a_calendar_survives_its_dictionary():
-    calendar = build_calendar(from_nem(2024, 2, 29), SYDNEY)
-    assert Calendar.from_dict(calendar.as_dict()) == calendar
-    assert calendar.day_of_year == 60
 
 
 def test_an_origin_without_a_time_zone_is_refused():
@@ -75,11 +63,3 @@ def test_the_holidays_of_the_regions_are_those_that_windows_were_cut_with(
     days = [date(2018, 1, 1) + timedelta(days=i) for i in range(3652)]
     named = [f"{day} {name}" for day in days if (name := find_holiday(day, NEM_PLACES[region]))]
     assert hashlib.sha256("\n".join(named).encode()).hexdigest()[:16] == HOLIDAYS[region]
-
-
-def test_a_holiday_that_is_observed_on_another_day_and_the_show_of_brisbane_are_days_off():
-    queensland = build_calendar(from_nem(2022, 8, 10), NEM_PLACES["QLD1"])
-    assert queensland.target_holiday == "The Royal Queensland Show"
-    observed = build_calendar(from_nem(2022, 12, 27), NEM_PLACES["NSW1"])
-    assert observed.target_holiday == "Christmas Day (observed)"
-    assert queensland.target_is_day_off and observed.target_is_day_off

@@ -1,10 +1,8 @@
 """One series cut into windows: what is filled, what is masked, what is dropped."""
 
-import numpy as np
 import pytest
 
-from compevo_core.data.cutting import cut_inputs, cut_targets, grid_series, locate_origin
-from compevo_core.errors import DataError
+from compevo_core.data.cutting import cut_inputs, grid_series
 from tests.support.window_samples import HALF_HOUR, make_series
 
 GAP = 3
@@ -25,21 +23,9 @@ def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
     assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
 
 
-def test_a_target_that_was_not_measured_is_masked_and_not_filled(series):
-    targets = cut_targets(series, 48, 48)
-    assert np.flatnonzero(np.isnan(targets)).tolist() == [12]
-    assert targets[[0, 47]].tolist() == [48.0, 95.0]
-
-
 def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
     assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
     assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
     # Where the newest steps were not measured yet, the day before stands in for them.
     assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
     assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
-
-
-def test_an_origin_is_found_on_the_grid_also_after_its_end(series):
-    assert locate_origin(series, series.first_utc + 200 * HALF_HOUR) == 200
-    with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
-        locate_origin(series, series.first_utc + HALF_HOUR / 2)

@@ -2,10 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,8 +12,6 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.data.view import Window
-from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import (
     find_overlapping_targets,
     find_shared_windows,
@@ -32,9 +28,9 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 @cache
-def load_electricity_frames(archive: Path) -> dict[FrameKind, pl.DataFrame]:
+def load_electricity_frames(archive):
     """Return series, covariates, published forecasts and benchmark records of the archive."""
-    frames: dict[FrameKind, list[pl.DataFrame]] = {}
+    frames = {}
     for feed in default_feeds()["electricity"]:
         raws = list(feed.read_files(Mode.ARCHIVE, archive, lambda: NOW))
         for kind, parse in feed.parsers.items():
@@ -47,7 +43,7 @@ ONE_DECIMAL = 0.05 + 1e-9
 IDENTITY = Identity(experiment="reference")
 
 
-def cut(frames: dict[FrameKind, pl.DataFrame]) -> WindowSet:
+def cut(frames):
     """Return all windows of the real electricity data, without articles."""
     series = frames[FrameKind.SERIES].unique(
         ["series_id", "variable", "start_utc"], keep="last", maintain_order=True
@@ -62,11 +58,11 @@ def cut(frames: dict[FrameKind, pl.DataFrame]) -> WindowSet:
 
 
 @pytest.fixture(scope="module")
-def windows(archive_dir) -> WindowSet:
+def windows(archive_dir):
     return cut(load_electricity_frames(archive_dir))
 
 
-def score_pooled(windows: WindowSet, name: str, train: WindowSet) -> tuple[float, float, float]:
+def score_pooled(windows, name, train):
     rows = evaluate(fit_baseline(name, train), windows, IDENTITY).filter(pl.col("entity") == POOLED)
     return rows.select("mae", "rmse", "mape_pct").row(0)
 
@@ -114,7 +110,7 @@ def test_no_split_overlaps_and_nothing_in_a_view_is_later_than_its_origin(archiv
     assert all(w.view.published is not None for w in windows.split("inference"))
 
 
-def iterate_benchmark_values(window: Window) -> Iterator[tuple[object, float, bool]]:
+def iterate_benchmark_values(window):
     """Yield (start, value, whether it is a target) of a benchmark window."""
     start = window.view.origin_utc - 48 * HALF_HOUR
     for i, value in enumerate([*window.view.x, *window.y]):

@@ -58,6 +58,8 @@ def test_other_pages_other_ports_and_other_queries_stay_apart():
         "https://example.org/a?id=2",
     ]
     assert len({derive_article_id(page) for page in pages}) == len(pages)
+    canonical = [canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
+    assert [canonicalize_url(address) for address in canonical] == canonical
     assert len(derive_article_id(pages[0])) == 32
 
 
@@ -81,20 +83,6 @@ def test_the_short_way_to_a_canonical_address_is_the_long_one(url):
         assert read() == short
 
 
-@given(
-    st.sampled_from(
-        [
-            "https://example.org/x?b=1&a=2",
-            "n2f:2019-01-03/4",
-            "http://www.a.au/",
-            "https://a.au/p/?q",
-        ]
-    )
-)
-def test_a_canonical_address_is_its_own_canonical_address(url):
-    assert canonicalize_url(canonicalize_url(url)) == canonicalize_url(url)
-
-
 def find_indexed(frame, limit=9, origin=ORIGIN, **filters):
     return ArticleIndex(frame, **filters).find_before(origin, WEEK, limit)
 
@@ -111,11 +99,6 @@ def test_candidates_come_newest_first_within_the_lookback_and_the_limit():
     frame = make_articles([ORIGIN - i * HOUR for i in (5, 1, 3, 2, 400)])
     assert find_indexed(frame) == ["a1", "a3", "a2", "a0"]
     assert find_indexed(frame, 2) == ["a1", "a3"]
-
-
-def test_candidates_do_not_depend_on_the_row_order():
-    frame = make_articles([ORIGIN - HOUR] * 5)
-    assert find_indexed(frame, 3) == find_indexed(frame.reverse(), 3)
 
 
 def test_keywords_match_whole_words_of_title_or_body():
@@ -144,7 +127,7 @@ def test_a_window_with_few_articles_looks_further_back_and_no_further_than_neede
     index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
     month = timedelta(days=28)
 
-    def find(fewest: int) -> list[str]:
+    def find(fewest):
         return index.find_before(ORIGIN, WEEK, 9, fewest=fewest, longest_lookback=month)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
@@ -186,7 +169,7 @@ def test_short_titles_are_not_taken_for_syndication():
     )
 
 
-def make_pool() -> NewsPool:
+def make_pool():
     return NewsPool(
         make_articles([ORIGIN - HOUR, ORIGIN]), np.eye(2, 3, dtype=np.float32), "hashing"
     )
@@ -220,12 +203,6 @@ def test_an_altered_pool_and_an_unknown_article_are_refused(tmp_path):
         make_pool().find_rows(["a9"])
     next(tmp_path.glob("embeddings-*.safetensors")).write_bytes(b"x")
     with pytest.raises(DataError, match="differs from its manifest"):
-        NewsPool.read(tmp_path)
-
-
-def test_a_pool_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"encoder": "hashing", "sha256": {}}')
-    with pytest.raises(DataError, match="torn; give a folder"):
         NewsPool.read(tmp_path)
 
 
@@ -343,7 +320,7 @@ def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one()
 ADELAIDE = Place(timezone="Australia/Adelaide", country="AU", subdivision="SA")
 
 
-def holds(expression: pl.Expr, title: str, **columns: str | None) -> bool:
+def holds(expression, title, **columns):
     values = {"country": None, "domain": "example.com"} | columns
     article = make_articles([NOW], [title]).with_columns(
         **{name: pl.lit(value, dtype=pl.String) for name, value in values.items()}

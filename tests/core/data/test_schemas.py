@@ -37,12 +37,5 @@ def test_integers_in_a_list_of_numbers_are_refused_and_not_cast():
         validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
 
 
-def test_instants_of_another_unit_are_refused():
-    milliseconds = pl.col("start_utc").cast(pl.Datetime("ms", "UTC"))
-    frame = pl.DataFrame(schema=PUBLISHED_SCHEMA).with_columns(milliseconds)
-    with pytest.raises(DataError, match="start_utc is Datetime"):
-        validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
-
-
 def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
     assert {column for schema in SCHEMAS for column in schema} == set(COLUMN_MEANINGS)

@@ -21,7 +21,7 @@ FIVE_MINUTES = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 
 
-def read_flags(frame: pl.DataFrame) -> list[str]:
+def read_flags(frame):
     return frame["flag"].to_list()
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, VALIDATION_START
 from compevo_core.data.splits import (
-    Boundaries,
     DaySubset,
     Span,
     assign_folds,
@@ -40,11 +39,11 @@ FIRST = datetime(2019, 1, 1, tzinfo=UTC)
 NEM = timedelta(hours=10)
 
 
-def make_span(split: str, first: date, last: date) -> Span:
+def make_span(split, first, last):
     return Span(split=split, series_pattern="", first_day=first, last_day=last)
 
 
-def split(n: int, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> Boundaries:
+def split(n, lookback=DEFAULT_STEPS, horizon=DEFAULT_STEPS):
     return split_chronologically(FIRST, n, DAY, (0.7, 0.1, 0.2), lookback=lookback, horizon=horizon)
 
 
@@ -137,7 +136,7 @@ def test_train_and_validation_windows_change_places_and_held_out_ones_never_do()
             assign_split(windows, split)
 
 
-def choose_days(train: WindowSet, *block: datetime | None, days: int) -> list[int]:
+def choose_days(train, *block, days):
     first = train[0].view.origin_utc
     nearest = nearest_windows(train, *block, days)
     return [(window.view.origin_utc - first).days for window in nearest]

@@ -1,18 +1,17 @@
 """Views without a truth: what a forecaster may see at any origin, and nothing that came later."""
 
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.build import BuiltViews, build_views, build_windows
+from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.context import find_oldest_needed
-from compevo_core.data.datasets import ELECTRICITY, DatasetSpec
+from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
-from compevo_core.data.splits import Span
-from compevo_core.data.view import WindowView, replay_days
+from compevo_core.data.view import replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import find_unavailable_step_covariates
@@ -23,9 +22,9 @@ from tests.support.window_samples import (
     make_articles,
     make_covariates,
     make_daily_values,
+    make_operational_spec,
     make_published,
     make_series,
-    make_spec,
     make_window,
 )
 
@@ -39,24 +38,10 @@ SERIES = make_series(
 )
 
 
-def make_operational_spec(**changes: object) -> DatasetSpec:
-    train = Span(
-        split="train",
-        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
-        first_day=date(2025, 6, 2),
-        last_day=date(2025, 6, 12),
-    )
-    facts: dict[str, object] = {
-        "spans": (train,),
-        "unknown_steps": (0, UNKNOWN),
-        "published_evidence": True,
-        "past_evidence": True,
-        "news_of_country": False,
-    }
-    return make_spec(**facts | changes)
+SPEC = make_operational_spec(date(2025, 6, 2), date(2025, 6, 12), news_of_country=False)
 
 
-def make_step_covariates(first: datetime, n_days: int) -> pl.DataFrame:
+def make_step_covariates(first, n_days):
     """A forecast of solar power for each day, issued at 17:00 the day before."""
     rows = [
         (
@@ -81,14 +66,9 @@ FRAMES = {
 }
 
 
-def build(
-    series: pl.DataFrame = SERIES,
-    origin: datetime = ORIGIN,
-    until: datetime | None = None,
-    **frames: pl.DataFrame,
-) -> BuiltViews:
+def build(series=SERIES, origin=ORIGIN, until=None, **frames):
     return build_views(
-        make_operational_spec(),
+        SPEC,
         series,
         **FRAMES | frames,
         origin_utc=origin,
@@ -96,7 +76,7 @@ def build(
     )
 
 
-def content(view: WindowView) -> str:
+def content(view):
     """Everything that a view holds, as the hash of a set sees it, but for the split."""
     from compevo_core.data.view import Window
 
@@ -104,7 +84,7 @@ def content(view: WindowView) -> str:
     return WindowSet([Window(view=plain, y=np.zeros(48))], dataset=view.dataset).hash
 
 
-def poison(after: datetime) -> dict[str, pl.DataFrame]:
+def poison(after):
     """Every frame with other values where nobody could know them yet."""
     late = pl.col("available_at") > after
     changed = {
@@ -121,7 +101,7 @@ def poison(after: datetime) -> dict[str, pl.DataFrame]:
 
 
 @pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
-def test_what_nobody_could_know_yet_changes_no_view(until: datetime) -> None:
+def test_what_nobody_could_know_yet_changes_no_view(until):
     (clean,) = build(until=until).views
     (poisoned,) = build(until=until, **poison(until)).views
     assert content(poisoned) == content(clean)
@@ -133,9 +113,7 @@ def test_what_nobody_could_know_yet_changes_no_view(until: datetime) -> None:
 
 
 @pytest.mark.parametrize(("until", "unknown"), [(ORIGIN, 0), (ISSUE_TIME, UNKNOWN)])
-def test_the_past_of_a_view_is_what_was_measured_at_its_steps(
-    until: datetime, unknown: int
-) -> None:
+def test_the_past_of_a_view_is_what_was_measured_at_its_steps(until, unknown):
     (view,) = build(until=until).views
     past = view.step_covariates
     values_DH = SERIES["value"].to_numpy().reshape(DAYS, 48)
@@ -151,8 +129,8 @@ def test_the_past_of_a_view_is_what_was_measured_at_its_steps(
 
 
 @pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
-def test_windows_with_a_truth_hold_the_very_views(until: datetime) -> None:
-    windows = build_windows(make_operational_spec(), SERIES, **FRAMES)
+def test_windows_with_a_truth_hold_the_very_views(until):
+    windows = build_windows(SPEC, SERIES, **FRAMES)
     (view,) = build(until=until).views
     (window,) = [w for w in windows if w.view.window_id == view.window_id]
     assert content(window.view) == content(view)
@@ -160,15 +138,7 @@ def test_windows_with_a_truth_hold_the_very_views(until: datetime) -> None:
     assert window.y[0] == SERIES["value"][8 * 48]
 
 
-@pytest.mark.parametrize("until", [ORIGIN, ISSUE_TIME])
-def test_a_view_of_tomorrow_is_the_same_before_anyone_knows_the_truth(until: datetime) -> None:
-    measured = SERIES.filter(pl.col("start_utc") + HALF_HOUR <= until)
-    (today,) = build(series=measured, until=until).views
-    (later,) = build(until=until).views
-    assert content(today) == content(later)
-
-
-def test_inputs_that_nobody_has_measured_are_those_of_the_day_before() -> None:
+def test_inputs_that_nobody_has_measured_are_those_of_the_day_before():
     (view,) = build(until=ISSUE_TIME).views
     values = SERIES["value"].to_numpy()
     known = 8 * 48 - UNKNOWN
@@ -177,7 +147,7 @@ def test_inputs_that_nobody_has_measured_are_those_of_the_day_before() -> None:
     assert (view.unknown_steps, view.n_filled) == (UNKNOWN, 0)
 
 
-def test_the_known_errors_of_a_publication_end_where_the_truth_does() -> None:
+def test_the_known_errors_of_a_publication_end_where_the_truth_does():
     truth = SERIES["value"].to_numpy().reshape(DAYS, 48)
     error = truth - (900.0 + np.arange(48))
     (midnight,), (five,) = build().views, build(until=ISSUE_TIME).views
@@ -198,21 +168,21 @@ def test_the_known_errors_of_a_publication_end_where_the_truth_does() -> None:
     assert np.allclose(mean[known:], error[1:7, known:].mean(axis=0))
 
 
-def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone() -> None:
+def test_what_is_published_at_the_issue_time_is_in_the_view_of_that_time_alone():
     (view,) = build(until=ISSUE_TIME).views
     assert view.published is not None
     (earlier,) = build(until=ISSUE_TIME - HALF_HOUR).views
     assert earlier.published is None and np.isnan(earlier.step_covariates["solar_mw"]).all()
 
 
-def make_weather(first: datetime, issued: datetime, value: float) -> pl.DataFrame:
+def make_weather(first, issued, value):
     rows = [
         ("NSW1", "temperature_c", first + i * HALF_HOUR, value + i, issued, "a") for i in range(48)
     ]
     return pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row")
 
 
-def test_forecast_weather_is_the_newest_that_was_issued_by_then() -> None:
+def test_forecast_weather_is_the_newest_that_was_issued_by_then():
     day_before, issue_day = ISSUE_TIME - DAY, ISSUE_TIME - HALF_HOUR
     issues = [
         make_weather(ORIGIN, day_before, 10.0),
@@ -228,11 +198,11 @@ def test_forecast_weather_is_the_newest_that_was_issued_by_then() -> None:
     assert first == [30.0, 20.0, 10.0]
 
 
-def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it() -> None:
-    before = build_windows(make_operational_spec(), SERIES, **FRAMES)
+def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it():
+    before = build_windows(SPEC, SERIES, **FRAMES)
     new = make_weather(ORIGIN, ISSUE_TIME, 20.0)
     frames = FRAMES | {"step_covariates": pl.concat([FRAMES["step_covariates"], new])}
-    after = build_windows(make_operational_spec(), SERIES, **frames)
+    after = build_windows(SPEC, SERIES, **frames)
 
     changed = {
         new.view.origin_utc
@@ -242,7 +212,7 @@ def test_weather_that_begins_to_be_kept_changes_no_window_from_before_it() -> No
     assert changed == {ORIGIN, ORIGIN + DAY}  # the day itself, and the day whose yesterday it is
 
 
-def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason() -> None:
+def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason():
     short = SERIES.filter(pl.col("start_utc") < ISSUE_TIME)
     built = build(series=short)
     assert built.views == ()
@@ -252,7 +222,7 @@ def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason() -> N
     assert len(build(series=short, until=ISSUE_TIME).views) == 1
 
 
-def test_instants_off_the_grid_are_refused() -> None:
+def test_instants_off_the_grid_are_refused():
     with pytest.raises(DataError, match="not a step of the 0:30:00 grid"):
         build(origin=ORIGIN + timedelta(minutes=10))
     with pytest.raises(DataError, match="not a whole number of steps"):
@@ -261,22 +231,7 @@ def test_instants_off_the_grid_are_refused() -> None:
         build(until=ORIGIN + HALF_HOUR)
 
 
-def test_windows_that_know_less_are_a_subset_of_their_own_and_are_read_back(tmp_path) -> None:
-    windows = build_windows(make_operational_spec(), SERIES, **FRAMES)
-    ids = [view.window_id for view in windows.views()]
-    # The first day has no day before its yesterday to stand in for what was unknown at 17:00.
-    assert len(ids) == len(set(ids)) == 2 * 11 - 1
-    windows.write(tmp_path)
-    read = WindowSet.read(tmp_path)
-    assert read.hash == windows.hash
-    assert [content(view) for view in read.views()] == [content(view) for view in windows.views()]
-
-    # What stands by step is part of the identity, and of the hash.
-    changed = replace(windows[0].view, step_covariates={"solar_mw": np.zeros(48)})
-    assert content(changed) != content(windows[0].view)
-
-
-def test_covariates_by_step_that_came_too_late_are_found_in_views() -> None:
+def test_covariates_by_step_that_came_too_late_are_found_in_views():
     solar = FRAMES["step_covariates"]
     views = [*build().views, *build(until=ISSUE_TIME).views]
     assert find_unavailable_step_covariates(views, solar) == []
@@ -295,7 +250,7 @@ def test_covariates_by_step_that_came_too_late_are_found_in_views() -> None:
     assert names == {"step 0 of solar_mw_lag1"}
 
 
-def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood() -> None:
+def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood():
     (clean,) = build().views
     revised = FRAMES["published"].with_columns(
         value=pl.lit(1.0), available_at=pl.col("available_at") + timedelta(hours=12)
@@ -308,7 +263,7 @@ def test_the_error_of_an_earlier_day_is_that_of_the_forecast_as_it_then_stood() 
 
 
 @pytest.mark.parametrize("known", [timedelta(), timedelta(hours=7)])
-def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known: timedelta) -> None:
+def test_values_by_step_from_before_the_oldest_needed_one_change_no_view(known):
     days = 34
     origin = FIRST + (days - 2) * DAY
     frames = {
@@ -336,7 +291,7 @@ def test_another_measure_that_begins_later_changes_no_view_of_an_earlier_day():
         assert view.series_id == "AEMO/OPERATIONAL_DEMAND/NSW1"
 
 
-def _views(*days: int, unknown: int = 0):
+def _views(*days, unknown=0):
     return [
         replace(make_window(day, window_id=f"d{day}-{unknown}").view, unknown_steps=unknown)
         for day in days
@@ -353,7 +308,7 @@ def _replay(views):
     return events, [views[i].window_id for i in left]
 
 
-def test_a_day_is_observed_before_the_next_is_forecast_at_midnight() -> None:
+def test_a_day_is_observed_before_the_next_is_forecast_at_midnight():
     events, left = _replay(_views(3, 1, 2))
     assert events == [
         ("forecast", ["d1-0"]),
@@ -365,7 +320,7 @@ def test_a_day_is_observed_before_the_next_is_forecast_at_midnight() -> None:
     assert left == ["d3-0"]
 
 
-def test_at_the_hour_of_issue_the_day_before_is_not_over() -> None:
+def test_at_the_hour_of_issue_the_day_before_is_not_over():
     events, left = _replay(_views(1, 2, 3, unknown=14))
     assert events == [
         ("forecast", ["d1-14"]),
@@ -376,7 +331,7 @@ def test_at_the_hour_of_issue_the_day_before_is_not_over() -> None:
     assert left == ["d2-14", "d3-14"]
 
 
-def test_both_views_of_a_day_become_known_together() -> None:
+def test_both_views_of_a_day_become_known_together():
     events, _ = _replay([*_views(1, 2), *_views(1, 2, unknown=14)])
     assert ("observe", ["d1-14", "d1-0"]) in events
     # Day 2 is forecast at 17:00 of day 1, before day 1 is known, and again at midnight, after.

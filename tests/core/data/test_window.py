@@ -22,16 +22,6 @@ from tests.support.window_samples import (
 )
 
 
-def test_the_hash_and_the_order_do_not_depend_on_the_order_of_the_windows():
-    windows = [make_window(i) for i in range(6)]
-    forward, backward = (
-        WindowSet(windows, dataset="electricity"),
-        WindowSet(windows[::-1], dataset="electricity"),
-    )
-    assert forward.hash == backward.hash
-    assert [w.view.window_id for w in backward] == [f"w{i}" for i in range(6)]
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -191,11 +181,7 @@ def test_a_file_with_columns_of_another_kind_is_refused_in_one_sentence(tmp_path
         WindowSet.read(tmp_path)
 
 
-def test_the_season_is_a_day_below_daily_grids_and_one_step_on_them():
-    assert [make_window(0, step_minutes=m).view.season_steps for m in (30, 60, 1440)] == [48, 24, 1]
-
-
-def name_holiday(view: WindowView, name: str) -> WindowView:
+def name_holiday(view, name):
     calendar = Calendar.from_dict(view.calendar.as_dict() | {"target_holiday": name})
     return replace(view, calendar=calendar)
 

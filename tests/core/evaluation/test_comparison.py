@@ -101,7 +101,7 @@ def test_series_of_one_day_are_one_piece_of_evidence():
         assert both[name] == pytest.approx(single[name])
 
 
-def make_rng() -> np.random.Generator:
+def make_rng():
     return np.random.default_rng(0)
 
 
@@ -110,26 +110,6 @@ def test_smaller_errors_pair_by_pair_are_significant_in_one_direction_only():
     better = worse - 0.1
     assert paired_test(better, worse).p_value < 1e-6
     assert paired_test(worse, better).p_value > 0.99
-
-
-def test_the_two_sided_test_names_the_direction():
-    worse = make_rng().uniform(1, 2, 40)
-    better = worse - 0.1
-    tests = [paired_test(a, b) for a, b in ((better, worse), (worse, better))]
-    assert [test.rank_sign for test in tests] == [-1, 1]
-    assert tests[0].p_two_sided == tests[1].p_two_sided < 1e-6
-
-    # By ranks and not by the mean: one large difference does not turn them around.
-    outlier = better.copy()
-    outlier[0] += 100.0
-    assert (outlier - worse).mean() > 0
-    assert paired_test(outlier, worse).rank_sign == -1
-
-
-def test_a_known_small_case_has_its_exact_probability():
-    a, b = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([2.0, 4.0, 6.0, 8.0, 10.0])
-    assert paired_test(a, b).p_value == pytest.approx(1 / 32)
-    assert paired_test(a, b).p_two_sided == pytest.approx(2 / 32)
 
 
 def test_few_differences_with_ties_or_zeros_have_the_very_p_values_of_scipy():

@@ -1,19 +1,16 @@
 """Scores of issued days: what is known, what persistence says, and what a revision changes."""
 
 from datetime import date, timedelta
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from compevo_core.data.build import grid_chosen
-from compevo_core.data.cutting import GriddedSeries
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.evaluation.issued_scores import (
     BEST_MEMBER,
     LIMIT,
-    ScoredRows,
     chart_growth,
     find_drift,
     measure_coverage,
@@ -32,31 +29,27 @@ POINT = {("compevo", None): 110.0, ("published", None): 90.0}
 BAND = {("compevo", 0.1): 95.0, ("compevo", 0.5): 100.0, ("compevo", 0.9): 105.0}
 
 
-def make_truth(days: int = 15, last: float = 100.0, before: float = 80.0) -> list[float]:
+def make_truth(days=15, last=100.0, before=80.0):
     """Each day has a value of its own: its number, but for the last two."""
     values = np.repeat(np.arange(days, dtype=float), 48)
     values[-48:], values[-96:-48] = last, before
     return list(values)
 
 
-def grid(values: list[float]) -> dict[str, GriddedSeries]:
+def grid(values):
     series = make_series(values, first=FIRST, series_id=SERIES_ID)
     return grid_chosen(ELECTRICITY_OPERATIONAL, series)
 
 
-def score(
-    root: Path, values: list[float], before: pl.DataFrame | None = None, hours: int = 0
-) -> ScoredRows:
+def score(root, values, before=None, hours=0):
     return score_issued(root, grid(values), before, scored_at=NOW + timedelta(hours=hours))
 
 
-def by_method(rows: pl.DataFrame, column: str) -> dict[str, float | None]:
+def by_method(rows, column):
     return dict(rows.select("method", column).iter_rows())
 
 
-def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(
-    tmp_path: Path,
-) -> None:
+def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(tmp_path):
     write_forecast(tmp_path, DAY, POINT | BAND)
     found = score(tmp_path, make_truth())
     assert (found.added, found.revised, found.waiting) == (4, 0, 0)
@@ -74,7 +67,7 @@ def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(
     assert coverage == {"compevo": 1.0, "published": None, "persistence": None, "weekly": None}
 
 
-def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path: Path) -> None:
+def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path):
     crossing = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
     write_forecast(tmp_path, DAY, POINT | BAND | crossing)
     rows = score(tmp_path, make_truth()).rows
@@ -83,7 +76,7 @@ def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path:
     assert by_method(rows, "coverage_80")["compevo"] == 1.0
 
 
-def test_a_day_that_is_not_over_waits(tmp_path: Path) -> None:
+def test_a_day_that_is_not_over_waits(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     write_forecast(tmp_path, DAY + timedelta(days=1), POINT)
     found = score(tmp_path, make_truth()[:-1])
@@ -91,7 +84,7 @@ def test_a_day_that_is_not_over_waits(tmp_path: Path) -> None:
     assert score(tmp_path, make_truth()).waiting == 1
 
 
-def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path: Path) -> None:
+def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     # Another measure of the same region, which reaches a day further.
     other = make_series([5000.0] * 48 * 16, first=FIRST, series_id="AEMO/TOTALDEMAND/NSW1")
@@ -102,7 +95,7 @@ def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path: Path) -> No
     assert by_method(found.rows, "mae")["compevo"] == 10.0
 
 
-def test_a_revised_truth_is_scored_again_and_noted(tmp_path: Path) -> None:
+def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(last=104.0), first.rows, hours=24)
@@ -112,9 +105,7 @@ def test_a_revised_truth_is_scored_again_and_noted(tmp_path: Path) -> None:
     assert row["scored_at"] == NOW + timedelta(hours=24)
 
 
-def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing_else(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
@@ -128,7 +119,7 @@ def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing
     assert again.rows.equals(revised.rows)
 
 
-def test_what_is_repeated_was_known(tmp_path: Path) -> None:
+def test_what_is_repeated_was_known(tmp_path):
     (series,) = grid([float(i) for i in range(48 * 10)]).values()
     for unknown in (0, 14):
         position = 48 * 9
@@ -138,7 +129,7 @@ def test_what_is_repeated_was_known(tmp_path: Path) -> None:
     assert np.isnan(repeat_known(series, 48, 48, 7 * 48, 48)).all()
 
 
-def pick(skill: pl.DataFrame, **wanted: object) -> dict[str, object]:
+def pick(skill, **wanted):
     part = skill
     for column, value in wanted.items():
         part = part.filter(pl.col(column) == value)
@@ -146,7 +137,7 @@ def pick(skill: pl.DataFrame, **wanted: object) -> dict[str, object]:
     return row
 
 
-def test_skill_is_of_the_last_days_and_says_how_many_there_are() -> None:
+def test_skill_is_of_the_last_days_and_says_how_many_there_are():
     rows = make_rows({"compevo": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
     skill = measure_skill(rows)
     week = pick(skill, reference="persistence", span_days=7, entity="NSW1")
@@ -155,14 +146,14 @@ def test_skill_is_of_the_last_days_and_says_how_many_there_are() -> None:
     assert (month["n_days"], month["skill"]) == (10, pytest.approx(0.35))
 
 
-def test_a_day_that_one_of_the_two_lacks_counts_for_neither() -> None:
+def test_a_day_that_one_of_the_two_lacks_counts_for_neither():
     rows = make_rows({"compevo": [50.0] * 10, "published": [100.0] * 9})
     row = pick(measure_skill(rows), reference="published", span_days=7, entity="NSW1")
     # The tenth day is the last one, and has no published forecast.
     assert (row["n_days"], row["mae"]) == (6, 50.0)
 
 
-def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart() -> None:
+def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart():
     methods = {"compevo": [10.0] * 7, "persistence": [20.0] * 7}
     other = make_rows({"compevo": [90.0] * 7, "persistence": [100.0] * 7}, entity="SA1")
     midnight = make_rows(methods, known_to="midnight")
@@ -172,7 +163,7 @@ def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart() 
     assert pick(skill, known_to="midnight", entity=POOLED, span_days=7)["skill"] == 0.5
 
 
-def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days() -> None:
+def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days():
     rows = make_rows(
         {
             "compevo": [90.0] * 7,
@@ -185,7 +176,7 @@ def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days()
     assert (row["reference_mae"], row["n_days"]) == (100.0, 7)
 
 
-def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path: Path) -> None:
+def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
     write_forecast(tmp_path, DAY, POINT | {("compevo", None): 104.0}, supersede=True)
@@ -212,15 +203,15 @@ def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path: P
     [(14, -6.0, True), (14, 0.5, False), (0, 0.5, True), (0, 3.5, False)],
 )
 def test_a_forecast_is_on_time_if_nobody_could_see_its_day(
-    tmp_path: Path, unknown_steps: int, hours: float, is_on_time: bool
-) -> None:
+    tmp_path, unknown_steps, hours, is_on_time
+):
     issued_at = FIRST + timedelta(days=14, hours=hours)
     write_forecast(tmp_path, DAY, POINT, unknown_steps=unknown_steps, issued_at=issued_at)
     rows = score(tmp_path, make_truth()).rows
     assert rows["is_on_time"].unique().to_list() == [is_on_time]
 
 
-def test_days_that_are_filled_in_later_have_a_skill_of_their_own() -> None:
+def test_days_that_are_filled_in_later_have_a_skill_of_their_own():
     on_time = make_rows({"compevo": [90.0] * 3, "persistence": [100.0] * 3})
     later = make_rows(
         {"compevo": [10.0] * 4, "persistence": [100.0] * 4},
@@ -237,7 +228,7 @@ def test_days_that_are_filled_in_later_have_a_skill_of_their_own() -> None:
 DAYS = 200
 
 
-def draw_days(seed: int, shift: float = 0.0, days: int = DAYS, likeness: float = 0.25):
+def draw_days(seed, shift=0.0, days=DAYS, likeness=0.25):
     """Days alike as those of 2025 (lag one: 0.25), with a shift of the second half."""
     noise = np.random.default_rng(seed).normal(size=days)
     values = np.empty(days)
@@ -248,13 +239,13 @@ def draw_days(seed: int, shift: float = 0.0, days: int = DAYS, likeness: float =
     return values
 
 
-def test_false_alarms_are_as_rare_as_the_limit_promises() -> None:
+def test_false_alarms_are_as_rare_as_the_limit_promises():
     # 40 years: one in 25 has an alarm on average.
     alarms = sum(chart_growth(draw_days(seed, days=365)).max() > LIMIT for seed in range(40))
     assert alarms <= 5
 
 
-def test_a_growth_by_one_deviation_is_found_within_weeks() -> None:
+def test_a_growth_by_one_deviation_is_found_within_weeks():
     delays = []
     for seed in range(20):
         sums = chart_growth(draw_days(seed, shift=1.0))
@@ -263,12 +254,12 @@ def test_a_growth_by_one_deviation_is_found_within_weeks() -> None:
     assert np.median(delays) < 35
 
 
-def make_errors(log_ratio: np.ndarray, model: str = "m", **options: object) -> pl.DataFrame:
+def make_errors(log_ratio, model="m", **options):
     errors = {"compevo": list(100 * np.exp(log_ratio)), "published": [100.0] * log_ratio.size}
-    return make_rows(errors, model=model, **options)  # type: ignore[arg-type]
+    return make_rows(errors, model=model, **options)
 
 
-def test_drift_is_of_the_error_beside_that_of_the_reference() -> None:
+def test_drift_is_of_the_error_beside_that_of_the_reference():
     drifted = find_drift(make_errors(0.1 * draw_days(0, shift=2.0)), "issue-time", "published")
     assert drifted.is_alarm and drifted.n_days == DAYS
     assert drifted.since is not None
@@ -282,7 +273,7 @@ def test_drift_is_of_the_error_beside_that_of_the_reference() -> None:
     assert not find_drift(hard, "issue-time", "published").is_alarm
 
 
-def test_another_model_starts_another_chart() -> None:
+def test_another_model_starts_another_chart():
     old = make_errors(0.1 * draw_days(0, shift=2.0))
     new = make_errors(0.1 * draw_days(3, days=30), "n", first_day=FIRST_DAY + timedelta(days=DAYS))
     found = find_drift(pl.concat([old, new]), "issue-time", "published")
@@ -292,7 +283,7 @@ def test_another_model_starts_another_chart() -> None:
 @pytest.mark.parametrize(
     ("share", "is_alarm"), [(0.8, False), (0.66, False), (0.6, True), (0.95, True)]
 )
-def test_the_band_must_cover_what_days_as_trials_allow(share: float, is_alarm: bool) -> None:
+def test_the_band_must_cover_what_days_as_trials_allow(share, is_alarm):
     days = 60
     # The first days were far off; they are no longer among the last 28.
     coverage = [0.0] * (days - 28) + [share] * 28

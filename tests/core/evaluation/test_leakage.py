@@ -1,6 +1,5 @@
 """Every kind of leak is found where it is planted, and nowhere else."""
 
-from collections.abc import Callable, Sequence
 from datetime import date
 
 import numpy as np
@@ -8,10 +7,8 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import (
     find_changed_files,
@@ -127,7 +124,7 @@ SHIFT_ORIGIN = from_nem(2019, 2, 10)
 FIFTY_DAYS = make_series(make_daily_values(50))
 
 
-def find_moved(predict: Callable[[Sequence[WindowView]], FloatArray]) -> list[str]:
+def find_moved(predict):
     """Change every value from an origin on; name the earlier windows whose forecast moves."""
     is_later = (pl.col("start_utc") >= SHIFT_ORIGIN) & pl.col("value").is_not_null()
     shifted = FIFTY_DAYS.with_columns(
@@ -160,7 +157,7 @@ def test_a_forecaster_that_looks_ahead_is_found_by_the_shift_test():
     assert len(find_moved(cheating)) > 30
 
 
-def poison(windows: WindowSet) -> WindowSet:
+def poison(windows):
     """Replace the truths that no training may know by noise."""
     is_held_out = np.array([w.view.split in ("test", "inference") for w in windows])
     assert is_held_out.any()
@@ -188,7 +185,7 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
     val = small.windows("val", 3, first_day=20)
     test = small.windows("test", 3, first_day=40)
 
-    def train_and_forecast(name: str, windows: WindowSet) -> tuple[str, FloatArray]:
+    def train_and_forecast(name, windows):
         run = tmp_path / name
         train(config, windows.split("train"), windows.split("val"), small.news_pool(), run)
         forecaster = CompEvoForecaster.load(run, small.news_pool())

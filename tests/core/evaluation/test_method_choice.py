@@ -1,7 +1,5 @@
 """The choice among methods: the simplest of those that validation cannot tell from the best."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -24,7 +22,7 @@ from tests.support.population import windows
 TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
 
 
-def test_the_simplest_within_one_standard_error_of_the_best_is_chosen() -> None:
+def test_the_simplest_within_one_standard_error_of_the_best_is_chosen():
     rng = np.random.default_rng(0)
     days = np.repeat(rng.normal(100.0, 20.0, len(VAL) // 2), 2)
     noise = np.repeat(rng.normal(0.0, 5.0, len(VAL) // 2), 2)
@@ -40,7 +38,7 @@ def test_the_simplest_within_one_standard_error_of_the_best_is_chosen() -> None:
     assert choose_simplest(scores) == "calendar-ridge"
 
 
-def test_series_of_a_day_are_one_piece_of_evidence() -> None:
+def test_series_of_a_day_are_one_piece_of_evidence():
     rng = np.random.default_rng(1)
     by_day = np.repeat(rng.normal(size=len(VAL) // 2), 2)
     alone = rng.normal(size=len(VAL))
@@ -52,7 +50,7 @@ def test_series_of_a_day_are_one_piece_of_evidence() -> None:
     assert same > 1.2 * other
 
 
-def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line() -> None:
+def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line():
     names = ("persistence", "calendar-ridge")
     choice = choose_method(TRAIN, VAL, names=names)
     mae = {score.name: score.mae for score in choice.scores}
@@ -67,7 +65,7 @@ def test_candidates_are_scored_as_they_forecast_validation_and_said_in_a_line() 
     assert "12 days of validation" in choice.sentence
 
 
-def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_path: Path) -> None:
+def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_path):
     fits = SharedFits()
     choice = choose_method(TRAIN, VAL, names=("persistence", "calendar-ridge"), fit=fits)
     config = configure_method(choice.method)
@@ -78,7 +76,7 @@ def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_pat
     assert summary["train_windows"] == len(TRAIN) + len(VAL)
 
 
-def test_a_method_that_cannot_be_fitted_is_left_out_and_named(monkeypatch) -> None:
+def test_a_method_that_cannot_be_fitted_is_left_out_and_named(monkeypatch):
     def fit(name, train, *, seed=0):
         if name == "gbm":
             raise DataError("too few windows")
@@ -92,7 +90,7 @@ def test_a_method_that_cannot_be_fitted_is_left_out_and_named(monkeypatch) -> No
         choose_method(TRAIN, VAL[:0], names=("persistence",))
 
 
-def test_a_method_that_is_none_is_refused_with_those_that_are() -> None:
+def test_a_method_that_is_none_is_refused_with_those_that_are():
     with pytest.raises(ConfigError, match=r"no method 'ridge'; known: .*calendar-ridge.*auto"):
         configure_method("ridge")
     with pytest.raises(ConfigError, match="two methods or more"):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import (
@@ -88,7 +87,7 @@ def test_window_errors_are_means_over_known_steps():
 RNG = np.random.default_rng(0)
 
 
-def make(by_level: dict[float, float], windows: int = 1, steps: int = 4) -> FloatArray:
+def make(by_level, windows=1, steps=4):
     """Return constant quantiles (N, Q, H); NaN at the levels that are not given."""
     found = np.full((windows, len(LEVELS), steps), np.nan)
     for level, value in by_level.items():
@@ -96,7 +95,7 @@ def make(by_level: dict[float, float], windows: int = 1, steps: int = 4) -> Floa
     return found
 
 
-def test_pinball_coverage_and_width_are_those_worked_by_hand() -> None:
+def test_pinball_coverage_and_width_are_those_worked_by_hand():
     # Truths 80, 100, 130 and one that is missing; quantiles 90, 100 and 120 at 0.1, 0.5 and 0.9.
     truth = np.array([[80.0, 100.0, 130.0, np.nan]])
     found = score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
@@ -115,7 +114,7 @@ def test_pinball_coverage_and_width_are_those_worked_by_hand() -> None:
     )
 
 
-def test_what_needs_a_level_that_is_not_there_is_none_and_not_a_score_of_fewer() -> None:
+def test_what_needs_a_level_that_is_not_there_is_none_and_not_a_score_of_fewer():
     truth = np.full((1, 4), 100.0)
     found = score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
     assert set(found) == set(QUANTILE_COLUMNS)
@@ -129,7 +128,7 @@ def test_what_needs_a_level_that_is_not_there_is_none_and_not_a_score_of_fewer()
     assert set(score_quantiles(np.full((2, 4), 100.0), partly).values()) == {None}
 
 
-def test_the_weighted_quantile_loss_is_that_of_its_formula() -> None:
+def test_the_weighted_quantile_loss_is_that_of_its_formula():
     truth = RNG.normal(0, 50, (5, 4))
     truth[0, 0] = np.nan
     quantiles = np.sort(RNG.normal(0, 50, (5, len(LEVELS), 4)), axis=1)
@@ -144,7 +143,7 @@ def test_the_weighted_quantile_loss_is_that_of_its_formula() -> None:
     assert score_quantiles(truth * 0, quantiles)["wql"] is None
 
 
-def test_crossing_quantiles_and_other_shapes_are_refused() -> None:
+def test_crossing_quantiles_and_other_shapes_are_refused():
     truth = np.full((1, 4), 100.0)
     crossing = make({0.1: 120.0, 0.9: 90.0})
     with pytest.raises(DataError, match="window 0, step 0 cross"):

@@ -1,7 +1,6 @@
 """The operator's table: what it counts, by month, series and half-hour, from sealed forecasts."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -23,9 +22,7 @@ VALUES = {
 TRUTH = [100.0] * 15 * 48
 
 
-def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_band(
-    tmp_path: Path,
-) -> None:
+def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_band(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY - timedelta(days=1), VALUES)
     rows = score_by_step(tmp_path, grid([*TRUTH[:-24], *[92.0] * 24]))
@@ -41,7 +38,7 @@ def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_ba
     assert rows.filter(method="compevo")["coverage_80"].is_null().all()
 
 
-def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path: Path) -> None:
+def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY, VALUES | {("compevo", None): 103.0}, supersede=True)
     values = [*TRUTH[:-1], None]
@@ -58,9 +55,7 @@ def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path: Pat
         score_by_step(tmp_path, grid(TRUTH))
 
 
-def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(
-    tmp_path: Path,
-) -> None:
+def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
     write_forecast(tmp_path, DAY, VALUES | {("compevo", None): 100.0}, unknown_steps=0)
     rows = score_by_step(tmp_path, grid(TRUTH))
@@ -78,7 +73,7 @@ def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(
     assert view_operator(nobody) is None
 
 
-def test_months_and_series_are_pooled_by_their_points() -> None:
+def test_months_and_series_are_pooled_by_their_points():
     row = dict.fromkeys(OPERATOR_SCHEMA) | {"known_to": "midnight", "unit": "MW", "bias": 0.0}
     cells = [
         row | {"month": month, "entity": entity, "method": method, "at": "00:00"} | numbers

@@ -1,6 +1,6 @@
 """Forecast panels: which windows become one, and what its file holds.
 
-That panels survive their file whole is shown in ``tests/core/report/test_rows.py``.
+That panels survive their file whole is shown in ``tests/core/report/test_inputs.py``.
 """
 
 import numpy as np
@@ -12,22 +12,15 @@ from compevo_core.evaluation.scopes import Scope
 from tests.support import population as small
 
 
-def scope(days: int = 5) -> Scope:
+def scope(days=5):
     return Scope(subset="test", windows=small.windows("test", days, entities=("NSW1",)))
 
 
-def panels(count: int, *, chosen: tuple[str, ...] = ()):
+def panels(count, *, chosen=()):
     chosen_scope = scope()
     n_windows = len(chosen_scope.windows)
     forecasts = {"compevo": np.full((n_windows, 48), 7.0), "persistence": np.zeros((n_windows, 48))}
     return build_panels(chosen_scope, forecasts, [chosen] * n_windows, small.news_pool(), count)
-
-
-@pytest.mark.parametrize(
-    ("count", "days"), [(0, []), (1, [0]), (2, [0, 4]), (3, [0, 2, 4]), (9, [0, 1, 2, 3, 4])]
-)
-def test_panels_are_evenly_spaced_windows_from_first_to_last(count, days):
-    assert [panel.window_id for panel in panels(count)] == [f"test-NSW1-{day}" for day in days]
 
 
 def test_a_panel_holds_every_method_and_the_newest_news_first():

@@ -7,7 +7,7 @@ from compevo_core.agents.online_selection import MlPolyState
 from compevo_core.evaluation.regret import measure_regret
 
 
-def test_the_best_fixed_mixture_may_lie_between_two_experts() -> None:
+def test_the_best_fixed_mixture_may_lie_between_two_experts():
     truth_Dh = np.zeros((3, 2))
     experts_DAh = np.stack([np.full((3, 2), -1.0), np.full((3, 2), 1.0)], axis=1)
     regret = measure_regret("ml-poly", experts_DAh, np.full((3, 2), 0.5), truth_Dh, [0.5, 0.5])
@@ -17,7 +17,7 @@ def test_the_best_fixed_mixture_may_lie_between_two_experts() -> None:
     assert regret.best_mixture == pytest.approx(0.0, abs=1e-9)
 
 
-def test_unknown_truths_count_neither_as_days_nor_as_steps() -> None:
+def test_unknown_truths_count_neither_as_days_nor_as_steps():
     truth_Dh = np.array([[0.0, np.nan], [np.nan, np.nan], [0.0, 0.0]])
     experts_DAh = np.ones((3, 1, 2))
     experts_DAh[0, 0, 1] = 50.0
@@ -26,7 +26,7 @@ def test_unknown_truths_count_neither_as_days_nor_as_steps() -> None:
     assert regret.bound is None
 
 
-def test_polynomial_weights_stay_below_the_logged_promise() -> None:
+def test_polynomial_weights_stay_below_the_logged_promise():
     rng = np.random.default_rng(1)
     state = MlPolyState(3)
     truth_Dh = rng.normal(size=(200, 4))

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.config.run import RunConfig
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -22,13 +21,13 @@ from compevo_core.evaluation.result_rows import (
     forecast_windows,
     write_rows,
 )
-from compevo_core.evaluation.score_files import read_configs, write_config
+from compevo_core.evaluation.score_files import read_configs
 from tests.support.window_samples import from_nem, make_window
 
 N = 13
 
 
-def make_windows(n: int = N, **changes) -> WindowSet:
+def make_windows(n=N, **changes):
     some = [make_window(i, **({"split": "test"} | changes)) for i in range(n)]
     other = [
         make_window(
@@ -182,14 +181,6 @@ def test_rows_hold_scores_of_quantiles_where_they_are_given_and_nulls_elsewhere(
 
 
 REPO = Path(__file__).resolve().parents[3]
-
-
-def test_a_configuration_is_found_by_the_hash_that_rows_carry(tmp_path):
-    config = RunConfig.preset("tiny")
-    path = write_config(tmp_path / "results", config)
-    assert path == tmp_path / "results" / "configs" / f"{config.hash}.json"
-    assert read_configs(tmp_path / "results") == {config.hash: config.to_dict()}
-    assert read_configs(tmp_path) == {}
 
 
 def test_the_committed_configurations_are_those_of_the_committed_rows():

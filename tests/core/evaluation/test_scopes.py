@@ -26,8 +26,6 @@ from tests.support.window_samples import (
     make_window_set,
 )
 
-ONES_H = np.ones(48)
-
 
 def make_windows(days=4, subset="aemo-2021"):
     rows = [

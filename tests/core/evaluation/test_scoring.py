@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import ViewForecaster, fit_baseline
+from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ FITTED = ("persistence", "calendar-ridge", "gbm", "blend")
 PARTS = ["compevo", "compevo-equal", "compevo-agent-0", "compevo-agent-1", "compevo-prior"]
 
 
-FITS: dict[tuple[object, ...], ViewForecaster] = {}
+FITS = {}
 
 
 def fit_once(name, windows, **options):
@@ -308,13 +308,13 @@ SCOPE = Scope(subset="first", windows=small.windows("test", 6))
 TRUTH_NH = SCOPE.windows.truth()
 
 
-def _scores(**errors: float) -> PopulationScores:
+def _scores(**errors):
     """Scores whose methods are off by a constant each."""
     forecasts = {name.replace("_", "-"): TRUTH_NH + error for name, error in errors.items()}
     return PopulationScores(rows=pl.DataFrame(), panels=[], predictions=[(SCOPE, forecasts)])
 
 
-def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds() -> None:
+def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_seeds():
     scores = [
         _scores(compevo=1.0, compevo_equal=2.0, compevo_agent_0=9.0),
         _scores(compevo=-3.0, compevo_equal=4.0, compevo_agent_0=9.0),
@@ -329,7 +329,7 @@ def test_a_method_meets_its_parts_and_every_baseline_with_its_mean_error_over_se
     assert (tests["n"] == len(SCOPE.windows)).all()
 
 
-def test_runs_of_other_settings_or_of_one_seed_twice_are_refused() -> None:
+def test_runs_of_other_settings_or_of_one_seed_twice_are_refused():
     config = RunConfig.preset("tiny")
     second = config.with_overrides({"run.seed": 7})
     require_seeds_of_one_method([config, second])

@@ -1,15 +1,16 @@
-"""A population in daily use: weights, priors and quantiles that move on with what became known."""
+"""A population in daily use: what moves on with what became known, night by night."""
 
-from pathlib import Path
+from datetime import timedelta
 
 import numpy as np
 import pytest
 
+from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import LeakageError
+from compevo_core.forecast.daily_state import KEPT_NIGHTS, KeptStates
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.forecast.prediction import Prediction
 from tests.core.forecast.test_forecaster import seal_population
+from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
 
 DAYS = windows("test", 12, first_day=70)
@@ -25,23 +26,23 @@ DAILY = {
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sealed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("daily")
     seal_population(folder, **DAILY)
     return folder
 
 
-def _load(folder: Path) -> CompEvoForecaster:
+def _load(folder):
     return CompEvoForecaster.load(folder, news_pool())
 
 
 @pytest.fixture(scope="module")
-def followed(sealed: Path) -> Prediction:
+def followed(sealed):
     """The days as a forecaster follows them."""
     return _load(sealed).follow(DAYS)
 
 
-def _poison(days: WindowSet, first: int) -> WindowSet:
+def _poison(days, first):
     """The same days with another truth from one on."""
     origins = sorted({view.origin_utc for view in days.views()})
     truth_NH = days.truth()
@@ -50,9 +51,7 @@ def _poison(days: WindowSet, first: int) -> WindowSet:
     return days.with_truth(truth_NH)
 
 
-def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(
-    sealed: Path, followed: Prediction
-) -> None:
+def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed, followed):
     clean = followed
     poisoned = _load(sealed).follow(_poison(DAYS, 8))
     origins = sorted({view.origin_utc for view in DAYS.views()})
@@ -68,9 +67,7 @@ def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(
     assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
 
 
-def test_following_days_is_forecasting_and_observing_them_one_by_one(
-    sealed: Path, followed: Prediction
-) -> None:
+def test_following_days_is_forecasting_and_observing_them_one_by_one(sealed, followed):
     forecaster = _load(sealed)
     for start in range(0, len(DAYS), 2):
         day = DAYS[start : start + 2]
@@ -81,22 +78,14 @@ def test_following_days_is_forecasting_and_observing_them_one_by_one(
         forecaster.observe(day)
 
 
-def test_quantiles_begin_when_enough_errors_of_observed_days_are_known(
-    followed: Prediction,
-) -> None:
-    quantiles_NQH = followed.quantiles
-    assert np.isnan(quantiles_NQH[0]).all()
-    assert (np.diff(quantiles_NQH[-1], axis=0) >= 0).all()
-
-
-def test_following_leaves_the_forecaster_as_it_was(sealed: Path, followed: Prediction) -> None:
+def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
     forecaster = _load(sealed)
     before = forecaster.predict(DAYS.views())
     assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
 
 
-def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed: Path) -> None:
+def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed):
     evening = WindowSet(
         [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in DAYS],
         dataset=DAYS.dataset,
@@ -110,7 +99,7 @@ def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sea
     assert not np.allclose(clean.aggregate[~until], poisoned.aggregate[~until])
 
 
-def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed: Path) -> None:
+def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed):
     forecaster = _load(sealed)
     first = dict(forecaster.priors.fitted)
     # The last day that they were fitted on is day 39; the next fit is due when day 42 is over.
@@ -120,7 +109,7 @@ def test_priors_are_fitted_anew_after_the_days_that_were_set(sealed: Path) -> No
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed: Prediction) -> None:
+def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed):
     weights_NAH = followed.step_weights
     assert np.allclose(weights_NAH.sum(axis=1), 1.0)
     last_AH = weights_NAH[-1]
@@ -128,8 +117,164 @@ def test_weights_sum_to_one_and_differ_by_part_of_the_day(followed: Prediction) 
     assert np.allclose(last_AH[:, :12], last_AH[:, :1])
 
 
-def test_a_day_that_was_observed_is_not_forecast_again(sealed: Path) -> None:
-    forecaster = _load(sealed)
-    forecaster.observe(DAYS)
-    with pytest.raises(LeakageError, match="load the model again"):
-        forecaster.follow(DAYS)
+FIRST = 70
+N_NIGHTS = 100
+
+
+def make_days(count):
+    """Return days that each have a view of midnight and one of seven hours before."""
+    days = windows("test", count, first_day=FIRST)
+    evening = [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in days]
+    return WindowSet([*days, *evening], dataset=days.dataset)
+
+
+EVENINGS = make_days(12)
+ORIGINS = sorted({view.origin_utc for view in EVENINGS.views()})
+
+
+def revise(days, day, factor):
+    """Return the days with the first value of one of them revised."""
+    origin = sorted({view.origin_utc for view in days.views()})[day]
+    truth_NH = days.truth()
+    truth_NH[[view.origin_utc == origin for view in days.views()], 0] *= factor
+    return days.with_truth(truth_NH)
+
+
+class Nights:
+    """Nights one after the other, each in a process of its own."""
+
+    def __init__(self, run, folder, version="a", origins=ORIGINS):
+        self.run = run
+        self.origins = origins
+        self.kept = KeptStates(
+            folder, CompEvoForecaster.load(run, news_pool()).artifact_hash, version
+        )
+        self.fits = 0
+        self.counts = []
+        self.lines = []
+
+    def fit(self, *arguments, **options):
+        from compevo_core.baselines import fit_baseline
+
+        self.fits += 1
+        return fit_baseline(*arguments, **options)
+
+    def forecast(self, days, number, *, resumes=True):
+        """Forecast a day at 17:00 of the day before; later days are not known."""
+        until = self.origins[number] - timedelta(hours=7)
+        known = WindowSet(
+            [w for w in days if w.view.origin_utc < self.origins[number]], dataset=days.dataset
+        )
+        forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)
+        if resumes:
+            found = self.kept.find(known, until)
+            self.counts.append(
+                forecaster.catch_up(known, until, self.kept, found, self.lines.append)
+            )
+        else:
+            forecaster.observe(forecaster.select_unobserved(known, until))
+        asked = [
+            view
+            for view in days.views()
+            if view.origin_utc == self.origins[number] and view.unknown_steps
+        ]
+        return forecaster.predict_by_agent(asked)
+
+
+def assert_equal(one, other):
+    for name in ("aggregate", "agents", "bases", "levels", "step_weights", "quantiles"):
+        assert np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True), name
+
+
+@pytest.mark.parametrize("rule", ["boa", "paper", "ml-poly"])
+def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed, tmp_path):
+    if rule != "boa":
+        # Levels of the agents in place of those of the priors, and priors that stay.
+        sealed, scope = tmp_path / rule, "series" if rule == "paper" else "all"
+        changes = {"selection__online": True, "selection__rule": rule, "selection__scope": scope}
+        seal_population(sealed, LevelRule("mean", 2.0), **changes)
+    nights = Nights(sealed, tmp_path / "kept")
+    for number in range(3, 6):
+        made = nights.forecast(EVENINGS, number)
+    assert_equal(made, nights.forecast(EVENINGS, 5, resumes=False))
+    # Two series and two views of the one day that has ended since the night before.
+    assert {forecast for _, forecast in nights.counts[1:]} == {4}
+    assert nights.counts[-1][0] == 4 * 4
+    assert nights.lines[-1].startswith("2/2 origins since training are learnt from, about")
+
+
+def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
+    nights = Nights(sealed, tmp_path)
+    for number in range(4, 10):
+        nights.forecast(EVENINGS, number)
+    revised = revise(EVENINGS, 6, 1.5)
+    made = nights.forecast(revised, 10)
+    # Day 6 itself is forecast again, and the days after it; none before.
+    n_known, n_forecast = nights.counts[-1]
+    assert n_known == 4 * 9
+    assert 4 * 3 <= n_forecast <= 4 * 4
+    assert_equal(made, nights.forecast(revised, 10, resumes=False))
+
+
+def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed, tmp_path):
+    for number in (3, 4):
+        Nights(sealed, tmp_path).forecast(EVENINGS, number)
+    upgraded = Nights(sealed, tmp_path, version="b")
+    before = upgraded.fits
+    upgraded.forecast(EVENINGS, 5)
+    assert upgraded.counts == [(4 * 4, 4)]
+    assert upgraded.fits - before <= 1
+
+    # In a run of its own, from the sealed model on; from then on it is the one that is found.
+    until = ORIGINS[5] - timedelta(hours=7)
+    known = WindowSet(
+        [w for w in EVENINGS if w.view.origin_utc < ORIGINS[5]], dataset=EVENINGS.dataset
+    )
+    CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.kept, None)
+    found = upgraded.kept.find(known, until)
+    assert found[1].facts["made_by"] == "b"
+
+
+def test_a_state_of_another_model_is_not_found(sealed, tmp_path):
+    nights = Nights(sealed, tmp_path)
+    nights.forecast(EVENINGS, 5)
+    other = KeptStates(tmp_path, "another", "a")
+    assert nights.kept.find(EVENINGS, ORIGINS[6]) is not None
+    assert other.find(EVENINGS, ORIGINS[6]) is None
+
+
+@pytest.mark.slow
+def test_a_night_costs_the_same_however_many_came_before(tmp_path):
+    changes = {
+        "selection__online": True,
+        "selection__rule": "boa",
+        "selection__parts": 4,
+        "forecast__refit_days": 7,
+        "forecast__known_errors": "mean",
+        "calibration__known_errors": "none",
+    }
+    run, kept = tmp_path / "run", tmp_path / "kept"
+    train_members(run, members("calendar-ridge", "persistence", **changes))
+    days = make_days(N_NIGHTS + 3)
+    origins = sorted({view.origin_utc for view in days.views()})
+    nights = Nights(run, kept, origins=origins)
+    sizes, fits = [], []
+    for number in range(2, N_NIGHTS):
+        if number % 10 == 0:
+            # A value of three days ago is revised every tenth night.
+            days = revise(days, number - 4, 1.01)
+        before = nights.fits
+        nights.forecast(days, number)
+        fits.append(nights.fits - before)
+        sizes.append(sum(file.stat().st_size for file in kept.rglob("*") if file.is_file()))
+
+    # Counts of work, and not seconds: the last nights do what the first ones did.
+    per_night = [forecast for _, forecast in nights.counts]
+    assert max(per_night[-30:]) <= max(per_night[:30]) <= 4 * 14
+    assert max(fits) <= 2 * 2
+    assert sum(fits[-30:]) <= sum(fits[:30]) + 2
+    # Bytes grow by the experience of a day, and states are thinned.
+    middle = len(sizes) // 2
+    assert sizes[-1] - sizes[middle] <= 1.2 * (sizes[middle] - sizes[0])
+    assert len(list(kept.glob("a/*/state.json"))) <= KEPT_NIGHTS + 8
+    assert_equal(nights.forecast(days, N_NIGHTS), nights.forecast(days, N_NIGHTS, resumes=False))

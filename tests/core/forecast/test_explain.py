@@ -7,8 +7,8 @@ import pytest
 
 from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.errors import DataError
-from compevo_core.forecast.explain import Explanation, explain
-from compevo_core.forecast.issued import IssuedForecast, issue_forecast, read_issued, write_issued
+from compevo_core.forecast.explain import explain
+from compevo_core.forecast.issued import issue_forecast, read_issued, write_issued
 from tests.core.forecast.test_forecaster import seal_population
 from tests.support.population import news_pool, windows
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def issued(tmp_path_factory: pytest.TempPathFactory) -> IssuedForecast:
+def issued(tmp_path_factory):
     """A forecast of noisy agents with levels, written and read again."""
     folder = tmp_path_factory.mktemp("deployment")
     forecaster = seal_population(folder / "run", LevelRule("mean", 2.0))
@@ -32,11 +32,11 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> IssuedForecast:
     return read_issued(write_issued(folder / "issued", forecast))
 
 
-def explain_first(issued: IssuedForecast) -> Explanation:
+def explain_first(issued):
     return explain(issued, VIEWS[0].entity)
 
 
-def test_the_parts_add_up_to_the_forecast(issued: IssuedForecast) -> None:
+def test_the_parts_add_up_to_the_forecast(issued):
     why = explain_first(issued)
     total = sum(part.contribution for part in why.parts)
     assert np.allclose(total, why.forecast, rtol=1e-6, atol=0)
@@ -47,14 +47,14 @@ def test_the_parts_add_up_to_the_forecast(issued: IssuedForecast) -> None:
     assert all(np.abs(part).mean() > 1e-3 for part in parts)
 
 
-def test_an_agent_whose_corrections_are_shut_out_corrects_nothing(issued: IssuedForecast) -> None:
+def test_an_agent_whose_corrections_are_shut_out_corrects_nothing(issued):
     # Of the noisy agents, the first keeps none of its correction, the last all of it.
     first, _, last = explain_first(issued).parts
     assert np.abs(first.correction).max() < 1e-2 * np.abs(last.correction).max()
     assert np.abs(first.level).max() > 0
 
 
-def test_what_each_agent_read_is_named_with_its_logic(issued: IssuedForecast) -> None:
+def test_what_each_agent_read_is_named_with_its_logic(issued):
     pool = news_pool()
     for part, logic in zip(explain_first(issued).parts, issued.facts["logics"], strict=True):
         assert part.logic == logic
@@ -64,6 +64,6 @@ def test_what_each_agent_read_is_named_with_its_logic(issued: IssuedForecast) ->
         assert all(one.available_at < VIEWS[0].origin_utc for one in part.articles)
 
 
-def test_a_series_that_the_record_lacks_is_an_error(issued: IssuedForecast) -> None:
+def test_a_series_that_the_record_lacks_is_an_error(issued):
     with pytest.raises(DataError, match="WA1"):
         explain(issued, "WA1")

@@ -1,7 +1,5 @@
 """The forecaster on a sealed tiny model with a fitted calibration."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -21,9 +19,7 @@ VAL = windows("val", 6, first_day=60)
 TEST = windows("test", 3, first_day=80)
 
 
-def seal_population(
-    folder: Path, rule: LevelRule = NO_LEVEL, **overrides: object
-) -> CompEvoForecaster:
+def seal_population(folder, rule=NO_LEVEL, **overrides):
     """Write and load a population of noisy agents that keep a part of their corrections."""
     config = tiny(**overrides)
     model = build_model(config)
@@ -45,13 +41,13 @@ def seal_population(
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sealed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     seal_population(folder, LevelRule("mean", 2.0))
     return folder
 
 
-def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed: Path) -> None:
+def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed):
     prediction = CompEvoForecaster.load(sealed, news_pool()).predict_by_agent(TEST.views())
     expected = np.einsum("anh,na->nh", prediction.agents, prediction.weights)
     assert np.allclose(prediction.aggregate, expected, rtol=1e-5)
@@ -60,16 +56,14 @@ def test_the_aggregate_is_the_weighted_sum_of_calibrated_agents(sealed: Path) ->
     assert prediction.weights.shape == (len(TEST), len(prediction.agents))
 
 
-def test_dropout_of_training_is_off_when_forecasting(tmp_path: Path) -> None:
+def test_dropout_of_training_is_off_when_forecasting(tmp_path):
     # Adapters that drop inputs would forecast differently every time.
     forecaster = seal_population(tmp_path, population__dropout=0.5)
     first, second = (forecaster.predict(TEST.views()) for _ in range(2))
     assert np.array_equal(first, second)
 
 
-def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend(tmp_path):
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())
     forecaster._model.calibration.blend_AH.fill(1.0)
@@ -80,7 +74,7 @@ def test_an_agent_forecasts_its_base_with_as_much_of_its_correction_as_its_blend
     assert np.array_equal(found.prior, found.bases[1])
 
 
-def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
+def test_the_guards_weights_are_those_of_the_aggregate(tmp_path):
     forecaster = seal_population(tmp_path)
     forecaster._model.calibration.override_A[:] = [0.0, 0.0, 1.0]
     prediction = forecaster.predict_by_agent(TEST.views())
@@ -88,7 +82,7 @@ def test_the_guards_weights_are_those_of_the_aggregate(tmp_path: Path) -> None:
     assert prediction.weights[0].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed: Path) -> None:
+def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     views = TEST.views()
     before = forecaster.predict(views)
@@ -106,7 +100,7 @@ def test_errors_that_became_known_move_later_forecasts_and_no_file(sealed: Path)
     assert np.allclose(one_by_one, before, rtol=1e-5)
 
 
-def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) -> None:
+def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
     forecaster = CompEvoForecaster.load(sealed, news_pool())
     with pytest.raises(DataError, match="does not lie after"):
         forecaster.observe(windows("val", 1, first_day=65))
@@ -119,13 +113,8 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed: Path) ->
         forecaster.predict(days.views())
 
 
-def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path: Path) -> None:
+def test_a_frozen_model_forecasts_the_same_whatever_it_has_observed(tmp_path):
     forecaster = seal_population(tmp_path)
     before = forecaster.predict(TEST.views())
     assert forecaster.observe(windows("inference", 1, first_day=70)) == 2
     assert np.array_equal(forecaster.predict(TEST.views()), before)
-
-
-def test_without_any_prior_there_is_none_to_show(tmp_path: Path) -> None:
-    forecaster = seal_population(tmp_path, forecast__prior="none")
-    assert forecaster.predict_by_agent(TEST.views()).prior is None

@@ -17,7 +17,7 @@ VIEWS = [make_window(i, entity=name).view for i, name in enumerate(NAMES)]
 LEVEL = np.array([30.0, 120.0, 60.0])  # the parts make 90
 
 
-def past_errors(days: int = 0) -> PastErrors:
+def past_errors(days=0):
     """Of the total alone; the parts erred by nothing."""
     end_G = np.array([VIEWS[0].origin_utc.timestamp() / 60 - 1440 * day for day in range(days)])
     error_G = np.random.default_rng(0).normal(size=days)
@@ -33,7 +33,7 @@ def past_errors(days: int = 0) -> PastErrors:
     )
 
 
-def predict(widths: np.ndarray) -> Prediction:
+def predict(widths):
     values_NH = np.repeat(LEVEL[:, None], 48, axis=1)
     agents = np.stack([values_NH - 1, values_NH + 1])
     at = np.array(LEVELS) - 0.5
@@ -50,7 +50,7 @@ def predict(widths: np.ndarray) -> Prediction:
     )
 
 
-def test_a_sum_is_reached_by_moving_each_series_by_its_doubt() -> None:
+def test_a_sum_is_reached_by_moving_each_series_by_its_doubt():
     before = predict(np.array([1.0, 3.0, 2.0]))
     after, _ = reconcile(before, VIEWS, {"total": ("a", "b")}, past_errors())
 
@@ -65,7 +65,7 @@ def test_a_sum_is_reached_by_moving_each_series_by_its_doubt() -> None:
     np.testing.assert_allclose(after.agents - after.levels, before.agents - before.levels)
 
 
-def test_bands_are_of_errors_that_were_moved_alike() -> None:
+def test_bands_are_of_errors_that_were_moved_alike():
     past = past_errors(2 * FEWEST)
     after, moved = reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "b")}, past)
     # An error of the total is shared by all three alike, and the three still add up.
@@ -84,7 +84,7 @@ def test_bands_are_of_errors_that_were_moved_alike() -> None:
     assert not np.array_equal(moved.error_NH[3:6], past.error_NH[3:6])
 
 
-def test_without_bands_all_series_count_alike_and_what_adds_up_stays() -> None:
+def test_without_bands_all_series_count_alike_and_what_adds_up_stays():
     unknown_NQH = np.full((3, len(LEVELS), 48), np.nan)
     unknown = dataclasses.replace(predict(np.ones(3)), quantiles=unknown_NQH)
     after, _ = reconcile(unknown, VIEWS, {"total": (ALL_SERIES,)}, past_errors())
@@ -93,7 +93,7 @@ def test_without_bands_all_series_count_alike_and_what_adds_up_stays() -> None:
     np.testing.assert_allclose(again.aggregate, after.aggregate)
 
 
-def test_bounds_hold_and_totals_still_add_up() -> None:
+def test_bounds_hold_and_totals_still_add_up():
     views = [dataclasses.replace(view, bounds=(35.0, None)) for view in VIEWS]
     high = predict(np.ones(3))
     low = dataclasses.replace(high, aggregate=high.aggregate * 0.1)
@@ -101,6 +101,6 @@ def test_bounds_hold_and_totals_still_add_up() -> None:
     np.testing.assert_allclose(after.aggregate[:, 0], [35.0, 70.0, 35.0])
 
 
-def test_a_total_without_one_of_its_parts_is_refused() -> None:
+def test_a_total_without_one_of_its_parts_is_refused():
     with pytest.raises(DataError, match="no forecast of c, so that the totals cannot add up"):
         reconcile(predict(np.ones(3)), VIEWS, {"total": ("a", "c")}, past_errors())

@@ -5,10 +5,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from compevo_core.config.sections import BackboneConfig
-from compevo_core.lm.backbone import PACKAGED, TINY, Backbone, load_backbone
+from compevo_core.lm.backbone import PACKAGED, TINY, load_backbone
 
 
-def _load(name_or_path: str, dtype: str, weights: str = "pretrained") -> Backbone:
+def _load(name_or_path, dtype, weights="pretrained"):
     config = BackboneConfig(name_or_path=name_or_path, dtype=dtype, weights=weights)
     return load_backbone(config, device="cpu")
 
@@ -23,9 +23,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
 @pytest.mark.parametrize("is_tiny", [True, False], ids=["tiny", "folder"])
-def test_in_bfloat16_all_weights_are_and_no_buffer_is(
-    folder: str, weights: str, is_tiny: bool
-) -> None:
+def test_in_bfloat16_all_weights_are_and_no_buffer_is(folder, weights, is_tiny):
     model = _load(TINY if is_tiny else folder, "bfloat16", weights).model
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
@@ -35,7 +33,7 @@ def test_in_bfloat16_all_weights_are_and_no_buffer_is(
 
 
 @torch.no_grad()
-def test_a_backbone_in_bfloat16_reads_long_prompts_as_transformers_loads_it(folder: str) -> None:
+def test_a_backbone_in_bfloat16_reads_long_prompts_as_transformers_loads_it(folder):
     ours = _load(folder, "bfloat16").model
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     tiny = _load(TINY, "bfloat16").model
@@ -60,7 +58,7 @@ def far_folder(tmp_path):
     return tmp_path
 
 
-def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder) -> None:
+def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder):
     pretrained, control = (
         dict(_load(str(far_folder), "float32", weights).model.named_parameters())
         for weights in ("pretrained", "random")
@@ -78,7 +76,7 @@ def test_layers_and_norms_are_drawn_anew_and_the_vocabulary_stays(far_folder) ->
             assert float(parameter.std()) == pytest.approx(0.02, rel=0.1)
 
 
-def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(far_folder) -> None:
+def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(far_folder):
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
@@ -90,7 +88,7 @@ def test_the_control_is_the_same_in_every_run_and_leaves_the_callers_generator(f
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-def test_the_control_knows_nothing_and_says_so_and_is_frozen(far_folder) -> None:
+def test_the_control_knows_nothing_and_says_so_and_is_frozen(far_folder):
     control = _load(str(far_folder), "float32", "random")
     assert control.knowledge_cutoff == "none (random weights)"
     assert not any(parameter.requires_grad for parameter in control.model.parameters())
@@ -98,7 +96,7 @@ def test_the_control_knows_nothing_and_says_so_and_is_frozen(far_folder) -> None
 
 
 @pytest.mark.slow
-def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix() -> None:
+def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix():
     pretrained, control = (
         _load(PACKAGED, "float32", weights).model for weights in ("pretrained", "random")
     )

@@ -1,7 +1,6 @@
 """Under a grammar nothing but its sentences is written, with the chances of the softmax over it."""
 
 import itertools
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -17,11 +16,11 @@ SLOTS = [["in", "ind", "no"], ["", "e"], ["."]]
 SENTENCES = {"".join(parts) for parts in itertools.product(*SLOTS)}
 
 
-def _grammar(slots: Sequence[Sequence[str]] = SLOTS) -> SlotGrammar:
+def _grammar(slots=SLOTS):
     return SlotGrammar(slots, build_backbone().tokenizer, STOPS)
 
 
-def _paths(grammar: SlotGrammar) -> list[tuple[int, ...]]:
+def _paths(grammar):
     """Every path of allowed tokens that ends with a stop token."""
     done, open_paths = [], [()]
     while open_paths:
@@ -31,7 +30,7 @@ def _paths(grammar: SlotGrammar) -> list[tuple[int, ...]]:
     return done
 
 
-def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
+def test_the_paths_of_a_grammar_are_its_sentences_each_once():
     grammar = _grammar()
     decode = build_backbone().tokenizer.decode
     paths = _paths(grammar)
@@ -42,9 +41,7 @@ def test_the_paths_of_a_grammar_are_its_sentences_each_once() -> None:
 
 
 @pytest.mark.parametrize("cap", [None, 2.0])
-def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(
-    cap: float | None,
-) -> None:
+def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax(cap):
     torch.manual_seed(0)
     states, weight, bias = (
         torch.randn(6, 16, requires_grad=True),
@@ -69,7 +66,7 @@ def test_restricted_log_probabilities_and_gradients_are_those_of_a_dense_softmax
     assert torch.allclose(mine, theirs, atol=1e-5)
 
 
-def test_a_token_outside_the_grammar_has_no_probability() -> None:
+def test_a_token_outside_the_grammar_has_no_probability():
     with pytest.raises(ValueError, match="token 9 is not among the 2"):
         restricted_token_logp(torch.zeros(1, 16), torch.tensor([9]), [[3, 4]], torch.zeros(90, 16))
     with pytest.raises(ValueError, match="begin no sentence"):
@@ -80,17 +77,17 @@ def test_a_token_outside_the_grammar_has_no_probability() -> None:
     ("slots", "says"),
     [([], "slots"), ([["a"], []], "at least one text"), ([["a<eos>"]], "ends a text")],
 )
-def test_slots_without_texts_and_texts_that_end_themselves_are_refused(slots, says: str) -> None:
+def test_slots_without_texts_and_texts_that_end_themselves_are_refused(slots, says):
     with pytest.raises(ConfigError, match=says):
         _grammar(slots)
 
 
-def test_a_tokenizer_that_loses_letters_is_refused() -> None:
+def test_a_tokenizer_that_loses_letters_is_refused():
     class Deaf:
-        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        def encode(self, text, *, add_special_tokens):
             return [ord(letter) for letter in text if letter != "e"]
 
-        def decode(self, token_ids: Sequence[int]) -> str:
+        def decode(self, token_ids):
             return "".join(map(chr, token_ids))
 
     with pytest.raises(ConfigError, match="no tokens of its own"):

@@ -1,32 +1,29 @@
 """Adapters as PEFT folders: in, out, and through a process that holds some of the agents."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from compevo_core.config.sections import BackboneConfig, PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lm.adapters import FORECAST, KINDS, LOGIC
+from compevo_core.lm.adapters import FORECAST, LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
-from compevo_core.lm.backbone import Backbone, load_backbone
-from compevo_core.lm.packing import PromptGroup
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
 from tests.support.tiny_backbone import build_backbone, build_population
 
-ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [40]]
 CONFIG = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
-def _backbone() -> Backbone:
+def _backbone():
     return load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
 
 
-def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
+def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
     wanted = {
         "r": 4,
@@ -43,38 +40,7 @@ def _made_by_peft(folder: Path, seed: int, **settings: object) -> PeftModel:
     return model.eval()
 
 
-def _states(model: PeftModel, row: list[int]) -> torch.Tensor:
-    with torch.no_grad():
-        return model.base_model.model.model(input_ids=torch.tensor([row])).last_hidden_state[0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_population_started_from_adapters_of_plain_peft_answers_as_they_do(
-    kind: str, tmp_path: Path
-) -> None:
-    population = Population(_backbone(), CONFIG, torch.Generator().manual_seed(1))
-    models = []
-    for agent in range(2):
-        models.append(_made_by_peft(tmp_path / str(agent), seed=agent))
-        load_adapter(population, agent, kind, tmp_path / str(agent))
-    packed = population.pack(
-        [[PromptGroup(row) for row in ROWS[2 * agent : 2 * agent + 2]] for agent in range(2)]
-    )
-    with population.use_adapters(kind), torch.no_grad():
-        ours = population.hidden_states(packed)
-    for agent, model in enumerate(models):
-        for segment, row in zip(
-            packed.segments[agent], ROWS[2 * agent : 2 * agent + 2], strict=True
-        ):
-            assert torch.allclose(
-                ours[agent, segment.begin : segment.end], _states(model, row), atol=1e-5
-            )
-    assert not torch.allclose(ours[0, len(ROWS[0]) - 1], _states(models[1], ROWS[0])[-1], atol=1e-3)
-
-
-def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(
-    tmp_path: Path,
-) -> None:
+def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
     population = Population(_backbone(), CONFIG, torch.Generator().manual_seed(1))
     frozen = {
         n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
@@ -108,9 +74,7 @@ def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_s
         ({"rank_pattern": {"q_proj": 8}}, "not one plain LoRA"),
     ],
 )
-def test_adapters_of_another_shape_are_refused(
-    settings: dict[str, object], says: str, tmp_path: Path
-) -> None:
+def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
     _made_by_peft(tmp_path, seed=0, **settings)
     with pytest.raises(CheckpointMismatch, match=says):
         load_adapter(
@@ -122,9 +86,7 @@ SHARD_CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
 
 
 @pytest.mark.parametrize("agent", [1, 2])
-def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(
-    agent: int, tmp_path: Path
-) -> None:
+def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
     save_adapter(build_population(), agent, FORECAST, tmp_path / "whole")
 
     later = Population(build_backbone(), SHARD_CONFIG, torch.Generator(), local_agents=range(1, 3))

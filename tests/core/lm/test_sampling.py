@@ -1,7 +1,6 @@
 """Sampling: under a grammar as token by token, ended rows leave, edges of a random choice."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -9,9 +8,8 @@ import torch
 from benchmarks.dense_sampling import sample_every_token
 from compevo_core.lm import sampling
 from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.attention import AttentionBackend
 from compevo_core.lm.decode import invert_distribution, sample_uniform
-from compevo_core.lm.grammar import SlotGrammar, TokenGrammar
+from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population
 from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
@@ -33,18 +31,18 @@ _BEGIN = [4]
 class FirstTokensForced:
     """The prompt is followed by two tokens at any rate, then by a coin, and it may go on."""
 
-    def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
+    def allowed(self, ids):
         return [[20], [30], [9, 5], [41, 40, 2]][min(len(ids), 3)]
 
 
 class EverythingForced:
     """Nothing is ever chosen."""
 
-    def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:
+    def allowed(self, ids):
         return [20 + len(ids)] if len(ids) < 4 else [2]
 
 
-def _settings(grammar: TokenGrammar, seed: int, **changes: object) -> SamplingSettings:
+def _settings(grammar, seed, **changes):
     settings = SamplingSettings(
         samples=SAMPLES,
         max_new_tokens=getattr(grammar, "max_tokens", 12),
@@ -53,16 +51,10 @@ def _settings(grammar: TokenGrammar, seed: int, **changes: object) -> SamplingSe
         pad_token=0,
         generators=[torch.Generator().manual_seed(100 * seed + agent) for agent in range(3)],
     )
-    return dataclasses.replace(settings, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(settings, **changes)
 
 
-def _sample(
-    population: Population,
-    prompts: Sequence[Sequence[Sequence[int]]],
-    grammar: TokenGrammar,
-    settings: SamplingSettings,
-    way: Callable[..., tuple[torch.Tensor, torch.Tensor]] = sample_under_grammar,
-) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+def _sample(population, prompts, grammar, settings, way=sample_under_grammar):
     """Ids and mask of the samples, and where the generators then stand."""
     groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
     with population.use_adapters(LOGIC):
@@ -71,7 +63,7 @@ def _sample(
     return ids, mask, [generator.get_state() for generator in settings.generators]
 
 
-def _assert_same(population, prompts, grammar, seed: int, **changes: object) -> torch.Tensor:
+def _assert_same(population, prompts, grammar, seed, **changes):
     ids, mask, states = _sample(population, prompts, grammar, _settings(grammar, seed, **changes))
     expected_ids, expected_mask, expected_states = _sample(
         population, prompts, grammar, _settings(grammar, seed, **changes), sample_every_token
@@ -84,19 +76,17 @@ def _assert_same(population, prompts, grammar, seed: int, **changes: object) -> 
 
 
 @pytest.fixture(scope="module")
-def population() -> Population:
+def population():
     return build_population()
 
 
 @pytest.fixture(scope="module")
-def grammar(population: Population) -> SlotGrammar:
+def grammar(population):
     return SlotGrammar(SLOTS, population.backbone.tokenizer, STOPS)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_is_written_is_what_a_pass_for_each_token_writes(
-    population: Population, grammar: SlotGrammar, seed: int
-) -> None:
+def test_what_is_written_is_what_a_pass_for_each_token_writes(population, grammar, seed):
     one = [[row] for row in PROMPTS]
     two = [[row, row[::-1], [*row, 8, 8]] for row in PROMPTS]
     drawn = {tuple(row) for row in _assert_same(population, one, grammar, seed)[0].tolist()}
@@ -107,43 +97,35 @@ def test_what_is_written_is_what_a_pass_for_each_token_writes(
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_a_text_is_cut_off_where_it_is_too_long(
-    population: Population, grammar: SlotGrammar, length: int
-) -> None:
+def test_a_text_is_cut_off_where_it_is_too_long(population, grammar, length):
     ids = _assert_same(population, [[row] for row in PROMPTS], grammar, 1, max_new_tokens=length)
     assert ids.shape == (3, SAMPLES, length)
 
 
-def test_a_text_ends_with_the_token_that_completes_it(
-    population: Population, grammar: SlotGrammar
-) -> None:
+def test_a_text_ends_with_the_token_that_completes_it(population, grammar):
     (last,) = population.backbone.tokenizer.encode("w")
     rows = [[row] for row in PROMPTS]
     _assert_same(population, rows, grammar, 2, is_complete=lambda ids: ids[-1] == last)
 
 
 @pytest.mark.parametrize("rule", [FirstTokensForced(), EverythingForced()])
-def test_texts_that_begin_without_a_choice_or_have_none(population: Population, rule) -> None:
+def test_texts_that_begin_without_a_choice_or_have_none(population, rule):
     for seed in range(4):
         _assert_same(population, [[row] for row in PROMPTS], rule, seed)
     _assert_same(population, [[row] for row in PROMPTS], rule, 0, temperature=0.0)
 
 
-def test_capped_scores_and_scaled_embeddings_are_those_of_the_model() -> None:
+def test_capped_scores_and_scaled_embeddings_are_those_of_the_model():
     population = Population(build_gemma(), CONFIG, torch.Generator().manual_seed(1))
     move_adapters(population)
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
 
-def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(
-    population: Population, grammar: SlotGrammar, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[torch.Tensor] = []
+def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(population, grammar, monkeypatch):
+    read = []
     plain = Population.read_tokens
 
-    def count(
-        self: Population, ids_AL: torch.Tensor, positions: torch.Tensor, attention: AttentionBackend
-    ) -> torch.Tensor:
+    def count(self, ids_AL, positions, attention):
         read.append(ids_AL)
         return plain(self, ids_AL, positions, attention)
 
@@ -166,9 +148,7 @@ PROMPTS_OF_AN_AGENT = 8
 TOKENS = 14
 
 
-def _write(
-    population: Population, temperature: float, *, samples: int = 1
-) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+def _write(population, temperature, *, samples=1):
     """Continue prompts of unlike lengths to unlike lengths; return the generators' states too."""
     generators = [torch.Generator().manual_seed(agent) for agent in range(AGENTS)]
     groups = [
@@ -189,11 +169,9 @@ def _write(
 
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
-def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
-    temperature: float, samples: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(temperature, samples, monkeypatch):
     population = build_population()
-    widths: list[int] = []
+    widths = []
     read = Population.read_tokens
 
     def read_tokens(self, ids_AL, positions_AL, attention):
@@ -218,8 +196,8 @@ def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
 
 @pytest.mark.parametrize(("uniform", "token"), [(0.0, 1), (0.5, 3), (1.0 - 2.0**-53, 3)])
 def test_a_token_without_probability_is_not_drawn_at_the_edges_of_the_unit_interval(
-    uniform: float, token: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    uniform, token, monkeypatch
+):
     probabilities = torch.tensor([[[0.0, 0.5, 0.0, 0.5, 0.0]]])
     is_alive = torch.ones(1, 1, dtype=torch.bool)
     monkeypatch.setattr(

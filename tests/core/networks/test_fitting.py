@@ -29,7 +29,7 @@ def use_a_tiny_backbone(monkeypatch):
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
 
 
-def make_split(n: int, split: str = "train", *, first: int = 0) -> WindowSet:
+def make_split(n, split="train", *, first=0):
     """Days whose values move together, so that there is something to learn."""
     rng = np.random.default_rng(first)
     windows = []

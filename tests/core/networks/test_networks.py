@@ -4,27 +4,17 @@ import torch
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks.forecaster import DLinear
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.networks.layers import NetworkInputs, count_trainable
 
 
-def make_inputs(n: int = 3, seed: int = 0) -> NetworkInputs:
+def make_inputs(n=3, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return NetworkInputs(
         values_NL=torch.randn(n, 48, generator=generator),
         past_NLM=torch.rand(n, 48, 4, generator=generator) - 0.5,
         future_NHM=torch.rand(n, 48, 4, generator=generator) - 0.5,
     )
-
-
-def test_dlinear_begins_as_the_mean_of_its_input():
-    network = DLinear()
-    for linear in (network.remainder, network.trend):
-        torch.nn.init.zeros_(linear.bias)
-    inputs = make_inputs()
-    expected = inputs.values_NL.mean(dim=1, keepdim=True).expand(-1, 48)
-    torch.testing.assert_close(network(inputs), expected)
 
 
 def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():

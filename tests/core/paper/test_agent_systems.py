@@ -28,8 +28,7 @@ from compevo_core.paper.agent_systems import (
     list_trainable_parts,
 )
 from compevo_core.paper.changes import find_variant
-from compevo_core.paper.method import BUDGETS, STANDARD, Budget, FitInputs, TrainingPlan
-from compevo_core.training.round_record import RoundRecord
+from compevo_core.paper.method import BUDGETS, STANDARD, FitInputs, TrainingPlan
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_model
 from tests.support.population import news_pool, tiny, windows
@@ -45,25 +44,25 @@ PUBLISHED_MILLIONS = {
 SYSTEMS = sorted(PUBLISHED_MILLIONS)
 
 
-def _inputs(budget: Budget, seed: int) -> FitInputs:
+def _inputs(budget, seed):
     return FitInputs(train=windows("train", 4), val=windows("val", 2), seed=seed, budget=budget)
 
 
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=str)
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_gets_the_updates_of_the_budget(system: str, budget) -> None:
+def test_every_system_gets_the_updates_of_the_budget(system, budget):
     run = configure_agents(system, _inputs(budget, 4)).run
     assert run.supervised_rounds + run.rounds == budget.rounds and run.rounds >= 1
     assert (run.batch_size, run.seed) == (budget.round_windows, 4)
 
 
-def test_the_full_budget_has_as_many_rewritings_as_the_preset() -> None:
+def test_the_full_budget_has_as_many_rewritings_as_the_preset():
     preset = RunConfig.preset("default")
     assert configure_agents("compevo", _inputs(STANDARD, 0)).run.rounds == preset.run.rounds
 
 
-def test_a_system_is_trained_sealed_and_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    def configure(system: str, inputs: FitInputs) -> RunConfig:
+def test_a_system_is_trained_sealed_and_described(monkeypatch):
+    def configure(system, inputs):
         return find_variant(system).configure(tiny(run__rounds=1, run__seed=inputs.seed))
 
     monkeypatch.setattr(agent_systems, "configure_agents", configure)
@@ -85,9 +84,7 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch: pytest.MonkeyPatc
     assert facts.trainable_parameters and facts.trainable_parameters % 3 == 0
 
 
-def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(
         agent_systems,
         "configure_agents",
@@ -95,9 +92,9 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(
             tiny(run__rounds=3, run__checkpoint_every=1, evolution__every=3)
         ),
     )
-    told: list[int] = []
+    told = []
 
-    def stop_in_the_second_round(record: RoundRecord) -> None:
+    def stop_in_the_second_round(record):
         told.append(record.round)
         if len(told) == 2:
             raise KeyboardInterrupt
@@ -123,13 +120,7 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(
     assert told == [0, 1, 2]
 
 
-def test_a_system_without_news_is_refused() -> None:
-    inputs = FitInputs(train=windows("train", 2), val=windows("val", 2), seed=0, budget=STANDARD)
-    with pytest.raises(ConfigError, match="sa reads news"):
-        fit_agents("sa", inputs)
-
-
-def test_the_built_systems_have_the_published_numbers_of_parameters() -> None:
+def test_the_built_systems_have_the_published_numbers_of_parameters():
     # Each count is of a system that was built, and equal to the sum of its parts.
     report = build_parameter_report("Llama-3.1-8B")
     systems = report["methods"]
@@ -141,21 +132,9 @@ def test_the_built_systems_have_the_published_numbers_of_parameters() -> None:
     json.dumps(report)
 
 
-def test_compevo_parts_are_twenty_adapters_two_gates_one_projection_scores_and_gates() -> None:
-    parts = list_trainable_parts(load_architecture("llama-3.1-8b"), "compevo")
-    assert {part.part: part.parameters for part in parts} == {
-        "forecast adapters": 419_430_400,
-        "logic adapters": 419_430_400,
-        "fusion gates": 67_117_056,
-        "soft-prompt projection": 16_781_312,
-        "interaction scores": 100,
-        "selection gates": 10,
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", known_architectures())
-def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem: str) -> None:
+def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(stem):
     architecture = load_architecture(stem)
     model = build_meta_model(architecture)
     presets = resources.files("compevo_core.config") / "presets" / "architectures"
@@ -170,7 +149,7 @@ def test_every_preset_matches_its_published_size_and_peft_on_the_meta_device(ste
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_system_that_is_counted_is_the_one_that_trains(system: str) -> None:
+def test_the_system_that_is_counted_is_the_one_that_trains(system):
     config = find_variant(system).configure(tiny())
     sizes = load_backbone(config.backbone, device="cpu").model.config.to_dict()
     architecture = Architecture.from_mapping(sizes, name="tiny")
@@ -180,15 +159,13 @@ def test_the_system_that_is_counted_is_the_one_that_trains(system: str) -> None:
     assert model.trainable_parameters == counted + decoder
 
 
-def test_a_system_that_is_built_otherwise_than_listed_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_system_that_is_built_otherwise_than_listed_is_an_error(monkeypatch):
     monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
     with pytest.raises(ConfigError, match="mael as built trains 7"):
         build_parameter_report("smollm2-135m", systems=["mael"])
 
 
-def test_an_unknown_system_or_empty_population_is_refused() -> None:
+def test_an_unknown_system_or_empty_population_is_refused():
     architecture = load_architecture("smollm2-135m")
     with pytest.raises(ConfigError, match="gpt"):
         list_trainable_parts(architecture, "gpt")
@@ -196,7 +173,7 @@ def test_an_unknown_system_or_empty_population_is_refused() -> None:
         list_trainable_parts(architecture, "compevo", agents=0)
 
 
-def test_a_model_folder_is_read_and_missing_sizes_follow_the_usual_rule(tmp_path) -> None:
+def test_a_model_folder_is_read_and_missing_sizes_follow_the_usual_rule(tmp_path):
     sizes = {
         "model_type": "llama",
         "hidden_size": 32,

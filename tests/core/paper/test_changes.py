@@ -4,7 +4,14 @@ import pytest
 
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
-from compevo_core.paper.changes import ABLATION, EXPERIMENTS, find_experiment, find_variant
+from compevo_core.paper.changes import (
+    ABLATION,
+    CHANGES,
+    EXPERIMENTS,
+    find_experiment,
+    find_variant,
+    list_changes,
+)
 from compevo_core.report.paper.tables import PRINTED, list_subjects
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows
@@ -20,7 +27,7 @@ EXPECTED = {
 }
 
 
-def full_method() -> RunConfig:
+def full_method():
     """Settings in which every control takes something away."""
     return tiny(
         population__agents=2,
@@ -29,7 +36,7 @@ def full_method() -> RunConfig:
     )
 
 
-def list_differences(base: RunConfig, changed: RunConfig) -> dict[str, object]:
+def list_differences(base, changed):
     return {
         f"{section}.{key}": value
         for section, values in changed.to_dict().items()
@@ -39,12 +46,18 @@ def list_differences(base: RunConfig, changed: RunConfig) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_a_control_changes_what_its_name_says_and_nothing_else(name: str) -> None:
+def test_a_control_changes_what_its_name_says_and_nothing_else(name):
     changed = find_variant(name).configure(full_method())
     assert list_differences(full_method(), changed) == EXPECTED[name]
 
 
-def test_one_agent_is_the_first_member_alone() -> None:
+@pytest.mark.parametrize("name", list_changes("variant"))
+def test_a_variant_changes_one_setting(name):
+    changed = list_differences(tiny(), find_variant(name).configure(tiny()))
+    assert len(changed) == len(CHANGES[name].settings) <= 1
+
+
+def test_one_agent_is_the_first_member_alone():
     config = find_variant("one-agent").configure(full_method())
     assert config.population.agents == 1
     assert config.population.members == full_method().population.members[:1]
@@ -52,8 +65,8 @@ def test_one_agent_is_the_first_member_alone() -> None:
     assert find_variant("one-agent").configure(tiny()).population.members == ()
 
 
-def test_what_would_repeat_the_full_method_is_known_before_it_trains() -> None:
-    def list_unchanged(config: RunConfig) -> set[str]:
+def test_what_would_repeat_the_full_method_is_known_before_it_trains():
+    def list_unchanged(config):
         changes = EXPERIMENTS[ABLATION].changes
         return {change.name for change in changes if change.changes_nothing(config)}
 
@@ -62,7 +75,7 @@ def test_what_would_repeat_the_full_method_is_known_before_it_trains() -> None:
     assert find_variant("swapped-news").changes_nothing(tiny(news__top_k=0))
 
 
-def test_only_swapped_news_gets_other_windows() -> None:
+def test_only_swapped_news_gets_other_windows():
     windows = make_windows("train", 40)
     assert find_variant("no-news").change_windows(windows) is windows
     swapped = find_variant("swapped-news").change_windows(windows)
@@ -72,7 +85,7 @@ def test_only_swapped_news_gets_other_windows() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news"}))
-def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str) -> None:
+def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name):
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
     # What follows from the members is not a setting of its own.
@@ -85,7 +98,7 @@ def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name: str
     assert len(set().union(*keys)) == (2 if name == "weather" else 1)
 
 
-def test_the_weight_of_the_policy_term_is_varied_where_policies_learn() -> None:
+def test_the_weight_of_the_policy_term_is_varied_where_policies_learn():
     base = RunConfig.preset("default")
     assert not base.grpo.enabled
     for change in EXPERIMENTS["lambda-pg"].changes:
@@ -93,16 +106,16 @@ def test_the_weight_of_the_policy_term_is_varied_where_policies_learn() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
-def test_what_the_paper_prints_is_varied_here_too(name: str) -> None:
+def test_what_the_paper_prints_is_varied_here_too(name):
     assert set(list_subjects(PRINTED[name])) <= set(EXPERIMENTS[name].names)
 
 
-def test_without_a_model_of_a_published_forecast_there_is_none_to_keep() -> None:
+def test_without_a_model_of_a_published_forecast_there_is_none_to_keep():
     with pytest.raises(ConfigError, match="members=published"):
         EXPERIMENTS["weather"].select(["members=published"])[0].configure(tiny())
 
 
-def test_more_agents_than_members_reuse_these_with_seeds_of_their_own() -> None:
+def test_more_agents_than_members_reuse_these_with_seeds_of_their_own():
     base = tiny(
         population__agents=2, population__members=[{"prior": "gbm"}, {"lookback_steps": 24}]
     )
@@ -115,7 +128,7 @@ def test_more_agents_than_members_reuse_these_with_seeds_of_their_own() -> None:
     ]
 
 
-def test_an_unknown_experiment_or_change_is_refused_by_name() -> None:
+def test_an_unknown_experiment_or_change_is_refused_by_name():
     with pytest.raises(ConfigError, match="known: ablation, lambda-pg"):
         find_experiment("lamda")
     with pytest.raises(ConfigError, match="'tau=7'"):

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -20,7 +18,6 @@ from compevo_core.paper.control import (
 )
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
 from compevo_core.training import model, trainer
-from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, read_hash, read_records
@@ -30,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
+def control(tmp_path_factory):
     """Two worlds, one without any effect, and every arm."""
     out = tmp_path_factory.mktemp("control")
     plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
@@ -39,11 +36,11 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFram
         return out, *run_control(base_windows(), sentence_encoder(), plan, out, LOG)
 
 
-def _find(rows: pl.DataFrame, effect: float, arm: str) -> dict[str, float]:
+def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
 
 
-def test_evolved_logics_name_what_acts_and_read_it(control) -> None:
+def test_evolved_logics_name_what_acts_and_read_it(control):
     _, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
@@ -56,7 +53,7 @@ def test_evolved_logics_name_what_acts_and_read_it(control) -> None:
     assert named["recall"][0] == 0.0 < named["recall"][-1]
 
 
-def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control) -> None:
+def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
     _, rows, _ = control
     for arm in ("no-news", "swapped-news"):
         row = _find(rows, 3.0, arm)
@@ -64,7 +61,7 @@ def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control) 
         assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
 
 
-def test_where_news_mean_nothing_the_prior_is_kept(control) -> None:
+def test_where_news_mean_nothing_the_prior_is_kept(control):
     _, rows, _ = control
     prior = _find(rows, 0.0, "prior")["mae"]
     for arm in ("evolved", "seed-logics", "all-articles"):
@@ -73,7 +70,7 @@ def test_where_news_mean_nothing_the_prior_is_kept(control) -> None:
         assert row["mae"] == pytest.approx(prior, rel=0.05)
 
 
-def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path) -> None:
+def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
     out, rows, rounds = control
     sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
     plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
@@ -88,7 +85,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
 
 
-def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
+def test_rewritings_tell_the_topics_before_and_after_each(control):
     out, _, _ = control
     run = out / "plain-effect-3-seed-0" / "evolved"
     rows = read_rewritings(run, ("power outages", "rooftop solar"))
@@ -96,12 +93,12 @@ def test_rewritings_tell_the_topics_before_and_after_each(control) -> None:
     assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
 
 
-def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch) -> None:
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
     data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
 
-    def stop(record: RoundRecord) -> None:
+    def stop(record):
         if record.round == 1:
             raise Killed
 
@@ -116,16 +113,14 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
-def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(
-    tmp_path, monkeypatch
-) -> None:
+def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()
     data = world.split("train")[:30], world.split("val")[:4], world.news
     short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}
     short |= {"grpo__group_size": 4, "grpo__reward_windows": 4, "run__batch_size": 4}
 
-    def draw(name: str, **changes: Any) -> list[tuple[list[str], list[list[str]]]]:
+    def draw(name, **changes):
         config = search(**short, **changes)
         trainer.train(config, *data, tmp_path / name)
         records = RunFolder(tmp_path / name).read_rounds()
@@ -137,7 +132,7 @@ def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(
     assert draw("alone", population__exposed_peers=0) != whole
 
 
-def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
+def test_each_kind_of_world_has_the_settings_that_it_needs():
     plain, regional, many = (
         ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
     )
@@ -159,13 +154,13 @@ def test_each_kind_of_world_has_the_settings_that_it_needs() -> None:
 @pytest.mark.parametrize(
     "changes", [{"world": "flat"}, {"compares": "worlds"}, {"only": ["evolved", "no-grpo"]}]
 )
-def test_an_unknown_world_comparison_or_arm_is_refused_by_name(changes: dict[str, Any]) -> None:
+def test_an_unknown_world_comparison_or_arm_is_refused_by_name(changes):
     unknown = next(iter(changes.values()))
     with pytest.raises(ConfigError, match=unknown if isinstance(unknown, str) else "no-grpo"):
         ControlPlan(config=search(), **changes)
 
 
-def test_precision_and_recall_are_means_over_agents() -> None:
+def test_precision_and_recall_are_means_over_agents():
     logics = [
         "Track news about power outages and fuel prices in any region, at night, as a sign of x.",
         "Track news about rooftop solar and power outages in any region, at night, as a sign of x.",

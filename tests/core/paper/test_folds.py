@@ -1,7 +1,5 @@
 """Cross-validation on the folds of train: every fold is trained and measured, and summed up."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -29,7 +27,7 @@ CONFIG = tiny(
 
 
 @pytest.fixture(scope="module")
-def folded() -> WindowSet:
+def folded():
     return place_in_folds(
         WindowSet(
             [
@@ -42,16 +40,12 @@ def folded() -> WindowSet:
 
 
 @pytest.fixture(scope="module")
-def trained(
-    folded: WindowSet, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, pl.DataFrame]:
+def trained(folded, tmp_path_factory):
     out = tmp_path_factory.mktemp("folds")
     return out, train_folds(CONFIG, folded, news_pool(), out, commit="abc")
 
 
-def test_every_fold_is_trained_in_its_folder_and_has_a_row_of_population_and_prior(
-    folded: WindowSet, trained: tuple[Path, pl.DataFrame]
-) -> None:
+def test_every_fold_is_trained_in_its_folder_and_has_a_row_of_population_and_prior(folded, trained):
     out, rows = trained
     numbers = [str(k) for k in range(len(build_folds(folded)))]
     assert len(numbers) == 5 and all(RunFolder(out / f"fold_{k}").is_finished for k in numbers)
@@ -64,9 +58,7 @@ def test_every_fold_is_trained_in_its_folder_and_has_a_row_of_population_and_pri
     assert set(rows["commit"]) == {"abc"} and set(rows["config_hash"]) == {CONFIG.hash}
 
 
-def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(
-    folded: WindowSet, trained: tuple[Path, pl.DataFrame]
-) -> None:
+def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(folded, trained):
     out, rows = trained
     for number, (train, validation) in enumerate(build_folds(folded)):
         scaler = Scaler.fit(train)
@@ -88,11 +80,9 @@ def test_errors_are_those_of_the_sealed_model_on_the_folds_own_windows(
             assert (row["n_train"], row["n_validation"]) == (len(train), len(validation))
 
 
-def test_finished_folds_are_not_trained_again(
-    folded: WindowSet, trained: tuple[Path, pl.DataFrame]
-) -> None:
+def test_finished_folds_are_not_trained_again(folded, trained):
     out, rows = trained
-    calls: list[int] = []
+    calls = []
     again = train_folds(
         CONFIG,
         folded,
@@ -104,7 +94,7 @@ def test_finished_folds_are_not_trained_again(
     assert again.equals(rows) and calls == []
 
 
-def test_the_last_fold_can_stand_in_for_the_validation_split(folded: WindowSet) -> None:
+def test_the_last_fold_can_stand_in_for_the_validation_split(folded):
     train, validation = choose_validation(folded, last_fold=True)
     expected_train, expected_validation = build_folds(folded)[-1]
     assert (train.hash, validation.hash) == (expected_train.hash, expected_validation.hash)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -33,7 +32,7 @@ TEMPLATE = (
 )
 
 
-def make_byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrainedTokenizerFast:
+def make_byte_tokenizer(merges=None):
     pairs = merges or []
     tokens = [
         "<pad>",
@@ -48,7 +47,7 @@ def make_byte_tokenizer(merges: list[tuple[str, str]] | None = None) -> PreTrain
     return PreTrainedTokenizerFast(tokenizer_object=raw)
 
 
-def make_tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM:
+def make_tiny_llama(vocabulary, *, context=2048):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         config = LlamaConfig(
@@ -64,20 +63,18 @@ def make_tiny_llama(vocabulary: int, *, context: int = 2048) -> LlamaForCausalLM
         return LlamaForCausalLM(config).eval()
 
 
-def make_local_judge(
-    tokenizer: PreTrainedTokenizerFast | None = None, **options: int
-) -> LocalJudge:
+def make_local_judge(tokenizer=None, **options):
     tokenizer = tokenizer or make_byte_tokenizer()
     model = make_tiny_llama(len(tokenizer), **options)
     return LocalJudge(name="tiny", model=model, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")
-def judge() -> LocalJudge:
+def judge():
     return make_local_judge()
 
 
-def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else() -> None:
+def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing_else():
     system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
     assert system["content"].startswith("You are a strict evaluator of logic updates")
     text = user["content"]
@@ -93,7 +90,7 @@ def test_the_prompt_holds_the_papers_rubric_the_pair_and_the_example_and_nothing
 
 
 @pytest.mark.parametrize("verdict", ANSWERS)
-def test_an_answer_survives_its_own_json(verdict: JudgeVerdict) -> None:
+def test_an_answer_survives_its_own_json(verdict):
     assert parse_verdict(verdict.to_json()) == verdict
     assert parse_verdict(f"```json\n{verdict.to_json()}\n```") == verdict
 
@@ -115,12 +112,12 @@ def test_an_answer_survives_its_own_json(verdict: JudgeVerdict) -> None:
         "1" * 10_000,
     ],
 )
-def test_any_other_answer_is_a_typed_failure(reply: str) -> None:
+def test_any_other_answer_is_a_typed_failure(reply):
     with pytest.raises(JudgeReplyError):
         parse_verdict(reply)
 
 
-def score_directly(judge: LocalJudge, prompt: str) -> list[float]:
+def score_directly(judge, prompt):
     scores = []
     for verdict in ANSWERS:
         prefix = judge.tokenizer(prompt, add_special_tokens=False)["input_ids"]
@@ -133,12 +130,12 @@ def score_directly(judge: LocalJudge, prompt: str) -> list[float]:
     return scores
 
 
-def join_prompt(previous: str, current: str) -> str:
+def join_prompt(previous, current):
     system, user = build_judge_messages(previous, current)
     return f"{system['content']}\n\n{user['content']}\n\n"
 
 
-def test_local_scores_equal_one_full_forward_per_answer(judge: LocalJudge) -> None:
+def test_local_scores_equal_one_full_forward_per_answer(judge):
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
     assert list(scores) == list(ANSWERS)
     expected = score_directly(judge, join_prompt("Watch rain.", "Watch tariffs."))
@@ -146,7 +143,7 @@ def test_local_scores_equal_one_full_forward_per_answer(judge: LocalJudge) -> No
     assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
 
 
-def test_answers_of_different_lengths_are_scored_without_their_padding() -> None:
+def test_answers_of_different_lengths_are_scored_without_their_padding():
     # Merging ' 1' makes answers with a one shorter than answers with a zero.
     tokenizer = make_byte_tokenizer([("Ġ", "1")])
     judge = make_local_judge(tokenizer)
@@ -157,7 +154,7 @@ def test_answers_of_different_lengths_are_scored_without_their_padding() -> None
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
-def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bool) -> None:
+def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system):
     tokenizer = make_byte_tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     judge = make_local_judge(tokenizer)
@@ -172,22 +169,22 @@ def test_a_chat_template_is_used_with_or_without_a_system_turn(forbid_system: bo
     )
 
 
-def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths() -> None:
+def test_a_pair_longer_than_the_models_context_is_refused_with_both_lengths():
     with pytest.raises(DataError, match="holds 128"):
         make_local_judge(context=128).judge("a", "b")
 
 
-def make_endpoint_judge(content: object) -> tuple[list[dict], EndpointJudge]:
-    sent: list[dict] = []
+def make_endpoint_judge(content):
+    sent = []
 
-    def transport(body) -> dict:
+    def transport(body):
         sent.append(dict(body))
         return {"choices": [{"message": {"content": content}}]}
 
     return sent, EndpointJudge(model="m-1", transport=transport)
 
 
-def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None:
+def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt():
     sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
     assert judge.judge("old", "new") == JudgeVerdict(1, 0)
     assert sent == [
@@ -202,7 +199,7 @@ def test_an_endpoint_is_asked_at_temperature_zero_with_the_same_prompt() -> None
 
 
 @pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
-def test_a_refusal_of_the_endpoint_is_a_typed_failure(content: object) -> None:
+def test_a_refusal_of_the_endpoint_is_a_typed_failure(content):
     with pytest.raises(JudgeReplyError):
         make_endpoint_judge(content)[1].judge("a", "b")
 
@@ -214,7 +211,7 @@ LOGIC = (
 REWORDED, SHIFTED, RECOMBINED = JudgeVerdict(0, 0), JudgeVerdict(1, 0), JudgeVerdict(1, 1)
 
 
-def test_the_slots_of_every_sentence_of_the_grammar_are_read_back() -> None:
+def test_the_slots_of_every_sentence_of_the_grammar_are_read_back():
     for parts in itertools.product(*build_slots(["NSW1", "AUD"])):
         verb, topics, region, time, sign = (part.strip(" ,.") for part in parts)
         slots = read_slots("".join(parts))
@@ -241,13 +238,13 @@ def test_the_slots_of_every_sentence_of_the_grammar_are_read_back() -> None:
         ("fuel prices and rooftop solar", "public holidays", RECOMBINED),
     ],
 )
-def test_a_change_of_each_slot_has_its_verdict(old: str, new: str, verdict: JudgeVerdict) -> None:
+def test_a_change_of_each_slot_has_its_verdict(old, new, verdict):
     changed = LOGIC.replace(old, new)
     assert changed != LOGIC
     assert SlotJudge().judge(LOGIC, changed) == verdict
 
 
-def test_free_text_is_no_logic_with_slots() -> None:
+def test_free_text_is_no_logic_with_slots():
     assert all(read_slots(logic) is None for logic in SEED_LOGICS)
     with pytest.raises(JudgeReplyError, match="free text"):
         SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
@@ -256,12 +253,10 @@ def test_free_text_is_no_logic_with_slots() -> None:
 class CountingJudge:
     """A judge by text length that counts its questions and may fail at one of them."""
 
-    def __init__(
-        self, name: str = "counting", fail_at: int = -1, error: Exception | None = None
-    ) -> None:
+    def __init__(self, name="counting", fail_at=-1, error=None):
         self.name, self.asked, self._fail_at, self._error = name, 0, fail_at, error
 
-    def judge(self, previous: str, current: str) -> JudgeVerdict:
+    def judge(self, previous, current):
         if self.asked == self._fail_at:
             raise self._error
         self.asked += 1
@@ -271,7 +266,7 @@ class CountingJudge:
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
 
 
-def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path: Path) -> None:
+def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
     judge, path = CountingJudge(), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, VerdictCache(path))
     assert first == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
@@ -286,9 +281,7 @@ def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path: 
     assert {row["judge"] for row in rows} == {"counting"}
 
 
-def test_another_judge_another_text_or_another_prompt_has_another_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
     keys = {
         hash_question("j", "a", "b"),
         hash_question("k", "a", "b"),
@@ -300,7 +293,7 @@ def test_another_judge_another_text_or_another_prompt_has_another_key(
     assert len(keys) == 5
 
 
-def test_what_was_judged_before_a_failure_is_kept(tmp_path: Path) -> None:
+def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     path = tmp_path / "v.jsonl"
     with pytest.raises(SourceTransient):
         judge_pairs(
@@ -311,7 +304,7 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path: Path) -> None:
     assert len(VerdictCache(path)) == 1
 
 
-def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path: Path) -> None:
+def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     path = tmp_path / "v.jsonl"
     torn = CountingJudge(fail_at=1, error=JudgeReplyError("prose"))
     assert judge_pairs(torn, PAIRS, VerdictCache(path)) == [ANSWERS[2], None, ANSWERS[2]]
@@ -328,7 +321,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path: Path) -
     "line",
     ["{", "[]", '{"key": "x"}', '{"key": "x", "strategy_shift": 3, "evidence_recombination": 0}'],
 )
-def test_a_damaged_line_is_refused_with_file_and_line(tmp_path: Path, line: str) -> None:
+def test_a_damaged_line_is_refused_with_file_and_line(tmp_path, line):
     path = tmp_path / "v.jsonl"
     judge_pairs(CountingJudge(), PAIRS, VerdictCache(path))
     path.write_text(path.read_text() + line + "\n")

@@ -91,23 +91,11 @@ def test_the_adapter_has_as_many_weights_as_the_published_one():
     assert load_architecture("llama-2-7b").adapter_parameters(8) == 19_988_480
 
 
-def test_fine_tuning_makes_true_answers_likelier():
-    fresh = News2Forecast(CONFIG, build_backbone(), HashingEncoder(), POOL, Scaler.fit(TRAIN))
-    config = CONFIG.with_overrides({"optim.max_grad_norm": 0.0})  # which is not clipping
-    taught = fit(config, updates=8, reflections=0)
-    with torch.no_grad():
-        before, after = (
-            sum(float(one.measure_loss(window)) for window in TRAIN) / len(TRAIN)
-            for one in (fresh, taught)
-        )
-    assert after < before - 0.1
-
-
 def test_the_logic_and_the_adapter_with_the_least_validation_error_are_kept(monkeypatch):
-    adapters: list[torch.Tensor] = []
+    adapters = []
     errors = iter([2.0, 1.0, 3.0])
 
-    def validate(self: News2Forecast, val: object) -> TriedLogic:
+    def validate(self, val):
         adapters.append(self.parameters[0].detach().clone())
         tried = TriedLogic(logic=self.logic, views=VAL.views(), errors=np.full(6, next(errors)))
         self.tried_logics.append(tried)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scopes import Scope
@@ -24,7 +22,6 @@ from compevo_core.paper.news_audit import (
     SIGNALS,
     NewsProbe,
     NewsSignals,
-    ProbeSample,
     audit_probe,
     audit_scope,
     is_seen,
@@ -44,7 +41,7 @@ TOPICS = ("heatwave record demand", "interest rates inflation")
 FACTS = {"source": "probe", "encoder": "hashing", "commit": "c"}
 
 
-def with_article(windows: WindowSet, chosen: int = 0) -> WindowSet:
+def with_article(windows, chosen=0):
     """Every second window has one article, the others none."""
     owned = [
         window.change_view(candidate_ids=(article_ids()[chosen],) if i % 4 < 2 else ())
@@ -53,27 +50,27 @@ def with_article(windows: WindowSet, chosen: int = 0) -> WindowSet:
     return WindowSet(owned, dataset=windows.dataset)
 
 
-def measure_first_topic(views) -> FloatArray:
+def measure_first_topic(views):
     """The first signal where a window has an article, the others nowhere."""
     return np.array([[float(bool(view.candidate_ids))] + [0.0] * 10 for view in views])
 
 
-def audit(windows: WindowSet, forecast) -> pl.DataFrame:
+def audit(windows, forecast):
     relevance = Relevance(news_pool(), HashingEncoder().encode(TOPICS))
     signals = SimpleNamespace(measure=measure_first_topic, find_topics=find_topics)
 
-    def predict(scope: Scope) -> SimpleNamespace:
+    def predict(scope):
         read = [view.candidate_ids[:1] for view in scope.windows.views()]
         return SimpleNamespace(aggregate=forecast(scope), chosen_news=[read])
 
     return audit_scope(Scope(subset="test", windows=windows), predict, relevance, signals, FACTS)
 
 
-def find_topics(ids) -> set[str]:
+def find_topics(ids):
     return {SIGNALS[0]} if ids else set()
 
 
-def forecast_with_help(scope: Scope) -> FloatArray:
+def forecast_with_help(scope):
     """A forecaster that errs by 10, and by 4 where a window has its own first article."""
     truth_NH = scope.windows.truth()
     helped = [article_ids()[0] in view.candidate_ids for view in scope.windows.views()]
@@ -101,18 +98,6 @@ def test_effects_are_given_by_series_and_by_declared_days():
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
-def test_effects_are_given_where_news_moves_forecasts_most_and_by_what_an_agent_read():
-    rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
-    size_of = {
-        (row["group_kind"], row["group"]): (row["n_windows"], round(row["difference"], 6))
-        for row in rows.filter(pl.col("news") == "none").to_dicts()
-    }
-    # 40 of 80 windows have the article that helps by 6.
-    assert size_of["moved", "most"] == (20, -6.0)
-    assert size_of["moved", "rest"] == (60, -2.0)
-    assert size_of["agent 0", SIGNALS[0]] == (40, -6.0)
-
-
 def test_what_moves_a_forecast_is_measured_against_the_forecast():
     without_NH = np.array([[100.0], [1000.0], [100.0], [1000.0]])
     chosen = [[("a",), ("a", "b"), (), ("b",)]]
@@ -135,7 +120,7 @@ def test_what_moves_a_forecast_is_measured_against_the_forecast():
 def test_a_gain_over_no_news_alone_is_not_called_help():
     windows = with_article(make_windows("test", 70))
 
-    def any_news_helps(scope: Scope) -> FloatArray:
+    def any_news_helps(scope):
         errs = [10.0 - 6.0 * bool(view.candidate_ids) for view in scope.windows.views()]
         return scope.windows.truth() + np.array(errs)[:, None]
 
@@ -158,7 +143,7 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
 
 @pytest.mark.parametrize(("harm", "verdict"), [(0.0, "No"), (1.0, "No gain: the error is")])
 def test_news_that_does_nothing_or_harm_is_said_to(harm, verdict):
-    def forecast(scope: Scope) -> FloatArray:
+    def forecast(scope):
         errs = [1.0 + harm * bool(view.candidate_ids) for view in scope.windows.views()]
         return scope.windows.truth() + np.array(errs)[:, None]
 
@@ -166,7 +151,7 @@ def test_news_that_does_nothing_or_harm_is_said_to(harm, verdict):
     assert judge_news(rows.to_dicts()).startswith(verdict)
 
 
-def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path: Path):
+def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path):
     rows = audit(with_article(make_windows("test", 40)), forecast_with_help)
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
@@ -178,13 +163,13 @@ def test_rows_of_another_source_stay_and_the_same_are_replaced(tmp_path: Path):
 
 
 @cache
-def probe(effect: float = 3.0) -> NewsProbe:
+def probe(effect=3.0):
     """A probe of a world in which the articles of all regions are candidates of a window."""
     world = planted_world(effect, is_regional=True, share=0.1)
     return NewsProbe(world.split("train"), world.news)
 
 
-def open_test(effect: float = 3.0) -> ProbeSample:
+def open_test(effect=3.0):
     world = planted_world(effect, is_regional=True, share=0.1)
     return probe(effect).open(Scope(subset="test", windows=world.split("test")))
 
@@ -199,26 +184,10 @@ def test_a_planted_effect_is_seen_held_out_and_later_and_news_of_another_day_is_
     assert is_seen(probe().read(samples)[0], samples[0], "power outages")
 
 
-def test_news_without_an_effect_are_not_seen():
-    samples = [probe(0.0).train, open_test(0.0)]
-    for sample, errors in zip(samples, probe(0.0).read(samples), strict=True):
-        assert not any(is_seen(errors, sample, signal) for signal in (ANY, *SIGNALS))
-
-
 def test_news_that_any_other_day_replaces_is_not_seen():
     errors = probe().read([probe().train])[0]
     replaced = {**errors, "swapped": errors["own"]}
     assert is_seen(errors, probe().train, ANY) and not is_seen(replaced, probe().train, ANY)
-
-
-def test_noise_raises_hardly_an_alarm():
-    train = probe().train
-    rng = np.random.default_rng(0)
-    alarms = 0
-    for _ in range(40):
-        noise = replace(train, missed_NH=rng.normal(size=train.missed_NH.shape))
-        alarms += is_seen(probe().read([noise])[0], noise, ANY)
-    assert alarms <= 2
 
 
 def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
@@ -230,7 +199,7 @@ def test_an_article_counts_if_it_is_fresh_and_of_the_windows_own_region():
     others = tuple(name for name, title in titles.items() if "South Australia" not in title)
     assert 0 < len(others) < len(titles)
 
-    def read(**changes: object) -> FloatArray:
+    def read(**changes):
         return signals.measure([replace(view, **changes)])[0]
 
     assert read().any()
@@ -290,7 +259,7 @@ def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkey
     monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))
     sample = probe(0.0).train
 
-    def count(effect: float) -> int:
+    def count(effect):
         draws = (
             plant_effect([sample], ANY, effect, np.random.default_rng(seed)) for seed in range(10)
         )

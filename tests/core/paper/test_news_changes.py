@@ -7,7 +7,6 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation.leakage import raise_if_later_news
@@ -25,12 +24,12 @@ from tests.support.population import windows as make_windows
 from tests.support.window_samples import change_views
 
 
-def with_own_news(*parts: WindowSet) -> WindowSet:
+def with_own_news(*parts):
     """Windows each of which has one article, named after it."""
     return change_views(itertools.chain(*parts), lambda view: {"candidate_ids": (view.window_id,)})
 
 
-def lenders_of(windows: WindowSet, swapped: WindowSet) -> list[tuple[Window, Window]]:
+def lenders_of(windows, swapped):
     """Each window with the one whose article it was given."""
     by_id = {window.view.window_id: window for window in windows}
     return [
@@ -91,13 +90,13 @@ def test_a_draw_depends_on_seed_and_window_but_not_on_other_splits_in_the_set():
     assert len(lent) > 15
 
 
-def with_pool_news(days: int) -> WindowSet:
+def with_pool_news(days):
     """Windows each of which has the first two articles of the pool."""
     ids = tuple(article_ids()[:2])
     return change_views(make_windows("test", days), lambda _: {"candidate_ids": ids})
 
 
-def relevance() -> Relevance:
+def relevance():
     return Relevance(news_pool(), HashingEncoder().encode(["Heatwave demand record", "power"]))
 
 
@@ -115,7 +114,7 @@ def test_each_change_gives_what_its_name_says():
     windows = with_pool_news(2)
     own = windows[0].view.candidate_ids
 
-    def read(name: str) -> tuple[str, ...]:
+    def read(name):
         return change_news(windows, name, relevance())[0].view.candidate_ids
 
     assert change_news(windows, "own") is windows
@@ -147,7 +146,7 @@ POOL = news_pool()
 VIEW = windows("train", 1, entities=("NSW1",)).views()[0]
 
 
-def view_at(hours: float, *ids: str):
+def view_at(hours, *ids):
     """A view that is made this long after the third article came out."""
     origin = POOL.get_date(article_ids()[2]) + timedelta(hours=hours)
     return replace(VIEW, origin_utc=origin, candidate_ids=ids)

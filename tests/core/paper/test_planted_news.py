@@ -16,7 +16,7 @@ from tests.support.planted import base_windows, planted_world
 SIGNS = {"power outages": -1, "rooftop solar": 1}
 
 
-def _topics_of(title: str) -> set[str]:
+def _topics_of(title):
     """Return the topics whose headlines, without the place, begin or end as a title does."""
     return {
         topic
@@ -26,7 +26,7 @@ def _topics_of(title: str) -> set[str]:
     }
 
 
-def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares() -> None:
+def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares():
     assert set(HEADLINES) == set(TOPICS)
     for topic, templates in HEADLINES.items():
         for template in templates:
@@ -34,7 +34,7 @@ def test_every_topic_of_a_logic_has_headlines_that_no_other_topic_shares() -> No
     assert not any(_topics_of(title.format(place="Tasmania")) for title in DISTRACTORS)
 
 
-def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay() -> None:
+def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay():
     world, before = planted_world(), base_windows()
     size_of = measure_residuals(before.split("train"))
     for old, new in zip(before, world.windows, strict=True):
@@ -47,7 +47,7 @@ def test_a_target_moves_by_the_acting_topics_of_its_own_articles_and_inputs_stay
         assert all(world.news.get_date(n) < new.view.known_before for n in new.view.candidate_ids)
 
 
-def test_articles_name_their_region_and_other_regions_are_candidates_in_a_regional_world() -> None:
+def test_articles_name_their_region_and_other_regions_are_candidates_in_a_regional_world():
     plain, regional = planted_world(), planted_world(is_regional=True)
     window = next(w for w in plain.windows if w.view.entity == "SA1")
     titles = [plain.news.get_title(name) for name in window.view.candidate_ids]
@@ -62,13 +62,13 @@ def test_articles_name_their_region_and_other_regions_are_candidates_in_a_region
     assert regional.effects == plain.effects
 
 
-def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others() -> None:
+def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others():
     silent, other = planted_world(0.0), planted_world(seed=1)
     assert np.array_equal(silent.windows.truth(), base_windows().truth())
     assert other.effects != planted_world().effects
 
 
-def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act() -> None:
+def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
     topics = WORLDS["many-topics"]["topics"]
     assert len(set(topics)) == 100
     headlines = {title for topic in topics for title in list_headlines(topic)}

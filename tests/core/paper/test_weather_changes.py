@@ -5,7 +5,6 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.paper.changes import DISTANCE, change_weather
 from tests.support.window_samples import make_window_set
@@ -17,7 +16,7 @@ WEATHER = ("temperature_c", "temperature_c_lag1", "temperature_c_mean14")
 
 
 @pytest.fixture(scope="module")
-def windows() -> WindowSet:
+def windows():
     """One window a day, whose covariates by step are all the number of its day."""
     given = make_window_set(N_DAYS)
     first = given[0].view.origin_utc
@@ -30,14 +29,14 @@ def windows() -> WindowSet:
     )
 
 
-def test_without_weather_all_else_stays(windows: WindowSet) -> None:
+def test_without_weather_all_else_stays(windows):
     for before, after in zip(windows, change_weather(windows, "none"), strict=True):
         assert set(after.view.step_covariates) == set(OTHERS)
         assert after.y.tobytes() == before.y.tobytes()
     assert change_weather(windows, "own") is windows
 
 
-def test_weather_of_another_day_comes_from_before_and_no_other(windows: WindowSet) -> None:
+def test_weather_of_another_day_comes_from_before_and_no_other(windows):
     changed = change_weather(windows, "nine-days-before")
     for day, view in enumerate(changed.views()):
         lent = view.step_covariates

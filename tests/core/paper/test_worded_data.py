@@ -24,7 +24,7 @@ NEM = timedelta(hours=10)
 WORDS = ("Showers.", "Windy. Cold.")
 
 
-def _write_weather(folder) -> None:
+def _write_weather(folder):
     """Write five days of each year: the temperature is the year's last digit, one value is lost."""
     folder.mkdir(parents=True)
     captions, table = {}, {"h0": "It's the morning of a day in May. ", "h1": "Mild. "}
@@ -47,7 +47,7 @@ def _write_weather(folder) -> None:
             json.dump(content, file)
 
 
-def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path) -> None:
+def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path):
     _write_weather(tmp_path / "weather_captioned")
     data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
@@ -68,7 +68,7 @@ def test_captions_are_of_the_target_day_and_say_that_this_is_foresight(tmp_path)
         assert set(window.view.x) == {window.view.origin_utc.year % 10}
 
 
-def _write_forecasts(folder, rows) -> None:
+def _write_forecasts(folder, rows):
     folder.mkdir(parents=True)
     columns = [
         "region",
@@ -85,7 +85,7 @@ def _write_forecasts(folder, rows) -> None:
         writer.writerows([columns, *rows])
 
 
-def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path) -> None:
+def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_path):
     windows = base_windows()
     view = windows[-1].view
     day = (view.origin_utc + NEM).date()
@@ -112,7 +112,7 @@ def test_a_worded_forecast_is_the_newest_that_was_known_before_the_origin(tmp_pa
     assert is_late <= {True}
 
 
-def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_path) -> None:
+def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_path):
     folder = tmp_path / "ni_load"
     folder.mkdir()
     first = datetime(2016, 6, 1, tzinfo=UTC)
@@ -148,7 +148,7 @@ def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_p
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
 
 
-def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path) -> None:
+def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path):
     with pytest.raises(ConfigError, match="no worded data 'poems'; known: weather, demand"):
         read_worded_data("poems", tmp_path, HashingEncoder())
     with pytest.raises(SourceAbsent, match="no folder weather_captioned"):
@@ -156,7 +156,7 @@ def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path
 
 
 @pytest.mark.slow
-def test_the_archive_holds_five_years_of_captions(archive_dir) -> None:
+def test_the_archive_holds_five_years_of_captions(archive_dir):
     data = read_worded_data(WEATHER, archive_dir, HashingEncoder())
     counts = {s: len(data.windows.split(s)) for s in ("train", "val", "test")}
     assert counts == {"train": 1090, "val": 364, "test": 364}

@@ -5,7 +5,6 @@ Runs where Chromium is at hand.
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ ATTACK = (
 )
 
 
-def open_page(folder: Path, page: str) -> tuple[str, str]:
+def open_page(folder, page):
     """Return the page as the browser has it after its scripts, and what the browser wrote."""
     path = folder / "index.html"
     path.write_text(page, encoding="utf-8")
@@ -42,7 +41,7 @@ def open_page(folder: Path, page: str) -> tuple[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path: Path) -> None:
+def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
     shown, log = open_page(
         tmp_path, render_tomorrow().replace('<main id="main">', f'<main id="main">{ATTACK}')
     )
@@ -52,7 +51,7 @@ def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-def test_the_logics_in_space_draw_under_the_same_policy(tmp_path: Path) -> None:
+def test_the_logics_in_space_draw_under_the_same_policy(tmp_path):
     shown, log = open_page(tmp_path, render_research(make_traced_inputs(tmp_path / "traced")))
     assert 'class="gl-container"' in shown and "<canvas" in shown
     assert "Content Security Policy" not in log

@@ -1,7 +1,5 @@
 """The control as a sentence, a table and a picture."""
 
-from typing import Any
-
 from compevo_core.paper.planted_news import CONTROL_SCHEMA
 from compevo_core.report.control_tables import (
     NO_ROWS,
@@ -19,7 +17,7 @@ from compevo_core.report.control_tables import (
 SLOPES = {"seed-logics": 0.1, "evolved": 0.5, "oracle-logics": 0.6, "swapped-news": 0.0}
 
 
-def _make_rows() -> list[dict[str, Any]]:
+def _make_rows():
     rows = []
     for effect in (0.0, 2.0):
         for seed in (0, 1):
@@ -49,14 +47,14 @@ ROUNDS = [
 ]
 
 
-def test_the_verdict_compares_means_over_seeds_with_the_right_logics_and_the_seeds() -> None:
+def test_the_verdict_compares_means_over_seeds_with_the_right_logics_and_the_seeds():
     assert judge_control(_make_rows()) == (
         "At effect 2 the evolved logics hold 0.60 of it, where logics that name the acting topics "
         "hold 0.70 and seed logics 0.20; 75.0 % of the topics that they name act."
     )
 
 
-def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing() -> None:
+def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing():
     table = control_table(_make_rows())
     cells = {(row[0], row[1]): row for row in table.rows}
     assert len(cells) == 2 * 5
@@ -67,7 +65,7 @@ def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing() 
     assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 4
 
 
-def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share() -> None:
+def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share():
     dose, named = show_control(_make_rows(), ROUNDS).plots
     lines = {line.get_label(): list(line.get_ydata()) for line in dose.draw().lines}
     assert lines["evolved logics"] == [0.6]
@@ -96,13 +94,13 @@ def test_ways_to_write_logics_are_compared_by_seed_with_flat_draws_and_parts_wit
     assert tuple(no_grpo[6:8]) == ("+0.10 ± 1.27", "-0.10 ± 0.00")
 
 
-def test_documents_get_verdict_table_and_pictures_or_the_command() -> None:
+def test_documents_get_verdict_table_and_pictures_or_the_command():
     text = format_control(_make_rows(), ROUNDS)
     assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
     assert format_control([], []) == NO_ROWS
 
 
-def _make_text_row(arm: str, mae: float, seed: int | None = None, **changes) -> dict:
+def _make_text_row(arm, mae, seed=None, **changes):
     low, high = mae - 2.2, mae - 1.8
     return {
         "dataset": "captions",
@@ -137,7 +135,7 @@ TEXT_ROWS = [
 ]
 
 
-def test_a_line_an_arm_gives_means_over_seeds_and_shares_of_the_ridge() -> None:
+def test_a_line_an_arm_gives_means_over_seeds_and_shares_of_the_ridge():
     table = text_table(TEXT_ROWS)
     lines = {row[0]: row for row in table.rows}
     assert tuple(lines["evolved logics"][1:5]) == ("yes", "2", "1.75", "-12.5 % ± 3.5")
@@ -145,14 +143,14 @@ def test_a_line_an_arm_gives_means_over_seeds_and_shares_of_the_ridge() -> None:
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
 
-def test_the_verdict_names_the_best_of_the_logics_by_hand() -> None:
+def test_the_verdict_names_the_best_of_the_logics_by_hand():
     verdict = judge_text(TEXT_ROWS)
     for share in ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %"):
         assert share in verdict
     assert "-22.5 %" not in judge_text(TEXT_ROWS[:3])
 
 
-def test_every_data_set_has_its_table_and_foresight_stands_above_it() -> None:
+def test_every_data_set_has_its_table_and_foresight_stands_above_it():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
     assert [len(rows) for rows in list_texts([*TEXT_ROWS, *other])] == [len(TEXT_ROWS), 3]
     first, second = format_text([*TEXT_ROWS, *other]).split("**Other")

@@ -85,10 +85,3 @@ def test_a_document_without_any_block_is_an_error_and_stays_as_it_is(tmp_path, r
     assert result.exit_code == 1
     assert "notes.md: no place for a result table" in result.output
     assert document.read_text() == "nothing here\n"
-
-
-def test_the_papers_tables_have_a_block_of_their_own(tmp_path, results):
-    page = document_of(tmp_path / "paper-tables.md", PAPER)
-    assert run_command("--results", results, page).exit_code == 0
-    assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in page.read_text()
-    assert run_command("--check", "--results", results, page).exit_code == 0

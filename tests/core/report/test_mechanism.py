@@ -163,7 +163,7 @@ def test_the_logics_are_a_figure_to_turn_with_escaped_texts_and_a_still_picture(
     assert "script-src" not in render_undrawn(make_inputs(rows=empty_rows()))
 
 
-def test_the_scripts_that_may_run_are_those_in_the_page_to_the_letter(inputs) -> None:
+def test_the_scripts_that_may_run_are_those_in_the_page_to_the_letter(inputs):
     page = render_undrawn(inputs)
     bodies = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert len(bodies) == 2
@@ -172,5 +172,4 @@ def test_the_scripts_that_may_run_are_those_in_the_page_to_the_letter(inputs) ->
         for body in bodies
     ]
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
-    assert policy is not None
     assert html.unescape(policy[1]).rpartition("script-src ")[2].split() == allowed

@@ -5,9 +5,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
-from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.lud import measure_lud
-from compevo_core.report.inputs import LeakageCheck, TrainingRun, read_run
+from compevo_core.report.inputs import LeakageCheck, TrainingRun
 from compevo_core.report.page import (
     render_forecasts,
     render_research,
@@ -15,8 +13,6 @@ from compevo_core.report.page import (
     write_report,
 )
 from compevo_core.report.rows import empty_rows
-from compevo_core.training.run_folder import RunFolder
-from tests.support.lud import LOGICS, ScriptedJudge, finished_run
 from tests.support.report_samples import (
     HOSTILE,
     LUD,
@@ -36,7 +32,7 @@ VOID = {"meta", "img", "br"}
 class ParsedPage(HTMLParser):
     """Collects tags with their attributes and the visible text, and checks that tags close."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
         self.tags, self.texts, self.unclosed = [], [], []
         self.feed(page)
@@ -58,7 +54,7 @@ class ParsedPage(HTMLParser):
 
 
 @cache
-def render_whole() -> str:
+def render_whole():
     return render_undrawn(make_inputs())
 
 
@@ -127,21 +123,6 @@ def test_every_entry_of_the_contents_leads_to_a_section():
     assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
 
 
-def test_lud_files_of_a_run_folder_reach_the_page(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    measured = measure_lud(finished_run(folder.path), [ScriptedJudge()], HashingEncoder())
-    folder.rounds_file.unlink()
-    for record, logics in zip(make_rounds(len(LOGICS), agents=2), LOGICS, strict=True):
-        folder.append_round(record.model_copy(update={"logics": list(logics)}))
-
-    run = read_run(folder.path)
-    assert run.lud == measured
-    page = render_undrawn(make_inputs(runs=(run,), rows=empty_rows()))
-    assert "Judged updates" in page
-    assert ">scripted</td>" in page
-    ParsedPage(page)
-
-
 def test_one_round_is_enough_for_every_plot():
     single = TrainingRun(
         name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)
@@ -149,16 +130,6 @@ def test_one_round_is_enough_for_every_plot():
     assert "What the logics became" in render_undrawn(
         make_inputs(runs=(single,), rows=empty_rows())
     )
-
-
-def test_every_section_is_folded_behind_one_sentence():
-    summaries = re.findall(
-        r'<details class="section"><summary>(.*?)</summary>', render_whole(), re.DOTALL
-    )
-    assert len(summaries) == len(re.findall("<section", render_whole())) > 8
-    assert all(text.strip().endswith(".") for text in summaries)
-    assert "1 of 2 checks passed." in summaries
-    assert any(text.startswith("Of 6 comparisons CompEvo is better in 0") for text in summaries)
 
 
 def test_pages_replace_the_old_ones_and_leave_no_other_file(tmp_path):

@@ -1,7 +1,5 @@
 """Which rows a table shows, in which order, with which notes."""
 
-from typing import Any
-
 import polars as pl
 import pytest
 
@@ -73,7 +71,6 @@ def test_one_method_in_two_configurations_is_told_apart():
 def test_regions_stand_in_columns_and_a_missing_one_says_so():
     is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
     table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
-    assert table is not None
     assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
     assert (1, 4) in table.best_cells
 
@@ -133,7 +130,7 @@ def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
 
 
 def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():
-    def list_names(*errors: tuple[str, float], subsets=("n2f-test-100",)):
+    def list_names(*errors, subsets=("n2f-test-100",)):
         rows = make_frame(
             *(
                 make_row(name, mae, experiment="ablation", config_hash=name, subset=subset)
@@ -201,7 +198,7 @@ BANDS = {
 } | {column: level for level, column in BELOW_COLUMNS.items()}
 
 
-def make_sure_rows(**changes: Any):
+def make_sure_rows(**changes):
     published = {"coverage_80": 0.61, "width_80": 300.0, "below_q10": 0.2, "below_q90": 0.8}
     return make_frame(
         make_row("compevo", 200.0, pinball_10_50_90=40.0, **(BANDS | changes)),
@@ -214,9 +211,8 @@ def make_sure_rows(**changes: Any):
     )
 
 
-def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss() -> None:
+def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss():
     table = quantile_table(make_sure_rows(), *SCOPE)
-    assert table is not None
     assert [row[0] for row in table.rows] == [
         "CompEvo",
         "Published forecast (AEMO POE50)",
@@ -231,12 +227,12 @@ def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss() -> No
     assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted == {0}
 
 
-def test_rows_without_quantiles_make_no_table_and_no_picture() -> None:
+def test_rows_without_quantiles_make_no_table_and_no_picture():
     rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
     assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
 
 
-def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows() -> None:
+def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows():
     rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
     axis = show_reliability(rows, *SCOPE).plots[0].draw()
     diagonal, *lines = axis.lines

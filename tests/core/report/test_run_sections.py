@@ -5,7 +5,6 @@ from functools import cache
 
 import pytest
 
-from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
@@ -16,7 +15,6 @@ from compevo_core.report.run_sections import (
     view_logics,
     view_lud,
 )
-from compevo_core.training.round_record import RoundRecord
 from tests.support.report_samples import (
     GAINS,
     LUD,
@@ -41,7 +39,7 @@ NOTHING = {
 }
 
 
-def staged_rounds() -> list[RoundRecord]:
+def staged_rounds():
     """Eight supervised rounds, then a rewriting every fourth round; agent 0 keeps its logic."""
     rounds = make_rounds(ROUNDS)
     made = []
@@ -49,7 +47,7 @@ def staged_rounds() -> list[RoundRecord]:
     for record in rounds:
         is_supervised = record.round < SUPERVISED
         evolved = not is_supervised and (record.round - SUPERVISED) % EVERY == 0
-        changes: dict[str, object] = {
+        changes = {
             "stage": "supervised" if is_supervised else "evolution",
             "logics": list(logics),
             "empty_logics": 3 if evolved else 0,
@@ -63,16 +61,16 @@ def staged_rounds() -> list[RoundRecord]:
     return made
 
 
-def staged_run() -> TrainingRun:
+def staged_run():
     return replace(make_run(), rounds=staged_rounds(), lud={}, lud_rows=())
 
 
 @cache
-def render_staged() -> str:
+def render_staged():
     return render_undrawn(make_inputs(runs=(staged_run(),), rows=empty_rows()))
 
 
-def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for() -> None:
+def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_for():
     kl, _, _ = plot_values(staged_run(), POLICY)
     axis = kl.draw()
     assert list(axis.get_lines()[0].get_xdata()) == [8, 12, 16]
@@ -83,7 +81,7 @@ def test_rounds_that_sampled_nothing_leave_no_point_in_what_samples_are_needed_f
     assert len(loss.get_lines()[0].get_xdata()) == ROUNDS
 
 
-def test_regret_at_the_end_is_that_of_the_last_round_that_has_one() -> None:
+def test_regret_at_the_end_is_that_of_the_last_round_that_has_one():
     rounds = staged_rounds()
     rounds[-1] = rounds[-1].model_copy(update={"regret": []})
     growth = growth_table(replace(staged_run(), rounds=rounds))
@@ -91,7 +89,7 @@ def test_regret_at_the_end_is_that_of_the_last_round_that_has_one() -> None:
     assert growth.rows[0][4] == "21 of 3"
 
 
-def test_the_logics_table_says_what_became_of_each() -> None:
+def test_the_logics_table_says_what_became_of_each():
     view = view_logics(staged_run(), [])
     assert view["table"].rows == [
         ["agent 0", "watch storms", "as at the start"],
@@ -103,7 +101,7 @@ def test_the_logics_table_says_what_became_of_each() -> None:
     assert "Of\n18 texts written, 50.0 % were empty or a placeholder" in render_staged()
 
 
-def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples() -> None:
+def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples():
     fixed = [record.model_copy(update=NOTHING) for record in make_rounds(3)]
     view = view_logics(replace(make_run(), rounds=fixed), [])
     assert view["samples"]["written"] == 0
@@ -112,7 +110,7 @@ def test_a_run_that_never_rewrote_shows_its_logics_and_claims_nothing_of_samples
     assert 'id="logics-0"' in page and "texts written" not in page
 
 
-def audited(kind: str, group: str, n: int, own: float, none: float, swapped: float) -> list[dict]:
+def audited(kind, group, n, own, none, swapped):
     """Rows of one group of the audit of a run on test windows."""
     shared = {"dataset": "electricity", "source": "run", "split": "test", "subset": "s"}
     shared |= {"artifact_hash": "sealed", "unit": "MW", "group_kind": kind, "group": group}
@@ -132,7 +130,7 @@ AUDIT = [
 ]
 
 
-def searched_run() -> TrainingRun:
+def searched_run():
     """A run that scored its logics by what their news gained, and found a topic."""
     seeds, found = (
         f"Watch news about {topic} in any region, at any time of day, as a sign of lower values."
@@ -150,7 +148,7 @@ def searched_run() -> TrainingRun:
     return replace(staged_run(), rounds=rounds, summary={"artifact_hash": "sealed"})
 
 
-def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
+def test_what_agents_learnt_to_read_is_the_first_section_of_a_run():
     page = build_run_sections([searched_run()], AUDIT)
     assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
     topics, gains, errors = (plot.draw() for plot in page[0].view["picture"].plots)
@@ -164,7 +162,7 @@ def test_what_agents_learnt_to_read_is_the_first_section_of_a_run() -> None:
     assert read == ["power outages (30, 70.50), fuel prices (90, -1.00)", "n/a", "n/a"]
 
 
-def test_an_audit_of_another_model_or_split_says_nothing_of_a_run() -> None:
+def test_an_audit_of_another_model_or_split_says_nothing_of_a_run():
     for change in ({"artifact_hash": "other"}, {"split": "val"}):
         others = [row | change for row in AUDIT]
         (section, *_) = build_run_sections([searched_run()], others)
@@ -173,7 +171,7 @@ def test_an_audit_of_another_model_or_split_says_nothing_of_a_run() -> None:
     assert not view_logics(staged_run(), [])["picture"].plots
 
 
-def test_health_is_shown_with_what_is_good_where_it_was_measured() -> None:
+def test_health_is_shown_with_what_is_good_where_it_was_measured():
     view = view_health(staged_run())
     assert view["means"] == {
         "error_correlation": "0.5000",
@@ -197,13 +195,12 @@ CALIBRATION = {
 }
 
 
-def calibrated(report: object) -> TrainingRun:
+def calibrated(report):
     return replace(staged_run(), summary={"calibration": report})
 
 
-def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did() -> None:
+def test_calibration_is_shown_with_what_each_agent_keeps_and_what_the_guard_did():
     view = view_calibration(calibrated(CALIBRATION))
-    assert view is not None
     assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
     assert view["shares"] == "50.0 % for agent 0, 0.0 % for agent 1 and 100.0 % for agent 2"
     page = render_undrawn(make_inputs(runs=(calibrated(CALIBRATION),), rows=empty_rows()))

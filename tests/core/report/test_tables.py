@@ -7,7 +7,7 @@ from compevo_core.report.tables import Table, markdown_table
 from tests.support.report_samples import HOSTILE
 
 
-def show_table(table: Table) -> str:
+def show_table(table):
     return str(template_environment().get_template("macros.html").module.show_table(table))
 
 

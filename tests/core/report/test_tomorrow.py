@@ -3,7 +3,6 @@
 import re
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -34,7 +33,7 @@ ONE_DAY = timedelta(days=1)
 ATTACK = "</script><script>alert(1)</script>"
 
 
-def make_day(**changes: object) -> ForecastDay:
+def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
     before = make_issued(origin=ORIGIN - ONE_DAY)
     truth = {
@@ -42,19 +41,19 @@ def make_day(**changes: object) -> ForecastDay:
         for entity in before.entities
     }
     day = {"issued": make_issued(), "before": before, "truth": truth}
-    return ForecastDay(**(day | changes))  # type: ignore[arg-type]
+    return ForecastDay(**(day | changes))
 
 
-def render(*days: ForecastDay) -> str:
+def render(*days):
     return render_forecasts(make_inputs(runs=(), rows=empty_rows(), days=days))
 
 
 @cache
-def render_tomorrow() -> str:
+def render_tomorrow():
     return render(make_day())
 
 
-def test_the_newest_day_is_first_and_open_and_others_are_folded() -> None:
+def test_the_newest_day_is_first_and_open_and_others_are_folded():
     empty = render()
     assert re.findall(r"<section id=\"([^\"]+)\"", empty) == ["tomorrow"]
     assert "compevo forecast --day tomorrow" in empty
@@ -66,12 +65,12 @@ def test_the_newest_day_is_first_and_open_and_others_are_folded() -> None:
     assert page.index('<details class="section"') > page.index('id="day-1"')
 
 
-def test_a_chart_is_drawn_without_a_script() -> None:
+def test_a_chart_is_drawn_without_a_script():
     assert render_tomorrow().count("<svg") > 2 and "<script" not in render_tomorrow()
     assert "script-src" not in read_policy(render_tomorrow())
 
 
-def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step() -> None:
+def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step():
     chart = chart_series(make_day(), "NSW1")
     lines = [(line["colour"], line["is_band"]) for line in chart.lines]
     # Two bands, two agents, yesterday's forecast, measured, published, forecast.
@@ -91,7 +90,7 @@ def test_a_chart_has_every_line_in_its_place_and_its_numbers_at_each_step() -> N
     assert heights == sorted(heights, reverse=True)
 
 
-def test_yesterday_is_what_was_measured_since_or_else_what_was_known() -> None:
+def test_yesterday_is_what_was_measured_since_or_else_what_was_known():
     starts, measured = make_day().list_measured("NSW1")
     assert (starts[0], measured[0], len(measured)) == (ORIGIN - ONE_DAY, 7400.0, 48)
     starts, known = make_day(truth={}).list_measured("NSW1")
@@ -103,7 +102,7 @@ def test_yesterday_is_what_was_measured_since_or_else_what_was_known() -> None:
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * ONE_DAY / 48, 5.0, 96)
 
 
-def read_policy(page: str) -> str:
+def read_policy(page):
     policies = [
         attributes["content"]
         for attributes in ParsedPage(page).attributes_of("meta")
@@ -112,7 +111,7 @@ def read_policy(page: str) -> str:
     return policies[0]
 
 
-def test_what_was_read_and_names_from_data_are_shown_as_text() -> None:
+def test_what_was_read_and_names_from_data_are_shown_as_text():
     assert "<script>alert('storm')" not in render_tomorrow()
     assert any(TITLE in text for text in ParsedPage(render_tomorrow()).texts)
 
@@ -121,27 +120,26 @@ def test_what_was_read_and_names_from_data_are_shown_as_text() -> None:
     assert ATTACK not in page and "<b>MW" not in page
 
 
-def rename_unit(issued: IssuedForecast, unit: str) -> IssuedForecast:
+def rename_unit(issued, unit):
     return IssuedForecast(rows=issued.rows.with_columns(unit=pl.lit(unit)), facts=issued.facts)
 
 
-def test_the_parts_stand_above_the_forecast_they_add_up_to() -> None:
+def test_the_parts_stand_above_the_forecast_they_add_up_to():
     from compevo_core.forecast.explain import explain
 
     rows = part_table(explain(make_issued(), "NSW1")).rows
     assert [row[-1] for row in rows] == ["1,992", "6,008", "8,000"]
 
 
-def test_yesterdays_forecast_is_held_against_what_happened() -> None:
+def test_yesterdays_forecast_is_held_against_what_happened():
     table = before_table(make_day())
-    assert table is not None
     # 100 MW too high everywhere, as high as the published one was right; all inside the band.
     assert table.rows[0] == ["NSW1", "+100.0", "100.0", "0.0", "100 %"]
     assert before_table(make_day(truth={})) is None
     assert before_table(make_day(before=None)) is None
 
 
-def test_the_day_has_its_own_bands_and_its_changes() -> None:
+def test_the_day_has_its_own_bands_and_its_changes():
     issued = make_issued()
     assert "80 % band of the energy" not in day_table(issued).header
     rows = day_table(add_day_facts(issued)).rows
@@ -150,7 +148,7 @@ def test_the_day_has_its_own_bands_and_its_changes() -> None:
     assert rows[0][6:] == ["+25.0 %", "+14.3 %", "189.6"]
 
 
-def add_day_facts(issued: IssuedForecast) -> IssuedForecast:
+def add_day_facts(issued):
     mean, peak = [0.0] * len(LEVELS), [0.0] * len(LEVELS)
     day = ((0.1, 7900.0, 9400.0), (0.5, 8000.0, 9520.0), (0.9, 8100.0, 9700.0))
     for level, *values in day:
@@ -160,7 +158,7 @@ def add_day_facts(issued: IssuedForecast) -> IssuedForecast:
     return IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": series})
 
 
-def make_scores() -> pl.DataFrame:
+def make_scores():
     days = 40
     own = [400.0] * (days - 28) + [100.0] * 28
     return make_rows(
@@ -169,9 +167,8 @@ def make_scores() -> pl.DataFrame:
     )
 
 
-def test_every_method_is_held_against_the_forecast_over_the_last_28_days() -> None:
+def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     table = method_table(make_day(scores=make_scores()))
-    assert table is not None
     assert [row[0] for row in table.rows] == ["Agent 0 alone", "forecast", "published forecast"]
     published = table.rows[2]
     assert published[1:4] == ["200.0", "100.0", "+50.0 %"] and published[-2:] == ["28", "on time"]
@@ -179,7 +176,6 @@ def test_every_method_is_held_against_the_forecast_over_the_last_28_days() -> No
     assert method_table(make_day()) is None
 
     recent = view_recent(make_scores())
-    assert recent is not None
     assert (recent["caption"], recent["held"]) == (
         "28 days to 30 March 2026",
         "75.0 % of the steps",
@@ -187,7 +183,7 @@ def test_every_method_is_held_against_the_forecast_over_the_last_28_days() -> No
     assert view_recent(make_scores().clear()) is None
 
 
-def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent() -> None:
+def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
     table = weight_table(make_day(scores=make_scores()))
     assert table.rows[0] == [
         *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
@@ -196,7 +192,7 @@ def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent() -> None:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Path:
+def deployment(tmp_path):
     root = tmp_path / "issued" / "electricity-operational"
     for number in (0, 1, 2, 40):
         write_issued(root, make_issued(origin=ORIGIN - number * ONE_DAY))
@@ -217,9 +213,7 @@ def deployment(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(
-    deployment: Path,
-) -> None:
+def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(deployment):
     scored = deployment / "scored"
     scored.mkdir()
     rows = [make_rows({"compevo": [100.0]}, known_to=known) for known in ("midnight", "issue-time")]
@@ -235,7 +229,7 @@ def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_mu
     assert without.scores.is_empty()
 
 
-def test_the_day_before_counts_where_it_knew_as_much(deployment: Path) -> None:
+def test_the_day_before_counts_where_it_knew_as_much(deployment):
     root = deployment / "issued" / "electricity-operational"
     later = make_issued(origin=ORIGIN + 4 * ONE_DAY)
     write_issued(root, later)

@@ -3,7 +3,7 @@
 from compevo_core.runtime.durations import Steps
 
 
-def test_the_time_left_goes_by_what_steps_cost() -> None:
+def test_the_time_left_goes_by_what_steps_cost():
     now, said = [100.0], list[str]()
     steps = Steps([1.0, 3.0, 4.0], said.append, lambda: now[0])
     steps.begin("ridge")

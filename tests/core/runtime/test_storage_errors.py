@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,7 +22,7 @@ from compevo_core.runtime.storage_errors import translate_storage_errors
         (errno.EXDEV, "correct the cause"),
     ],
 )
-def test_an_error_of_the_disk_says_what_where_and_what_to_do(number: int, remedy: str) -> None:
+def test_an_error_of_the_disk_says_what_where_and_what_to_do(number, remedy):
     with pytest.raises(StorageError) as caught, translate_storage_errors("writing windows"):
         raise OSError(number, os.strerror(number), "/home/x/windows.parquet")
     text = str(caught.value)
@@ -33,13 +32,13 @@ def test_an_error_of_the_disk_says_what_where_and_what_to_do(number: int, remedy
     assert remedy in text
 
 
-def test_an_error_that_hides_its_number_in_its_text_has_the_same_remedy() -> None:
+def test_an_error_that_hides_its_number_in_its_text_has_the_same_remedy():
     for text in ("I/O error: x (os error 28)", "could not write: No space left on device"):
         with pytest.raises(StorageError, match="free space"), translate_storage_errors():
             raise OSError(text)
 
 
-def test_a_torn_file_of_tensors_is_an_error_of_storage(tmp_path: Path) -> None:
+def test_a_torn_file_of_tensors_is_an_error_of_storage(tmp_path):
     path = tmp_path / "x.safetensors"
     save_file({"a": np.zeros(100)}, path)
     path.write_bytes(path.read_bytes()[:-50])
@@ -47,9 +46,7 @@ def test_a_torn_file_of_tensors_is_an_error_of_storage(tmp_path: Path) -> None:
         load_file(path)
 
 
-def test_a_torn_parquet_file_is_an_error_of_storage_and_a_wrong_expression_is_not(
-    tmp_path: Path,
-) -> None:
+def test_a_torn_parquet_file_is_an_error_of_storage_and_a_wrong_expression_is_not(tmp_path):
     path = tmp_path / "x.parquet"
     pl.DataFrame({"a": [1, 2]}).write_parquet(path)
     path.write_bytes(path.read_bytes()[:-20])
@@ -59,13 +56,13 @@ def test_a_torn_parquet_file_is_an_error_of_storage_and_a_wrong_expression_is_no
         pl.select(pl.lit("x").cast(pl.Int64))
 
 
-def test_errors_of_a_network_stay_as_they_are() -> None:
+def test_errors_of_a_network_stay_as_they_are():
     for kind in (ConnectionResetError, TimeoutError):
         with pytest.raises(kind), translate_storage_errors():
             raise kind
 
 
-def test_a_file_that_grows_too_large_leaves_the_old_one_and_says_why(tmp_path: Path) -> None:
+def test_a_file_that_grows_too_large_leaves_the_old_one_and_says_why(tmp_path):
     path = tmp_path / "frame.parquet"
     write_atomically(path, pl.DataFrame({"a": [1]}).write_parquet)
     noise = pl.DataFrame({"a": np.random.default_rng(0).normal(size=100_000)})

@@ -10,7 +10,6 @@ from sklearn.base import clone
 
 from compevo_core import Forecaster, build_windows
 from compevo_core.config import sections
-from compevo_core.data.view import WindowView
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
@@ -24,7 +23,7 @@ AHEAD = clone(RIDGE).set_params(ahead=["temp"])
 PAST = clone(RIDGE).set_params(past=["visitors"])
 
 
-def make_table() -> pd.DataFrame:
+def make_table():
     """Two series that follow a temperature at once, and visitors of the day before."""
     rng = np.random.default_rng(0)
     hours = np.arange(HOURS + DAY)
@@ -54,11 +53,11 @@ KNOWN, LATER = TABLE[TABLE["ds"] < END], TABLE[TABLE["ds"] >= END]
 FUTURE = LATER[["unique_id", "ds", "temp"]]
 
 
-def miss(forecast: pd.DataFrame) -> float:
+def miss(forecast):
     return float(np.abs(forecast["mean"].to_numpy() - LATER["y"].to_numpy()).mean())
 
 
-def find_views(fitted: Forecaster) -> list[WindowView]:
+def find_views(fitted):
     """Return all views that the forecaster was trained on."""
     fit = fitted._fitted
     windows = build_windows(fit.plan.spec, **fit.list_frames())
@@ -66,26 +65,22 @@ def find_views(fitted: Forecaster) -> list[WindowView]:
 
 
 @pytest.fixture(scope="module")
-def ahead() -> Forecaster:
+def ahead():
     return clone(AHEAD).fit(KNOWN)
 
 
 @pytest.fixture(scope="module")
-def past() -> Forecaster:
+def past():
     return clone(PAST).fit(KNOWN)
 
 
-def test_a_column_known_ahead_and_one_of_the_day_before_are_worth_what_they_say(
-    ahead: Forecaster, past: Forecaster
-) -> None:
+def test_a_column_known_ahead_and_one_of_the_day_before_are_worth_what_they_say(ahead, past):
     plain = miss(clone(RIDGE).fit(KNOWN).predict())
     assert miss(ahead.predict(future=FUTURE)) < 0.9 * plain
     assert miss(past.predict()) < 0.75 * plain
 
 
-def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(
-    ahead: Forecaster, tmp_path: Path
-) -> None:
+def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(ahead, tmp_path):
     expected = ahead.predict(future=FUTURE)
     whole = TABLE.assign(y=TABLE["y"].where(TABLE["ds"] < END))
     assert ahead.predict(whole).equals(expected)
@@ -99,7 +94,7 @@ def test_the_future_may_come_beside_the_table_within_it_or_from_a_folder(
     assert shared[same].equals(expected[same]) and not shared[~same].equals(expected[~same])
 
 
-def test_nothing_that_was_not_known_reaches_a_forecast(ahead: Forecaster, past: Forecaster) -> None:
+def test_nothing_that_was_not_known_reaches_a_forecast(ahead, past):
     # What lies behind the target, and what came of the target itself.
     beyond = FUTURE.assign(ds=FUTURE["ds"] + pd.Timedelta(hours=DAY), temp=1e6)
     early = KNOWN.tail(DAY)[["unique_id", "ds", "temp"]]
@@ -125,7 +120,7 @@ def test_nothing_that_was_not_known_reaches_a_forecast(ahead: Forecaster, past: 
             assert not find_unavailable_step_covariates(views, frames["step_covariates"])
 
 
-def test_a_value_counts_from_the_time_at_which_it_was_known() -> None:
+def test_a_value_counts_from_the_time_at_which_it_was_known():
     # Measured: each is known when its hour is over, so no forecast has one of its own hours.
     measured = TABLE.assign(out=TABLE["ds"] + pd.Timedelta(hours=1))
     fitted = clone(AHEAD).set_params(known_at="out").fit(measured[measured["ds"] < END])
@@ -139,7 +134,7 @@ def test_a_value_counts_from_the_time_at_which_it_was_known() -> None:
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
 
 
-def test_words_at_their_stamp_are_read_from_then_on(tmp_path: Path) -> None:
+def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
     words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(
         words=[f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]
     )
@@ -182,8 +177,6 @@ def test_words_at_their_stamp_are_read_from_then_on(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_calls_end_in_a_sentence_with_the_remedy(
-    call: object, message: str, ahead: Forecaster
-) -> None:
+def test_wrong_calls_end_in_a_sentence_with_the_remedy(call, message, ahead):
     with pytest.raises(CompEvoError, match=message):
         call(ahead)

@@ -13,7 +13,7 @@ from compevo_core.table.frames import read_table
 RIDGE = "calendar-ridge"
 
 
-def seasonal(stamps: pd.DatetimeIndex, season: int) -> pd.DataFrame:
+def seasonal(stamps, season):
     """A season on a slope, with noise."""
     t = np.arange(len(stamps))
     noise = np.random.default_rng(0).normal(size=len(t))
@@ -31,9 +31,7 @@ def seasonal(stamps: pd.DatetimeIndex, season: int) -> pd.DataFrame:
         ("D", 150, 7, "America/New_York"),
     ],
 )
-def test_steps_of_the_calendar_go_on_as_pandas_counts_them(
-    freq: str, count: int, season: int, zone: str | None
-) -> None:
+def test_steps_of_the_calendar_go_on_as_pandas_counts_them(freq, count, season, zone):
     stamps = pd.date_range("2008-01-01", periods=count + 3, freq=freq, tz=zone)
     table = seasonal(stamps[:-3], season)
     fitted = Forecaster(RIDGE, horizon=3, lookback=2 * season).fit(table)
@@ -54,7 +52,7 @@ def test_steps_of_the_calendar_go_on_as_pandas_counts_them(
     assert (back["mean"] - back["y"]).abs().mean() < 4
 
 
-def test_a_day_without_a_midnight_begins_an_hour_later() -> None:
+def test_a_day_without_a_midnight_begins_an_hour_later():
     # Clocks went forward at midnight, on a day of the past and on one that is forecast.
     days = pd.date_range("2007-12-25", "2009-04-25", freq="D").tz_localize(
         "Africa/Cairo", nonexistent="shift_forward"
@@ -64,7 +62,7 @@ def test_a_day_without_a_midnight_begins_an_hour_later() -> None:
     assert list(fitted.predict()["ds"]) == list(days[-3:])
 
 
-def test_aliases_periods_and_newer_rows_give_one_grid() -> None:
+def test_aliases_periods_and_newer_rows_give_one_grid():
     stamps = pd.date_range("2010-01-01", periods=120, freq="MS")
     table = seasonal(stamps, 12)
     expected = Forecaster(RIDGE, horizon=3).fit(table).predict()
@@ -87,7 +85,7 @@ def test_aliases_periods_and_newer_rows_give_one_grid() -> None:
         (0, "3mo", r"2010-02-01 is off the grid of 3mo, whose step begins in 2010-01.*80 such"),
     ],
 )
-def test_a_stamp_off_the_months_is_named(moved: int, freq: str | None, message: str) -> None:
+def test_a_stamp_off_the_months_is_named(moved, freq, message):
     stamps = pd.Series(pd.date_range("2010-01-01", periods=120, freq="MS"))
     stamps[5] += pd.Timedelta(days=moved)
     table = seasonal(pd.DatetimeIndex(stamps), 12)
@@ -95,13 +93,13 @@ def test_a_stamp_off_the_months_is_named(moved: int, freq: str | None, message: 
         Forecaster(RIDGE, freq=freq).fit(table)
 
 
-def test_four_weeks_with_a_gap_are_no_months() -> None:
+def test_four_weeks_with_a_gap_are_no_months():
     stamps = pd.date_range("2010-01-01", periods=121, freq="28D").delete(60)
     fitted = Forecaster(RIDGE, horizon=2).fit(seasonal(stamps, 13))
     assert "2 steps of 4w after" in repr(fitted)
 
 
-def test_values_of_a_zone_are_not_known_before_its_own_midnight() -> None:
+def test_values_of_a_zone_are_not_known_before_its_own_midnight():
     """A plan that is known as the day begins in Auckland is too late for that day's forecast."""
     zone = "Pacific/Auckland"
     days = pd.date_range("2022-01-01", periods=200, freq="D", tz=zone)
@@ -111,7 +109,7 @@ def test_values_of_a_zone_are_not_known_before_its_own_midnight() -> None:
         {"ds": days, "y": 50 + 5 * plan + 0.1 * rng.normal(size=200), "plan": plan}
     )
 
-    def forecast(known: pd.Series) -> float:
+    def forecast(known):
         made = Forecaster(RIDGE, horizon=1, lookback=14, ahead=["plan"], known_at="known")
         back = made.backtest(table.assign(known=known), windows=3)
         return float((back["mean"] - back["y"]).abs().mean())
@@ -121,7 +119,7 @@ def test_values_of_a_zone_are_not_known_before_its_own_midnight() -> None:
     assert early < 1 < 2 < late
 
 
-def test_the_season_of_the_values_and_last_years_value_are_used() -> None:
+def test_the_season_of_the_values_and_last_years_value_are_used():
     rng = np.random.default_rng(2)
     cycle = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 100) + rng.normal(0, 0.3, 1000)
     hours = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=1000, freq="h"), "y": cycle})

@@ -1,7 +1,6 @@
 """A table in, a table out: forms, clocks, what a forecast knows, keeping it, wrong calls."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,7 @@ HOURS = 24 * 90
 NAMES = ("unique_id", "ds", "y")
 
 
-def hourly(zone: str | None = None, series: tuple[str, ...] = ("a", "b")) -> pd.DataFrame:
+def hourly(zone=None, series=("a", "b")):
     """Two series with a day, a level and noise, each hour from the first of January on."""
     rng = np.random.default_rng(0)
     stamps = pd.date_range("2025-01-01", periods=HOURS, freq="h", tz=zone)
@@ -47,11 +46,11 @@ RIDGE = Forecaster("calendar-ridge", horizon=24, lookback=48)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Forecaster:
+def fitted():
     return clone(RIDGE).fit(TABLE)
 
 
-def test_the_forecast_follows_the_table_in_its_own_form(fitted: Forecaster) -> None:
+def test_the_forecast_follows_the_table_in_its_own_form(fitted):
     forecast = fitted.predict()
     assert isinstance(forecast, pd.DataFrame) and tuple(forecast.columns[:3]) == (
         *NAMES[:2],
@@ -67,7 +66,7 @@ def test_the_forecast_follows_the_table_in_its_own_form(fitted: Forecaster) -> N
 
 
 @pytest.mark.parametrize("kind", ["renamed", "two columns", "index", "polars", "days"])
-def test_any_names_and_kinds_of_table_give_the_same_numbers(kind: str, fitted: Forecaster) -> None:
+def test_any_names_and_kinds_of_table_give_the_same_numbers(kind, fitted):
     expected = clone(RIDGE).fit(TABLE[TABLE["unique_id"] == "a"]).predict()["mean"].to_numpy()
     one = TABLE[TABLE["unique_id"] == "a"][["ds", "y"]]
     if kind == "renamed":
@@ -90,22 +89,20 @@ def test_any_names_and_kinds_of_table_give_the_same_numbers(kind: str, fitted: F
     np.testing.assert_allclose(np.asarray(got["mean"]), expected, rtol=1e-9)
 
 
-def test_local_time_is_kept_and_begins_the_days(fitted: Forecaster) -> None:
+def test_local_time_is_kept_and_begins_the_days(fitted):
     got = clone(RIDGE).fit(hourly("Australia/Sydney")).predict()
     assert str(got["ds"].dt.tz) == "Australia/Sydney"
     assert got["ds"].iloc[0] == pd.Timestamp("2025-04-01", tz="Australia/Sydney")
 
 
-def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(
-    fitted: Forecaster,
-) -> None:
+def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
     day = TABLE.groupby("unique_id").tail(24).assign(ds=lambda t: t["ds"] + pd.Timedelta(days=1))
     moved = fitted.predict(day)
     assert moved["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=25)
     assert fitted.predict()["ds"].min() == TABLE["ds"].max() + pd.Timedelta(hours=1)
 
     # The same windows of a table with another future: what was not known changes nothing.
-    lines: list[str] = []
+    lines = []
     before = fitted.backtest(windows=3, on_step=lines.append)
     assert lines[0].startswith("fitting calendar-ridge on all")
     assert lines[-1].startswith("3/3 windows forecast, about") and len(lines) == 4
@@ -118,7 +115,7 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(
     assert not np.array_equal(before["y"], poisoned["y"])
 
 
-def test_it_is_kept_by_folder_pickle_and_clone(fitted: Forecaster, tmp_path: Path) -> None:
+def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
     expected = fitted.predict()
     fitted.save(tmp_path / "kept")
     for again in (Forecaster.load(tmp_path / "kept"), pickle.loads(pickle.dumps(fitted))):  # noqa: S301 - our own
@@ -128,7 +125,7 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted: Forecaster, tmp_path: Pat
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
 
-def test_members_add_up_and_the_choice_is_said_in_words() -> None:
+def test_members_add_up_and_the_choice_is_said_in_words():
     mixed = Forecaster("mixture", horizon=24, lookback=48).fit(TABLE[TABLE["unique_id"] == "a"])
     parts, forecast = mixed.explain(), mixed.predict()
     total = (parts["weight"] * parts["forecast"]).groupby(parts["ds"]).sum()
@@ -138,7 +135,7 @@ def test_members_add_up_and_the_choice_is_said_in_words() -> None:
     assert mixed.plot().axes[0].get_title().startswith("a: mixture")
 
 
-def test_a_backtest_with_levels_is_what_utilsforecast_evaluates() -> None:
+def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     evaluation = pytest.importorskip("utilsforecast.evaluation")
     losses = pytest.importorskip("utilsforecast.losses")
     one = TABLE[TABLE["unique_id"] == "a"][["ds", "y"]]
@@ -157,7 +154,7 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates() -> None:
     assert covered == table["y"].between(*_bounds(table, 80)).mean() and 0.5 < covered < 1
 
 
-def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
+def _bounds(table, level):
     return tuple(table[f"calendar-ridge-{side}-{level}"] for side in ("lo", "hi"))
 
 
@@ -182,12 +179,12 @@ def _bounds(table: pd.DataFrame, level: int) -> tuple[pd.Series, pd.Series]:
         (TABLE.head(0), "no rows"),
     ],
 )
-def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table: object, message: str) -> None:
+def test_a_table_that_cannot_be_read_is_refused_with_a_remedy(table, message):
     with pytest.raises(DataError, match=message):
         clone(RIDGE).fit(table)
 
 
-def test_wrong_calls_end_in_a_sentence(fitted: Forecaster, tmp_path: Path) -> None:
+def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(DataError, match=r"call fit\(df\) first"):
         Forecaster().predict()
     with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
@@ -207,7 +204,7 @@ def test_wrong_calls_end_in_a_sentence(fitted: Forecaster, tmp_path: Path) -> No
         fitted.predict(tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5)))
 
 
-def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path: Path) -> None:
+def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
     held, empty = windows("val", 2, first_day=30), NewsPool.empty()
     calls = {
@@ -236,5 +233,5 @@ def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path: Path) -> No
     assert repr(held) == "WindowSet of electricity: 4 val" and "persistence" in repr(population)
 
 
-def test_public_names_are_listed_before_they_are_imported() -> None:
+def test_public_names_are_listed_before_they_are_imported():
     assert {"Forecaster", "CompEvoForecaster", "SERIES_SCHEMA", "train"} <= set(dir(compevo_core))

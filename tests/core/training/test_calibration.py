@@ -1,7 +1,6 @@
 """Blend, levels, guard: what is fitted on validation."""
 
 import copy
-from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,6 @@ from compevo_core.errors import DataError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.calibration import (
     AgentForecasts,
-    CalibrationReport,
     calibrate,
     fit_blend,
     forecast_corrections,
@@ -28,19 +26,9 @@ from compevo_core.training.calibration import (
 from tests.support.window_samples import make_window
 
 SERIES = ("NSW1", "SA1")
-Correct = Callable[[int, np.ndarray], np.ndarray]
-"""(window number, residual truth - base (48,)) to a correction (48,)."""
 
 
-def make_examples(
-    days: int,
-    *,
-    drift: float = 0.0,
-    noise: float = 1.0,
-    series: Sequence[str] = SERIES,
-    first_day: int = 0,
-    split: str = "val",
-) -> list[ForecastExample]:
+def make_examples(days, *, drift=0.0, noise=1.0, series=SERIES, first_day=0, split="val"):
     """Return windows whose truth is the base plus a drift plus noise; the base is zero."""
     rng = np.random.default_rng(first_day)
     return [
@@ -59,29 +47,28 @@ def make_examples(
 class MadeUpPopulation:
     """A model and executor whose agents forecast base plus a made-up correction.
 
+    A correction (48,) is made of a window's number and its residual, truth less base (48,);
     ``calls`` keeps the ``train`` flag of every forecast.
     """
 
-    def __init__(self, corrections: Sequence[Correct], shards: AgentShards | None = None) -> None:
+    def __init__(self, corrections, shards=None):
         agents = len(corrections)
         self.corrections = corrections
-        self.calls: list[bool] = []
+        self.calls = []
         self.shards = shards or AgentShards(agents)
         self.selection = FitnessSelection(agents, SelectionConfig())
         self.calibration = ErrorCalibration(agents, SERIES, len(self.shards.local_agents))
         self.scaler = Scaler(mean=dict.fromkeys(SERIES, 0.0), std=dict.fromkeys(SERIES, 1.0))
         self.config = SimpleNamespace(run=SimpleNamespace(micro_batch_size=3))
 
-    def base_forecasts(self, examples: Sequence[ForecastExample]) -> torch.Tensor:
+    def base_forecasts(self, examples):
         base_BH = np.concatenate([example.priors_PH for example in examples])
         return torch.tensor(np.stack([base_BH] * len(self.shards.local_agents))).float()
 
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> SimpleNamespace:
+    def play(self, logics, examples):
         return self.forecast(logics, examples)
 
-    def forecast(
-        self, logics: Sequence[str], examples: Sequence[ForecastExample], *, train: bool = False
-    ) -> SimpleNamespace:
+    def forecast(self, logics, examples, *, train=False):
         self.calls.append(train)
         values_ABH = np.array(
             [
@@ -99,59 +86,57 @@ class MadeUpPopulation:
         assert len(logics) == len(values_ABH)
         return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float(), weights_BA=None)
 
-    def sealed(self, examples: Sequence[ForecastExample]) -> np.ndarray:
+    def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
         entities = [example.view.entity for example in examples]
         values_ABH = self.forecast([""] * len(self.corrections), examples).values_ABH
         base_ABH = self.base_forecasts(examples).numpy()
         return self.calibration(values_ABH.numpy(), base_ABH, entities)
 
-    def aggregate(self, examples: Sequence[ForecastExample]) -> np.ndarray:
+    def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""
         entities = [example.view.entity for example in examples]
         weights_BA = self.calibration.weigh(self.selection.weights(entities).detach().numpy())
         return np.einsum("abh,ba->bh", self.sealed(examples), weights_BA)
 
 
-def settings(**changes: object) -> RunConfig:
+def settings(**changes):
     """Return a configuration that calibrates as said."""
     return RunConfig.from_mapping({"calibration": changes})
 
 
-def mean_error(forecast_BH: np.ndarray, examples: Sequence[ForecastExample]) -> float:
+def mean_error(forecast_BH, examples):
     """Return the mean absolute error, mean over windows."""
     truth_BH = np.stack([example.truth_H for example in examples])
     return float(np.nanmean(np.abs(forecast_BH - truth_BH), axis=1).mean())
 
 
-def _nothing(day: int, residual_H: np.ndarray) -> np.ndarray:
+def _nothing(day, residual_H):
     return np.zeros(48)
 
 
-def _noise(day: int, residual_H: np.ndarray) -> np.ndarray:
+def _noise(day, residual_H):
     return np.random.default_rng(day).normal(size=48)
 
 
-def _half_too_much(day: int, residual_H: np.ndarray) -> np.ndarray:
+def _half_too_much(day, residual_H):
     return 2.0 * residual_H
 
 
-def _against(day: int, residual_H: np.ndarray) -> np.ndarray:
+def _against(day, residual_H):
     return -residual_H
 
 
-def _too_little(day: int, residual_H: np.ndarray) -> np.ndarray:
+def _too_little(day, residual_H):
     return 0.25 * residual_H
 
 
-def _calibrate(
-    population: MadeUpPopulation, examples: list[ForecastExample], **changes: object
-) -> CalibrationReport:
+def _calibrate(population, examples, **changes):
     logics = [""] * len(population.corrections)
     return calibrate(population, population, logics, examples, settings(**changes))
 
 
-def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one() -> None:
+def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
     population = MadeUpPopulation([_half_too_much, _too_little, _against, _nothing])
     # A target that is masked changes nothing.
     examples = [
@@ -165,7 +150,7 @@ def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_
     assert not blend_AH[2:].any()  # and -1 here
 
 
-def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly() -> None:
+def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly():
     examples = make_examples(30)
     # Noise fits some of the windows it is fitted on, in about half of all draws.
     draws = [lambda day, _, k=k: np.random.default_rng([day, k]).normal(size=48) for k in range(12)]
@@ -178,8 +163,8 @@ def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly() -> None:
     assert not sealed_ABH[np.array(report.blend) == 0].any()
 
 
-def test_a_correction_that_helps_at_some_hours_is_kept_at_those() -> None:
-    def morning(day: int, residual_H: np.ndarray) -> np.ndarray:
+def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
+    def morning(day, residual_H):
         return np.where(np.arange(48) < 24, residual_H, _noise(day, residual_H))
 
     population = MadeUpPopulation([morning])
@@ -189,7 +174,7 @@ def test_a_correction_that_helps_at_some_hours_is_kept_at_those() -> None:
     assert blend_H[32:].max() < 0.4
 
 
-def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not() -> None:
+def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not():
     lasting = MadeUpPopulation([_nothing, _nothing])
     examples = make_examples(60, drift=-2.0)
     report = _calibrate(lasting, examples, known_errors="validated")
@@ -206,7 +191,7 @@ def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not() -> None:
     assert turning.calls and not any(turning.calls), "forecast without dropout"
 
 
-def test_levels_are_those_at_the_end_of_validation_and_stay_frozen() -> None:
+def test_levels_are_those_at_the_end_of_validation_and_stay_frozen():
     early = make_examples(30, drift=0.0, noise=0.0)
     late = make_examples(30, drift=4.0, noise=0.0, first_day=30)
     population = MadeUpPopulation([_nothing])
@@ -231,8 +216,8 @@ def test_levels_are_those_at_the_end_of_validation_and_stay_frozen() -> None:
     ],
 )
 def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
-    corrections: list, fitness: list[float], guard: str
-) -> None:
+    corrections, fitness, guard
+):
     examples = make_examples(20)
     population = MadeUpPopulation(corrections)
     population.selection.fitness_EA.copy_(torch.tensor([fitness]))
@@ -247,9 +232,9 @@ def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
         assert not population.aggregate(examples).any()
 
 
-def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first() -> None:
+def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
     class Population(MadeUpPopulation):
-        def base_forecasts(self, examples: Sequence[ForecastExample]) -> torch.Tensor:
+        def base_forecasts(self, examples):
             return super().base_forecasts(examples) + torch.tensor([3.0, 1.0])[:, None, None]
 
     examples = make_examples(20, noise=0.0)
@@ -260,15 +245,7 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first() 
     assert np.allclose(population.aggregate(examples), 1.0)
 
 
-def test_raw_and_prior_errors_are_those_before_calibration() -> None:
-    examples = make_examples(20, drift=1.0)
-    report = _calibrate(MadeUpPopulation([_too_little]), examples, blend=True, known_errors="mean")
-    assert report.raw_mae == pytest.approx(0.75 * report.prior_mae, rel=1e-5)
-    assert report.calibrated_mae < report.raw_mae
-    assert report.windows == 40
-
-
-def test_errors_of_train_begin_the_level_where_that_validates_better() -> None:
+def test_errors_of_train_begin_the_level_where_that_validates_better():
     history = make_examples(40, drift=-2.0, split="train")
     examples = make_examples(4, drift=-2.0, first_day=40)
     logics = [""]
@@ -290,7 +267,7 @@ def test_errors_of_train_begin_the_level_where_that_validates_better() -> None:
     assert report.history_windows == 0
 
 
-def test_train_windows_that_reach_into_validation_are_no_history() -> None:
+def test_train_windows_that_reach_into_validation_are_no_history():
     population = MadeUpPopulation([_nothing])
     examples = make_examples(10, drift=-2.0, first_day=20)
     history = make_examples(30, drift=-2.0, split="train")  # 10 of the days are in validation
@@ -300,7 +277,7 @@ def test_train_windows_that_reach_into_validation_are_no_history() -> None:
     assert report.history_windows == 2 * 20
 
 
-def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows() -> None:
+def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows():
     first = MadeUpPopulation([_half_too_much])
     # It has seen the windows: its own forecasts would leave no error at all.
     again = MadeUpPopulation([lambda day, residual_H: residual_H])
@@ -320,7 +297,7 @@ def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows(
     assert np.allclose(again.calibration.level_AEH, 0.5)
 
 
-def test_each_process_stores_its_own_agents_and_all_report_the_same() -> None:
+def test_each_process_stores_its_own_agents_and_all_report_the_same():
     corrections = [_half_too_much, _too_little, _nothing]
     whole = MadeUpPopulation(corrections)
     examples = make_examples(12, drift=0.5)
@@ -329,7 +306,7 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same() -> None:
     class Second(AgentShards):
         """The second of two processes; the first one's rows come from the whole population."""
 
-        def all_gather(self, local: torch.Tensor, purpose: str) -> torch.Tensor:
+        def all_gather(self, local, purpose):
             part = next(parts)
             assert torch.equal(part[2:], local)
             return part
@@ -344,7 +321,7 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same() -> None:
     assert all(np.array_equal(v, shared[k]) for k, v in second.calibration.shared_state().items())
 
 
-def _list_gathered(whole: MadeUpPopulation, examples: list[ForecastExample]) -> list[torch.Tensor]:
+def _list_gathered(whole, examples):
     parts = [examples[start : start + 3] for start in range(0, len(examples), 3)]
     return [
         values
@@ -353,7 +330,7 @@ def _list_gathered(whole: MadeUpPopulation, examples: list[ForecastExample]) -> 
     ]
 
 
-def test_calibration_without_validation_is_refused() -> None:
+def test_calibration_without_validation_is_refused():
     with pytest.raises(DataError, match="validation windows"):
         _calibrate(MadeUpPopulation([_nothing]), [])
 
@@ -362,9 +339,7 @@ NOTHING = np.array([], dtype=np.intp)
 
 
 @pytest.mark.parametrize(("step", "windows"), [(12, 6), (35, 6), (0, 10), (47, 10)])
-def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_ends(
-    step: int, windows: int
-) -> None:
+def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_ends(step, windows):
     # All corrections are one. In the half of the horizon that has the step they are right, in the
     # other one nothing is to be corrected: slopes of 1 and 0, and of 0.5 over all steps.
     is_right_H = (np.arange(48) < 24) == (step < 24)

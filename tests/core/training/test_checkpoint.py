@@ -1,12 +1,9 @@
 """What a checkpoint holds, which one a run goes on from, stages that several runs share."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-from compevo_core.config.run import RunConfig, iterate_settings
+from compevo_core.config.run import iterate_settings
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
@@ -29,14 +26,14 @@ ONE_PROCESS = AgentShards(2)
 CPU = torch.device("cpu")
 
 
-def save(root: Path, round_number: int, start: int = 0) -> Path:
+def save(root, round_number, start=0):
     tensors = {"x": torch.full((3,), float(round_number))}
     agents = dict.fromkeys(range(2), tensors)
     captured = TrainState(agents, tensors, {"r": round_number})
     return save_checkpoint(root, round_number, captured, ONE_PROCESS, start=start)
 
 
-def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path: Path) -> None:
+def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path):
     for round_number in (2, 10, 9, 11):
         save(tmp_path, round_number)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round_000010", "round_000011"]
@@ -58,9 +55,7 @@ def test_the_newest_two_are_kept_and_the_newest_is_taken(tmp_path: Path) -> None
         ("manifest.json", b"{}"),
     ],
 )
-def test_a_damaged_newest_checkpoint_leaves_the_one_before(
-    name: str, content: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_newest_checkpoint_leaves_the_one_before(name, content, tmp_path, caplog):
     save(tmp_path, 1)
     damaged = save(tmp_path, 2) / name
     damaged.unlink()
@@ -71,9 +66,7 @@ def test_a_damaged_newest_checkpoint_leaves_the_one_before(
     assert "round_000002" in caplog.text
 
 
-def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_has(
-    tmp_path: Path,
-) -> None:
+def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_has(tmp_path):
     save(tmp_path, 60)
     assert load_newest_checkpoint(tmp_path, ONE_PROCESS, start=1) is None
 
@@ -82,7 +75,7 @@ def test_a_checkpoint_of_the_run_before_is_passed_over_however_many_rounds_it_ha
     assert taken is not None and taken.state == {"r": 5}
 
 
-def describe_draws(generators: RunGenerators) -> list[object]:
+def describe_draws(generators):
     """What every generator of a run gives next, torch's own included."""
     numpy_draws = [rng.random() for rng in (generators.numpy_rng, generators.news_rng)]
     return [
@@ -92,7 +85,7 @@ def describe_draws(generators: RunGenerators) -> list[object]:
     ]
 
 
-def test_optimiser_averages_and_every_generator_are_restored(tmp_path: Path) -> None:
+def test_optimiser_averages_and_every_generator_are_restored(tmp_path):
     trainer, state, examples = build_round_trainer(population__dropout=0.5)
     generators = RunGenerators.from_seed(20, range(3), CPU)
     trainer.step(state, examples, generators)
@@ -125,16 +118,16 @@ OTHERS = [name for name in (*SHARING, "fixed-logics") if name != "no-grpo"]
 DAYS = 6
 
 
-def full_method() -> RunConfig:
+def full_method():
     return tiny(run__supervised_epochs=1, run__rounds=2, run__validate_every=1, run__seed=3)
 
 
-def run(config: RunConfig, out: Path, **options: Any) -> dict[str, Any]:
+def run(config, out, **options):
     return train_days(config, out, days=DAYS, val_days=2, clock=lambda: 0.0, **options)
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> SharedStages:
+def stages(tmp_path_factory):
     """The stage of the full method, kept as its training went past it."""
     folder = tmp_path_factory.mktemp("stages")
     kept = SharedStages(folder / "kept")
@@ -145,10 +138,10 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> SharedStages:
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["no-grpo", *OTHERS])
 def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it(
-    variant: str, stages: SharedStages, tmp_path: Path
-) -> None:
+    variant, stages, tmp_path
+):
     config = find_variant(variant).configure(full_method())
-    played: list[int] = []
+    played = []
     alone = run(config, tmp_path / "alone")
     shared = run(
         config,
@@ -166,9 +159,7 @@ def test_a_variant_that_goes_on_from_the_shared_stage_is_the_one_that_trained_it
 
 
 @pytest.mark.slow
-def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
-    tmp_path: Path,
-) -> None:
+def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(tmp_path):
     # At this rate validation gets worse after the first round.
     config = full_method().with_overrides({"optim.forecast_lr": 1e-2})
     kept = SharedStages(tmp_path / "kept")
@@ -182,12 +173,10 @@ def test_the_best_round_of_a_shared_stage_is_sealed_and_its_end_is_gone_on_from(
 
 
 @pytest.mark.slow
-def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(
-    stages: SharedStages, tmp_path: Path
-) -> None:
+def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(stages, tmp_path):
     config = find_variant("no-grpo").configure(full_method())
 
-    def stop(_: object) -> None:
+    def stop(_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -196,7 +185,7 @@ def test_a_run_that_went_on_from_a_shared_stage_resumes_from_its_own_folder(
     assert resumed["artifact_hash"] == run(config, tmp_path / "alone")["artifact_hash"]
 
 
-def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist() -> None:
+def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist():
     # A name that is none would leave its successor out, and equal stages would be trained apart.
     known = {name for name, _ in iterate_settings()}
     later = {f"{section}.{name}" for section, names in _LATER_ALONE.items() for name in names}
@@ -217,7 +206,7 @@ def test_what_acts_after_the_stage_alone_is_named_by_settings_that_exist() -> No
         {"evolution.form": "slots"},
     ],
 )
-def test_what_acts_in_the_stage_makes_it_another(change: dict[str, object]) -> None:
+def test_what_acts_in_the_stage_makes_it_another(change):
     config = full_method()
     key = hash_stage(config, IDENTITY)
     assert hash_stage(config.with_overrides(change), IDENTITY) != key

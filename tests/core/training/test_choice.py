@@ -1,29 +1,25 @@
 """Which round is sealed, and that no sealed model is worse than what it corrects."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from compevo_core.agents.decoders import ForecastExample
 from compevo_core.training import loop, trainer
-from compevo_core.training.calibration import CalibrationReport, ValidationErrors, calibrate
-from compevo_core.training.members import OnRound
+from compevo_core.training.calibration import ValidationErrors, calibrate
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from tests.support.population import tiny, windows
 from tests.support.tiny_run import train_days
 
 
-def run_here(out: Path, on_round: OnRound | None = None, **overrides: object) -> dict[str, object]:
+def run_here(out, on_round=None, **overrides):
     config = tiny(grpo__group_size=2, **overrides)
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
 
 
-def read_sealed(out: Path, agent: int) -> torch.Tensor:
+def read_sealed(out, agent):
     """One adapter tensor of a sealed model, as it is stored in a checkpoint too."""
     (file,) = (out / "model" / "adapters" / f"agent_{agent:02d}" / "forecast").glob("*.safetensors")
     return next(value for name, value in sorted(load_file(file).items()) if "lora_B" in name)
@@ -38,13 +34,13 @@ def read_sealed(out: Path, agent: int) -> torch.Tensor:
     ],
 )
 def test_the_round_with_the_lowest_validation_error_is_sealed(
-    errors: list[float], chosen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    errors, chosen, tmp_path, monkeypatch
+):
     measured = iter(errors)
-    untrained: list[ValidationErrors] = []
+    untrained = []
     measure = loop.measure_validation
 
-    def made_up(*arguments: object) -> ValidationErrors:
+    def made_up(*arguments):
         if not untrained:
             untrained.append(measure(*arguments))
         return ValidationErrors(next(measured), 1.0)
@@ -75,15 +71,13 @@ def test_the_round_with_the_lowest_validation_error_is_sealed(
 class BadStart(PopulationModel):
     """Heads far from what is right, and no rate to correct them."""
 
-    def __init__(self, *arguments: object, **options: object) -> None:
+    def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         for parameter in self.head_parameters():
             parameter.data.add_(0.5)
 
 
-def test_no_sealed_model_is_worse_than_its_prior(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "PopulationModel", BadStart)
     summary = run_here(
         tmp_path,
@@ -95,8 +89,8 @@ def test_no_sealed_model_is_worse_than_its_prior(
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
 
-def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path) -> None:
-    reported: list[int] = []
+def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
+    reported = []
     summary = run_here(
         tmp_path,
         lambda record: reported.append(record.round),
@@ -122,12 +116,10 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path: Path
     assert reported == [record.round for record in (*folder.read_rounds(), *again)]
 
 
-def test_the_history_of_a_level_is_the_last_train_windows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    days: list[int] = []
+def test_the_history_of_a_level_is_the_last_train_windows(tmp_path, monkeypatch):
+    days = []
 
-    def record(*arguments: object, history: Sequence[ForecastExample]) -> CalibrationReport:
+    def record(*arguments, history):
         days.extend(example.view.origin_utc.toordinal() for example in history)
         return calibrate(*arguments, history=history)
 
@@ -140,8 +132,8 @@ def test_the_history_of_a_level_is_the_last_train_windows(
 
 @pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])
 def test_what_is_fitted_takes_all_of_validation_and_the_guard_alone_what_the_rounds_took(
-    is_fitted: bool, windows_read: int, tmp_path: Path
-) -> None:
+    is_fitted, windows_read, tmp_path
+):
     changes = {"run__validation_windows": 2, "calibration__blend": is_fitted}
     summary = run_here(tmp_path, run__rounds=1, run__validate_every=1, **changes)
     assert summary["calibration"]["windows"] == windows_read

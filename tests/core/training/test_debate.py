@@ -1,7 +1,5 @@
 """A debate: what agents tell each other, what they are credited with, and who counts."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,6 @@ from compevo_core.agents.debate import (
     write_notes,
 )
 from compevo_core.agents.objective import policy_loss
-from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
@@ -37,11 +34,11 @@ from tests.support.tiny_run import train_days
 LOGICS = ["Track public holidays.", "Follow the sun.", "Watch the smelters."]
 
 
-def settings(**overrides: object) -> RunConfig:
+def settings(**overrides):
     return find_variant("mad-rl").configure(tiny(**overrides))
 
 
-def debate(config: RunConfig) -> tuple[PopulationModel, DebateExecutor]:
+def debate(config):
     model = build_model(config)
     fill_with_noise(model)
     executor = build_executor(model)
@@ -51,7 +48,7 @@ def debate(config: RunConfig) -> tuple[PopulationModel, DebateExecutor]:
     return model, executor
 
 
-def test_a_forecast_is_credited_with_what_it_led_everybody_to() -> None:
+def test_a_forecast_is_credited_with_what_it_led_everybody_to():
     # Two turns of two agents on one window; by hand: 0.5 times the mean of (-0.2, -0.6) is -0.2.
     rewards_TAB = torch.tensor([[[-1.0], [-0.5]], [[-0.2], [-0.6]]])
     returns_TAB = discount_rewards(rewards_TAB, 0.5)
@@ -60,7 +57,7 @@ def test_a_forecast_is_credited_with_what_it_led_everybody_to() -> None:
     assert torch.equal(discount_rewards(rewards_TAB[1:], 0.5), rewards_TAB[1:])
 
 
-def test_an_advantage_is_the_surplus_over_the_expected_in_deviations() -> None:
+def test_an_advantage_is_the_surplus_over_the_expected_in_deviations():
     # Surplus 0.3, -0.1 around a mean of 0.1, with a deviation of 0.2.
     advantage = standardise_advantages(torch.tensor([[-0.2], [-0.6]]), torch.full((2, 1), -0.5))
     assert torch.allclose(advantage, torch.tensor([[1.0], [-1.0]]))
@@ -69,7 +66,7 @@ def test_an_advantage_is_the_surplus_over_the_expected_in_deviations() -> None:
     )
 
 
-def test_the_policy_moves_towards_forecasts_that_earned_more() -> None:
+def test_the_policy_moves_towards_forecasts_that_earned_more():
     tried, deviation = torch.full((1, 1, 48), 0.2), 0.1
     for advantage in (1.0, -2.0):
         mean = torch.zeros(1, 1, 48, requires_grad=True)
@@ -89,7 +86,7 @@ def test_the_policy_moves_towards_forecasts_that_earned_more() -> None:
         assert torch.allclose(mean.grad, torch.full((1, 1, 48), -advantage * 0.2 / 0.01 / 48))
 
 
-def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_mean_error() -> None:
+def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_mean_error():
     score_AB = torch.tensor([[0.2, 0.5], [0.6, 0.5]])
     weights_BA = weigh_by_score(torch.logit(score_AB))
     assert torch.allclose(weights_BA, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
@@ -98,7 +95,7 @@ def test_scores_are_normalised_by_window_and_a_verifier_learns_which_beat_the_me
     assert better_AB.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
-def test_an_agent_reads_the_forecasts_and_reasons_of_all_others_and_not_its_own() -> None:
+def test_an_agent_reads_the_forecasts_and_reasons_of_all_others_and_not_its_own():
     _, executor = debate(settings())
     views = windows("train", 1).views()
     news = executor.retrieve_news(LOGICS, views)
@@ -114,13 +111,13 @@ def test_an_agent_reads_the_forecasts_and_reasons_of_all_others_and_not_its_own(
     assert silent[0][0].endswith("because of: no news")
 
 
-def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forecast() -> None:
+def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forecast():
     config = settings()
     examples = make_batch(config)
     model, executor = debate(config)
     first, final = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
 
-    model.decoder.module.readout.bias_AH.data[2] += 5.0  # type: ignore[union-attr, operator]
+    model.decoder.module.readout.bias_AH.data[2] += 5.0
     changed, revised = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
@@ -131,7 +128,7 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
     assert torch.allclose(final.weights_BA.sum(1), torch.ones(len(examples)))
 
 
-def test_a_verifier_reads_the_forecast_that_it_verifies() -> None:
+def test_a_verifier_reads_the_forecast_that_it_verifies():
     config = settings()
     examples = make_batch(config)
     _, executor = debate(config)
@@ -146,9 +143,8 @@ def test_a_verifier_reads_the_forecast_that_it_verifies() -> None:
     assert not torch.allclose(before_AB[1], after_AB[1], atol=1e-6)
 
 
-def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
+def test_a_round_trains_policy_values_and_verifiers_of_every_agent():
     trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=2)
-    assert trainer.model.debate is not None
     for parameter in trainer.model.debate.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(3))
     before = {name: value.clone() for name, value in trainer.model.agent_tensors().items()}
@@ -167,9 +163,7 @@ def test_a_round_trains_policy_values_and_verifiers_of_every_agent() -> None:
     assert quiet.loss_pg == 0.0 and state.logics == result.logics
 
 
-def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(monkeypatch):
     ratios, gradients = [], []
 
     def record(logp_1B1, old_1B1, *others, **settings):
@@ -187,7 +181,7 @@ def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(
         assert torch.allclose(ratio_1B1, torch.ones_like(ratio_1B1), rtol=0, atol=1e-4)
 
 
-def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
+def test_the_recorded_loss_is_the_one_that_other_systems_record():
     recorded = {}
     for loss in ("metric", "huber"):
         changes = {"objective__loss": loss, "objective__huber_delta": 1e6}
@@ -198,10 +192,10 @@ def test_the_recorded_loss_is_the_one_that_other_systems_record() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path: Path) -> None:
+def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path):
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
 
-    def stop(record: object) -> None:
+    def stop(record):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -221,7 +215,7 @@ def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path
     assert np.allclose(found.aggregate[:1], forecaster.predict(views[:1]), rtol=1e-5)
 
 
-def test_a_debate_that_cannot_be_held_is_refused() -> None:
+def test_a_debate_that_cannot_be_held_is_refused():
     with pytest.raises(ConfigError, match=r"set forecast\.decoder = 'head'"):
         settings(forecast__decoder="text")
     with pytest.raises(ConfigError, match=r"set population\.agents to 2"):

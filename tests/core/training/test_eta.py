@@ -6,7 +6,6 @@ last were validated.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
@@ -20,7 +19,7 @@ SCHEDULE = RunSchedule(supervised_rounds=316, evolution_rounds=12, every=1, warm
 ROUNDS, VALIDATE_EVERY, LAYERS, CALIBRATED = 328, 40, 30, 464
 
 
-def config_of(name: str) -> RunConfig:
+def config_of(name):
     return RunConfig.from_mapping(
         {
             "population": {"agents": 1 if name == "one-agent" else 3},
@@ -31,7 +30,7 @@ def config_of(name: str) -> RunConfig:
     )
 
 
-def split(seconds: list[float]) -> Iterator[list[tuple[Work, float]]]:
+def split(seconds):
     """The pieces of work of each round: a recording has the sum of training and validation."""
     validated = [n for n in range(ROUNDS) if (n + 1) % VALIDATE_EVERY == 0 or n + 1 == ROUNDS]
     kinds = [Work.REWRITING if SCHEDULE.rewrites(n) else Work.TRAINING for n in range(ROUNDS)]
@@ -47,7 +46,7 @@ def split(seconds: list[float]) -> Iterator[list[tuple[Work, float]]]:
         yield [(kind, step), (Work.VALIDATION, seconds[number] - step)]
 
 
-def replay(name: str) -> Iterator[tuple[float, float, float]]:
+def replay(name):
     """Share of the time gone, seconds left and seconds estimated, after each round."""
     seconds = RECORDED[name]["round_seconds"]
     total = sum(seconds) + RECORDED[name]["calibration_seconds"]

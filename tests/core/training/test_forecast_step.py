@@ -2,19 +2,16 @@
 
 import dataclasses
 import weakref
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents import text_decoder
-from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.population import Population
 from compevo_core.training.forecast_step import stack_truths
-from compevo_core.training.round import PlayedForecasts, RoundTrainer
 from compevo_core.training.schedule import DropoutState
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
@@ -29,21 +26,19 @@ MEMBERS = (
 
 
 @pytest.fixture(autouse=True)
-def _short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_answers(monkeypatch):
     # A random backbone writes no numbers; it need not write many tokens either.
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 1)
 
 
-def build(**overrides: object) -> tuple[RoundTrainer, list[str], list[ForecastExample]]:
+def build(**overrides):
     """A trainer away from its start, its logics, and three windows: no whole micro-batch of two."""
     trainer, state, _ = build_round_trainer(run__batch_size=3, **overrides)
     examples = make_batch(tiny(**overrides), windows("train", 2))[:3]
     return trainer, state.logics, examples
 
 
-def run_forecasts(
-    trainer: RoundTrainer, logics: list[str], examples: list[ForecastExample], seed: int = 0
-) -> tuple[PlayedForecasts, dict[str, torch.Tensor]]:
+def run_forecasts(trainer, logics, examples, seed=0):
     """Run the first half of a round; return it, and every gradient by group and position."""
     trainer.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
@@ -60,9 +55,7 @@ def run_forecasts(
     }
 
 
-def assert_close(
-    ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], tolerance: float
-) -> None:
+def assert_close(ours, theirs, tolerance):
     """Compare gradients, each against the largest of its tensor."""
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
@@ -72,7 +65,7 @@ def assert_close(
         assert float((gradient - theirs[name]).abs().max()) <= limit, name
 
 
-def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error() -> None:
+def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error():
     trainer, logics, examples = build()
     played, found = run_forecasts(trainer, logics, examples)
 
@@ -94,7 +87,7 @@ def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error() -> 
 
 @pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: str) -> None:
+def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
     settings = {
         "forecast__decoder": decoder,
         "run__gradient": gradient,
@@ -113,8 +106,8 @@ def test_the_size_of_a_micro_batch_changes_no_gradient(decoder: str, gradient: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient: str) -> None:
-    def run(size: int) -> tuple[PlayedForecasts, dict[str, torch.Tensor]]:
+def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(gradient):
+    def run(size):
         trainer, logics, examples = build(
             forecast__decoder="text", run__gradient=gradient, run__micro_batch_size=size
         )
@@ -132,9 +125,7 @@ def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(grad
 
 @pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scope", ["all", "series"])
-def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(
-    decoder: str, scope: str
-) -> None:
+def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scope):
     settings = {
         "forecast__decoder": decoder,
         "selection__scope": scope,
@@ -150,7 +141,7 @@ def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(
     assert torch.allclose(by_agent[0].values_ABH, joint[0].values_ABH, rtol=1e-6)
 
 
-def test_agent_by_agent_both_readings_drop_the_same_units() -> None:
+def test_agent_by_agent_both_readings_drop_the_same_units():
     trainer, logics, examples = build(
         population__dropout=0.5, run__gradient="by-agent", run__micro_batch_size=3
     )
@@ -177,14 +168,12 @@ def test_agent_by_agent_both_readings_drop_the_same_units() -> None:
     assert torch.equal(state.cpu, torch.get_rng_state())
 
 
-def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
     trainer, logics, examples = build(run__gradient="by-agent")
-    earlier: list[weakref.ref[torch.Tensor]] = []
+    earlier = []
     forecast = StrategyExecutor.forecast
 
-    def watch(self: StrategyExecutor, *arguments: object, **options: object) -> BatchForecasts:
+    def watch(self, *arguments, **options):
         assert all(forecasts() is None for forecasts in earlier)
         found = forecast(self, *arguments, **options)
         assert found.values_ABH.shape[0] == 1
@@ -196,13 +185,11 @@ def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(
     assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
 
 
-def _record_news(
-    monkeypatch: pytest.MonkeyPatch,
-) -> list[tuple[bool, Sequence[Sequence[tuple[str, ...]]]]]:
+def _record_news(monkeypatch):
     seen = []
     forecast = StrategyExecutor.forecast
 
-    def record(self: StrategyExecutor, *arguments: object, **options: object) -> BatchForecasts:
+    def record(self, *arguments, **options):
         seen.append((bool(options.get("train")), options["news"]))
         return forecast(self, *arguments, **options)
 
@@ -210,9 +197,7 @@ def _record_news(
     return seen
 
 
-def test_dropped_news_are_missing_in_the_training_pass_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dropped_news_are_missing_in_the_training_pass_alone(monkeypatch):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
     seen = _record_news(monkeypatch)
     played, _ = run_forecasts(trainer, logics, examples)
@@ -229,9 +214,7 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_what_had_its_news_is_scored_as_it_was_trained_on(
-    gradient: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, monkeypatch):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
@@ -251,9 +234,7 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(
 
 
 @pytest.mark.slow
-def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeypatch):
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trainer, logics, examples = build(
@@ -273,7 +254,7 @@ def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(
     assert not torch.allclose(found["adapters.0"], without["adapters.0"], rtol=0.1)
 
 
-def test_an_agents_own_error_pulls_it_alone() -> None:
+def test_an_agents_own_error_pulls_it_alone():
     trainer, logics, examples = build()
     _, without = run_forecasts(trainer, logics, examples)
     members = ({}, {"window_share": 1e-9}, {"window_share": 1e-9})
@@ -286,9 +267,7 @@ def test_an_agents_own_error_pulls_it_alone() -> None:
     assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
 
 
-def test_groups_and_fixed_logics_are_read_in_micro_batches(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_groups_and_fixed_logics_are_read_in_micro_batches(monkeypatch):
     trainer, state, _ = build_round_trainer(
         run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
     )
@@ -296,7 +275,7 @@ def test_groups_and_fixed_logics_are_read_in_micro_batches(
     decode = trainer.model.decoder.decode
     sizes = []
 
-    def count(readings: Sequence[Sequence[object]], **options: object) -> object:
+    def count(readings, **options):
         sizes.append({len(row) for row in readings})
         return decode(readings, **options)
 

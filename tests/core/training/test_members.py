@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -31,7 +29,7 @@ TRAIN, VAL, TEST = (
 MIXED = ("calendar-ridge", "persistence", "seasonal-mean")
 
 
-def members(*priors: str, **overrides: object) -> RunConfig:
+def members(*priors, **overrides):
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
     return RunConfig().with_overrides(
         {
@@ -43,17 +41,13 @@ def members(*priors: str, **overrides: object) -> RunConfig:
     )
 
 
-def train_members(
-    out: Path, config: RunConfig, train_on: WindowSet = TRAIN, val: WindowSet = VAL
-) -> CompEvoForecaster:
+def train_members(out, config, train_on=TRAIN, val=VAL):
     train(config, train_on, val, NewsPool.empty(), out)
     return CompEvoForecaster.load(out, NewsPool.empty())
 
 
 @pytest.mark.parametrize("name", ["calendar-ridge", "persistence", "seasonal-mean", "theta"])
-def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(
-    name: str, tmp_path: Path
-) -> None:
+def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(name, tmp_path):
     population = train_members(tmp_path, members(name))
     alone = fit_baseline(name, TRAIN)
     prediction = population.predict_by_agent(TEST.views())
@@ -70,9 +64,7 @@ def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(
     assert population.trainable_parameters == 0 and population.knowledge_cutoff == ""
 
 
-def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(
-    tmp_path: Path,
-) -> None:
+def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(tmp_path):
     once = train_members(tmp_path / "once", members("calendar-ridge"))
     again = train_members(tmp_path / "again", members("calendar-ridge", run__refit=True))
     alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
@@ -87,9 +79,7 @@ def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(
     np.testing.assert_allclose(errors[0], errors[1], rtol=1e-9, atol=1e-9)
 
 
-def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(
-    tmp_path: Path,
-) -> None:
+def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(tmp_path):
     config = members(
         *MIXED,
         selection__online=True,
@@ -116,7 +106,7 @@ def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(
     assert population.observe(TEST) == len(TEST)
 
 
-def test_weights_begin_with_those_of_the_members(tmp_path: Path) -> None:
+def test_weights_begin_with_those_of_the_members(tmp_path):
     weighed = members(
         *MIXED[:2],
         selection__online=True,
@@ -131,9 +121,7 @@ def test_weights_begin_with_those_of_the_members(tmp_path: Path) -> None:
         weighed.with_overrides({"selection.online": False, "selection.rule": "paper"})
 
 
-def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(
-    tmp_path: Path,
-) -> None:
+def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(tmp_path):
     config = members(*MIXED)
     summary = train(config, TRAIN, VAL, NewsPool.empty(), tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -155,7 +143,7 @@ def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(
         CompEvoForecaster.load(tmp_path, NewsPool.empty())
 
 
-def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path: Path) -> None:
+def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
     population = train_members(tmp_path, members(*MIXED))
     views = [view for view in TEST.views() if view.origin_utc == TEST[0].view.origin_utc]
     issued = issue_forecast(
@@ -183,14 +171,12 @@ def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path: Path) 
         ({"population__agents": 2, "population__members": []}, "2 members .* by 1 priors"),
     ],
 )
-def test_settings_that_mean_nothing_without_a_language_model_are_refused(
-    changes: dict[str, object], message: str
-) -> None:
+def test_settings_that_mean_nothing_without_a_language_model_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         members("calendar-ridge", **changes)
 
 
-def test_neither_torch_nor_a_module_of_a_language_model_is_imported(tmp_path: Path) -> None:
+def test_neither_torch_nor_a_module_of_a_language_model_is_imported(tmp_path):
     TRAIN.write(tmp_path / "train")
     VAL.write(tmp_path / "val")
     (tmp_path / "config.json").write_text(members(*MIXED).to_json())

@@ -1,7 +1,5 @@
 """The modules of a population, and the systems of agents beside the paper's method."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import train_days
 
 
-def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding() -> None:
+def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding():
     config = tiny()
     backbone = load_backbone(config.backbone, device="cpu")
     tokenizer = backbone.tokenizer
@@ -35,11 +33,11 @@ def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_pad
 ROUNDS = 3
 
 
-def settings(system: str, **overrides: object) -> RunConfig:
+def settings(system, **overrides):
     return find_variant(system).configure(tiny(**overrides))
 
 
-def trainable(model: PopulationModel) -> dict[str, int]:
+def trainable(model):
     parts = {
         "adapters": [p for kind in model.population.kinds for p in adapters(model, kind)],
         "heads": model.head_parameters(),
@@ -48,17 +46,17 @@ def trainable(model: PopulationModel) -> dict[str, int]:
     return {name: sum(p.numel() for p in parameters) for name, parameters in parts.items()}
 
 
-def adapters(model: PopulationModel, kind: str) -> list[torch.nn.Parameter]:
+def adapters(model, kind):
     return model.population.adapter_parameters(kind)
 
 
-def run_here(system: str, out: Path, **overrides: object) -> CompEvoForecaster:
+def run_here(system, out, **overrides):
     config = settings(system, run__validation_windows=2, **overrides)
     train_days(config, out, days=6, val_days=2)
     return CompEvoForecaster.load(out, news_pool())
 
 
-def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone() -> None:
+def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
     # A low limit, so that the gradients are clipped: one norm over all agents would couple them.
     overrides = {"optim__max_grad_norm": 1e-3}
     together, state, batch = build_round_trainer(system="mael", **overrides)
@@ -81,7 +79,7 @@ def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone() -> None:
         assert not torch.equal(own["answers.readout.bias_AH"], ended["answers.readout.bias_AH"])
 
 
-def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path: Path) -> None:
+def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
     forecaster = run_here("mael", tmp_path, run__rounds=ROUNDS)
     found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
     # Weights are kept in single precision.
@@ -92,7 +90,7 @@ def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
-def test_agents_that_do_not_compete_train_forecast_adapters_alone(system: str, agents: int) -> None:
+def test_agents_that_do_not_compete_train_forecast_adapters_alone(system, agents):
     full, model = build_model(tiny()), build_model(settings(system))
     own = trainable(model)
     assert model.population.kinds == ("forecast",) and own["shared"] == 0
@@ -103,14 +101,14 @@ def test_agents_that_do_not_compete_train_forecast_adapters_alone(system: str, a
         assert all(torch.equal(ours, theirs) for ours, theirs in starts)
 
 
-def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it() -> None:
+def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it():
     with pytest.raises(ConfigError, match=r"objective.lambda_pred = 0\.0, .*--variant mael"):
         tiny(population__system="mael")
     with pytest.raises(ConfigError, match=r"needs evolution\.every = 0: choose"):
         settings("mael").with_overrides({"evolution.every": 1})
 
 
-def test_the_settings_of_the_full_method_name_no_system() -> None:
+def test_the_settings_of_the_full_method_name_no_system():
     # Their hash is in every committed row.
     assert "system" not in tiny().to_dict()["population"]
     assert settings("mael").to_dict()["population"]["system"] == "mael"

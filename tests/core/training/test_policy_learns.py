@@ -13,7 +13,7 @@ PAID = {"power outages", "rooftop solar"}
 UPDATES = 8
 
 
-def _share_paid(policy_lr: float, lambda_div: float) -> list[float]:
+def _share_paid(policy_lr, lambda_div):
     """Return the share of samples that name what is paid for, at each update."""
     trainer, state, _ = build_round_trainer(
         rounds=2 * UPDATES,
@@ -38,16 +38,16 @@ def _share_paid(policy_lr: float, lambda_div: float) -> list[float]:
     return shares
 
 
-def _rise(shares: list[float]) -> float:
+def _rise(shares):
     return float(np.mean(shares[4:]) - np.mean(shares[:2]))
 
 
-def test_a_rewarded_logic_becomes_likelier() -> None:
+def test_a_rewarded_logic_becomes_likelier():
     assert _rise(_share_paid(2e-2, 0.0)) > 0.15
 
 
 @pytest.mark.parametrize(("policy_lr", "lambda_div"), [(1e-5, 0.0), (2e-2, 0.1)])
 def test_it_does_not_at_a_small_rate_or_under_the_printed_weight_of_diversity(
-    policy_lr: float, lambda_div: float
-) -> None:
+    policy_lr, lambda_div
+):
     assert _rise(_share_paid(policy_lr, lambda_div)) < 0.15

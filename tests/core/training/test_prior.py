@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines.known_errors import ErrorLevels
-from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.training.prior import PriorKey, forecast_out_of_fold, forecast_train, read_rule
@@ -20,30 +18,28 @@ RIDGE = PriorKey("calendar-ridge")
 POISON_MW = 1e6
 
 
-def poison(train: WindowSet, days: range | list[int]) -> WindowSet:
+def poison(train, days):
     """The same windows with the truth of some days moved far away."""
     truth_NH = train.truth()
     truth_NH[list(days)] += POISON_MW
     return train.with_truth(truth_NH)
 
 
-def forecast_block(train: WindowSet, key: PriorKey = RIDGE) -> FloatArray:
+def forecast_block(train, key=RIDGE):
     return forecast_out_of_fold(key, train, FOLDS)[list(BLOCK)]
 
 
 @pytest.fixture(scope="module")
-def train() -> WindowSet:
+def train():
     return make_window_set(DAYS)
 
 
 @pytest.fixture(scope="module")
-def clean(train: WindowSet) -> FloatArray:
+def clean(train):
     return forecast_block(train)
 
 
-def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(
-    train: WindowSet, clean: FloatArray
-) -> None:
+def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(train, clean):
     poisoned = poison(train, BLOCK)
     assert np.array_equal(forecast_block(poisoned), clean)
 
@@ -65,18 +61,18 @@ def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(
     ],
 )
 def test_a_window_that_shares_a_value_with_the_block_is_in_no_fit_for_it(
-    train: WindowSet, clean: FloatArray, day: int, is_in_the_fit: bool
-) -> None:
+    train, clean, day, is_in_the_fit
+):
     moved = not np.array_equal(forecast_block(poison(train, [day])), clean)
     assert moved == is_in_the_fit
 
 
-def test_every_window_is_forecast_once_in_the_order_of_the_windows(train: WindowSet) -> None:
+def test_every_window_is_forecast_once_in_the_order_of_the_windows(train):
     forecast_NH = forecast_out_of_fold(PriorKey("persistence"), train, FOLDS)
     assert np.array_equal(forecast_NH, np.stack([view.x for view in train.views()]))
 
 
-def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train: WindowSet) -> None:
+def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train):
     key = PriorKey("calendar-ridge", calibration_days=24)
     clean = forecast_block(train, key)
     # Twelve days on either side, after one that overlaps.
@@ -86,13 +82,13 @@ def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train: WindowSet) -> 
         assert not np.array_equal(forecast_block(poison(train, [near]), key), clean)
 
 
-def test_more_blocks_than_windows_are_refused(train: WindowSet) -> None:
+def test_more_blocks_than_windows_are_refused(train):
     far_apart = WindowSet([train[0], train[20], train[40]], dataset=train.dataset)
     with pytest.raises(DataError, match=r"forecast\.prior_folds"):
         forecast_out_of_fold(PriorKey("persistence"), far_apart, FOLDS)
 
 
-def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train: WindowSet) -> None:
+def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train):
     # The last of five blocks holds 13 of the 65 windows, and so all five of the new region.
     newcomer = {"entity": "SA1", "series_id": "AEMO/HISTDEMAND/SA1"}
     late = [make_window(day, window_id=f"s{day}", **newcomer) for day in range(DAYS - 5, DAYS)]
@@ -111,7 +107,7 @@ TEST = windows("test", 2, first_day=48)
 DRIFT_MW = 500.0
 
 
-def _config(known_errors: str = "mean") -> RunConfig:
+def _config(known_errors="mean"):
     return tiny(
         forecast__prior="calendar-ridge",
         forecast__prior_folds=2,
@@ -119,22 +115,20 @@ def _config(known_errors: str = "mean") -> RunConfig:
     )
 
 
-def _prepare(train: WindowSet, val: WindowSet, known_errors: str = "mean") -> TrainingData:
+def _prepare(train, val, known_errors="mean"):
     return TrainingData.prepare(_config(known_errors), train, val, 8)
 
 
-def _bases(examples: list) -> np.ndarray:
+def _bases(examples):
     return np.stack([example.priors_PH[0] for example in examples])
 
 
 @pytest.fixture(scope="module")
-def prepared() -> TrainingData:
+def prepared():
     return _prepare(TRAIN, VAL)
 
 
-def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(
-    prepared: TrainingData,
-) -> None:
+def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(prepared):
     drifted = _prepare(TRAIN, VAL.with_truth(VAL.truth() + DRIFT_MW))
     assert np.array_equal(
         _bases(drifted.calibration_examples),
@@ -146,9 +140,7 @@ def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(
     assert (moved > 0.1 * DRIFT_MW).all() and (moved < DRIFT_MW).all()
 
 
-def test_the_level_at_the_start_of_validation_is_that_of_the_errors_out_of_fold(
-    prepared: TrainingData,
-) -> None:
+def test_the_level_at_the_start_of_validation_is_that_of_the_errors_out_of_fold(prepared):
     config = _config()
     levels = ErrorLevels(read_rule(config), prepared.inputs.scaler, 1)
     levels.observe(TRAIN, forecast_train(config, TRAIN))
@@ -161,7 +153,7 @@ def test_the_level_at_the_start_of_validation_is_that_of_the_errors_out_of_fold(
     assert np.allclose(_bases(prepared.calibration_examples), expected)
 
 
-def test_train_examples_carry_the_level_of_the_days_before_them_alone() -> None:
+def test_train_examples_carry_the_level_of_the_days_before_them_alone():
     truth_NH = TRAIN.truth()
     last = [
         i for i, view in enumerate(TRAIN.views()) if view.origin_utc == TRAIN.views()[-1].origin_utc
@@ -183,7 +175,7 @@ def test_train_examples_carry_the_level_of_the_days_before_them_alone() -> None:
     assert not np.array_equal(_bases(known.train_examples), _bases(followed.train_examples))
 
 
-def test_train_windows_that_end_in_validation_say_nothing_about_its_first_forecast() -> None:
+def test_train_windows_that_end_in_validation_say_nothing_about_its_first_forecast():
     late = windows("train", 42)  # two days more: their targets lie in validation
     moved_NH = late.truth()
     inside = [i for i, v in enumerate(late.views()) if v.end_utc > VAL.views()[0].origin_utc]

@@ -24,7 +24,6 @@ from compevo_core.training.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import write_manifest
 from compevo_core.training.schedule import RunGenerators
 from tests.support.population import news_pool
@@ -34,7 +33,7 @@ from tests.support.tiny_run import ROUNDS, Killed, read_hash, read_records, trai
 REPO = Path(__file__).resolve().parents[3]
 
 
-def _assert_same_end(run: Path, other: Path) -> None:
+def _assert_same_end(run, other):
     """Compare records, the last checkpoint's tensors and values, and the sealed model."""
     records, state, tensors, model = _read_end(run)
     assert [r["round"] for r in records] == list(range(ROUNDS))
@@ -44,7 +43,7 @@ def _assert_same_end(run: Path, other: Path) -> None:
     assert [name for name, value in tensors.items() if not torch.equal(value, theirs[name])] == []
 
 
-def _read_end(run: Path) -> tuple[list[dict], dict, dict[str, torch.Tensor], str]:
+def _read_end(run):
     """Return the records of a run, the values and tensors of its last checkpoint, its hash."""
     last = run / "checkpoints" / f"round_{ROUNDS:06d}"
     state = json.loads((last / "state.json").read_text())
@@ -57,8 +56,8 @@ def _read_end(run: Path) -> tuple[list[dict], dict, dict[str, torch.Tensor], str
     return read_records(run), state, tensors, read_hash(run)
 
 
-def _stop_after(out: Path, number: int) -> None:
-    def stop(record: RoundRecord) -> None:
+def _stop_after(out, number):
+    def stop(record):
         if record.round == number:
             raise Killed
 
@@ -69,16 +68,14 @@ def _stop_after(out: Path, number: int) -> None:
 @pytest.mark.parametrize(
     "number", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1, 4))]
 )
-def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(
-    number: int, tiny_run: Path, tmp_path: Path
-) -> None:
+def test_k_rounds_and_the_rest_equal_all_rounds_in_both_stages(number, tiny_run, tmp_path):
     _stop_after(tmp_path, number)
     torch.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path)
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _add_unseen_article() -> NewsPool:
+def _add_unseen_article():
     """Return the pool with one more article, the first of its rows, that no window names."""
     pool = news_pool()
     unseen = pool.articles[:1].with_columns(article_id=pl.lit("0" * 32), title=pl.lit("Unseen"))
@@ -87,9 +84,7 @@ def _add_unseen_article() -> NewsPool:
 
 
 @pytest.mark.slow
-def test_an_article_that_no_window_names_stops_no_training_and_changes_none(
-    tiny_run: Path, tmp_path: Path
-) -> None:
+def test_an_article_that_no_window_names_stops_no_training_and_changes_none(tiny_run, tmp_path):
     _stop_after(tmp_path, 2)
     torch.manual_seed(999)
     more = _add_unseen_article()
@@ -102,7 +97,7 @@ def test_an_article_that_no_window_names_stops_no_training_and_changes_none(
     assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == sealed
 
 
-def test_a_named_article_with_another_title_makes_another_run(tiny_run: Path) -> None:
+def test_a_named_article_with_another_title_makes_another_run(tiny_run):
     pool = news_pool()
     titles = pl.Series(["Another title", *pool.articles["title"][1:]])
     pool.articles = pool.articles.with_columns(title=titles)
@@ -111,9 +106,7 @@ def test_a_named_article_with_another_title_makes_another_run(tiny_run: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
-    tiny_run: Path, tmp_path: Path
-) -> None:
+def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(tiny_run, tmp_path):
     script = (
         f"import sys; sys.path[:0] = [{str(REPO)!r}]\n"
         "from pathlib import Path\n"
@@ -131,7 +124,7 @@ def test_a_run_killed_with_signal_nine_ends_as_if_it_had_been_left_alone(
     _assert_same_end(tmp_path, tiny_run)
 
 
-def _unfinish(run: Path, out: Path) -> Path:
+def _unfinish(run, out):
     """Copy a run as if it had been killed after its last round; return its newest checkpoint."""
     shutil.copytree(run, out, ignore=shutil.ignore_patterns("model", "metrics.json"))
     return out / "checkpoints" / f"round_{ROUNDS:06d}"
@@ -140,20 +133,20 @@ def _unfinish(run: Path, out: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 30, None])
 def test_a_history_whose_last_record_a_power_cut_tore_goes_on_from_the_checkpoint_before(
-    lost: int | None, tiny_run: Path, tmp_path: Path
-) -> None:
+    lost, tiny_run, tmp_path
+):
     _stop_after(tmp_path, 3)
     rounds = tmp_path / "rounds.jsonl"
     whole = rounds.read_bytes()
     last = len(whole.splitlines(keepends=True)[-1])
     rounds.write_bytes(whole[: -(lost or last)])
-    played: list[RoundRecord] = []
+    played = []
     train_tiny(tmp_path, on_round=played.append)
     assert [record.round for record in played] == [3, 4, 5]
     _assert_same_end(tmp_path, tiny_run)
 
 
-def test_a_checkpoint_of_another_version_is_an_error(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
     newest = _unfinish(tiny_run, tmp_path / "run")
     state = json.loads((newest / "state.json").read_text()) | {"version": STATE_VERSION + 1}
     (newest / "state.json").write_text(json.dumps(state))
@@ -165,7 +158,7 @@ def test_a_checkpoint_of_another_version_is_an_error(tiny_run: Path, tmp_path: P
 class _StandInGpu:
     """Two generators in the place of those that torch keeps for GPUs."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch):
         self.states = [torch.arange(16, dtype=torch.uint8), torch.full((16,), 7, dtype=torch.uint8)]
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "device_count", lambda: len(self.states))
@@ -173,14 +166,14 @@ class _StandInGpu:
         patch.setattr(torch.cuda, "manual_seed_all", lambda _: None)
         patch.setattr(torch.cuda, "set_rng_state", self.set_state)
 
-    def set_state(self, state: torch.Tensor, device: int) -> None:
+    def set_state(self, state, device):
         self.states[device] = state.clone()
 
 
 @pytest.mark.parametrize("began_with_gpus", [True, False])
 def test_the_generators_of_gpus_are_restored_and_stay_where_a_checkpoint_has_none(
-    began_with_gpus: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    began_with_gpus, tmp_path, monkeypatch
+):
     trainer, state, _ = build_round_trainer()
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     if began_with_gpus:

@@ -1,22 +1,18 @@
 """A round and its update: weights of the terms, gradients, clipping, and what stops it."""
 
-from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import LogicWriter, Observation, Proposal
-from compevo_core.agents.objective import PolicyLoss, diversity_loss, group_advantages, policy_loss
+from compevo_core.agents.logic_writer import LogicWriter
+from compevo_core.agents.objective import diversity_loss, group_advantages, policy_loss
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
-from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import RoundTrainer
-from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators
 from compevo_core.training.update import Gradients
 from tests.support.models import build_model, make_batch
@@ -24,14 +20,14 @@ from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 
 
-def _collect_gradients(pg: float, div: float, prune: float) -> dict[str, torch.Tensor]:
+def _collect_gradients(pg, div, prune):
     """Every gradient just before the step, by group and position."""
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=pg, objective__lambda_div=div, objective__lambda_prune=prune
     )
-    gradients: dict[str, torch.Tensor] = {}
+    gradients = {}
 
-    def copy_gradients(_: int) -> float:
+    def copy_gradients(_):
         for number, group in enumerate(trainer.optimizer.param_groups):
             for i, p in enumerate(group["params"]):
                 gradient = torch.zeros_like(p) if p.grad is None else p.grad.clone()
@@ -43,7 +39,7 @@ def _collect_gradients(pg: float, div: float, prune: float) -> dict[str, torch.T
     return gradients
 
 
-def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights() -> None:
+def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights():
     pred = _collect_gradients(0.0, 0.0, 0.0)
     with_pg = _collect_gradients(1.0, 0.0, 0.0)
     with_div = _collect_gradients(0.0, 1.0, 0.0)
@@ -63,9 +59,7 @@ def test_the_gradient_of_a_round_is_the_sum_of_four_terms_with_their_weights() -
     assert sum(gradient.shape == (3,) for gradient in pred.values()) == 1
 
 
-def _run_policy_updates(
-    clip: float, iterations: int
-) -> tuple[list[torch.Tensor], RoundResult, list[float]]:
+def _run_policy_updates(clip, iterations):
     """Run a round of large policy steps.
 
     Returns logic adapters after it, its record, and the widest ratio of every update.
@@ -79,12 +73,10 @@ def _run_policy_updates(
         objective__lambda_div=0.0,
         optim__max_grad_norm=0.0,
     )
-    widest: list[float] = []
+    widest = []
     original = update.policy_loss
 
-    def measure_ratio(
-        logp: torch.Tensor, old: torch.Tensor, *rest: torch.Tensor, **options: float
-    ) -> PolicyLoss:
+    def measure_ratio(logp, old, *rest, **options):
         mask = rest[-1].bool()
         widest.append(float(((logp.detach() - old).exp() - 1.0)[mask].abs().max()))
         return original(logp, old, *rest, **options)
@@ -99,11 +91,11 @@ def _run_policy_updates(
     )
 
 
-def _are_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+def _are_equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on() -> None:
+def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on():
     once, record, widest = _run_policy_updates(0.2, 1)
     assert widest == [0.0] * 3
     assert (record.clip_fraction, record.equal_groups) == (0.0, 0)
@@ -115,13 +107,13 @@ def test_the_ratio_moves_and_the_clip_binds_from_the_second_update_of_a_group_on
     assert not _are_equal(narrow, wide) and not _are_equal(narrow, once)
 
 
-def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine() -> None:
+def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosine():
     trainer, state, examples = build_round_trainer(
         rounds=100, optim__forecast_lr=1e-4, optim__policy_lr=1e-6
     )
     assert type(trainer.optimizer) is torch.optim.AdamW
 
-    def rates() -> list[float]:
+    def rates():
         return [group["lr"] for group in trainer.optimizer.param_groups]
 
     fall = {n: 0.5 * (1 + np.cos(np.pi * (n - 3) / 97)) for n in (3, 27, 51, 99)}
@@ -134,18 +126,16 @@ def test_both_rates_rise_over_three_percent_of_the_rounds_and_fall_along_a_cosin
     assert rates() == pytest.approx([1e-4 * 2 / 3, 1e-6 * 2 / 3])
 
 
-def _spoil_logp(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def logp(
-        self: LogicWriter, proposal: object, agents: slice, soft: torch.Tensor | None
-    ) -> torch.Tensor:
+def _spoil_logp(original):
+    def logp(self, proposal, agents, soft):
         values = original(self, proposal, agents, soft)
         return values * float("nan") if agents.start == 2 else values
 
     return logp
 
 
-def _spoil_encode(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def encode(self: LogicWriter, rows: object) -> torch.Tensor:
+def _spoil_encode(original):
+    def encode(self, rows):
         return original(self, rows).index_fill(0, torch.tensor([1]), float("inf"))
 
     return encode
@@ -159,11 +149,8 @@ def _spoil_encode(original: Callable[..., torch.Tensor]) -> Callable[..., torch.
     ],
 )
 def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing(
-    method: str,
-    spoil: Callable[..., Callable[..., torch.Tensor]],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    method, spoil, message, monkeypatch
+):
     trainer, state, examples = build_round_trainer(evolution__update="simplified")
     before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     monkeypatch.setattr(LogicWriter, method, spoil(getattr(LogicWriter, method)))
@@ -175,12 +162,12 @@ def test_a_non_finite_policy_or_diversity_term_names_its_agent_and_moves_nothing
     assert state.regret == RegretTracker.start(3, trainer.config.run.fixed_logics)
 
 
-def _keep_proposals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Observation, Proposal]]:
+def _keep_proposals(monkeypatch):
     """Return a list that what agents knew and proposed in every round is added to."""
-    seen: list[tuple[Observation, Proposal]] = []
+    seen = []
     propose = LogicWriter.propose
 
-    def keep(self: LogicWriter, observation: Observation, *rest: object) -> Proposal:
+    def keep(self, observation, *rest):
         seen.append((observation, propose(self, observation, *rest)))
         return seen[-1][1]
 
@@ -189,8 +176,8 @@ def _keep_proposals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Observation, 
 
 
 def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_states_and_logics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     trainer, state, examples = build_round_trainer(selection__ema=0.75, selection__temperature=0.5)
     selection = trainer.model.selection
     before = selection.population_fitness()
@@ -202,7 +189,6 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
     assert state.rewards == record.rewards
     assert torch.equal(state.previous_AD, proposals[0][1].candidate_AD)
     assert not state.previous_AD.requires_grad
-    assert record.played_rewards is not None
     for agent, carried in enumerate(state.logics):
         best = int(np.argmax(record.group_rewards[agent]))
         is_better = record.group_rewards[agent][best] > record.played_rewards[agent]
@@ -213,8 +199,8 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
 
 
 def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     trainer, state, examples = build_round_trainer(
         population__agents=4, population__exposed_peers=2
     )
@@ -229,7 +215,7 @@ def test_an_agent_sees_its_own_logic_and_reward_and_those_of_the_stated_number_o
         assert agent not in peers
 
 
-def _set_apart(trainer: RoundTrainer, seed: int = 0) -> None:
+def _set_apart(trainer, seed=0):
     """Give gates, scores and fusion values of their own, so that no path is weak by symmetry."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in trainer.model.shared_parameters():
@@ -237,9 +223,7 @@ def _set_apart(trainer: RoundTrainer, seed: int = 0) -> None:
         parameter.data.add_(0.1 * noise)
 
 
-def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_through_all(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=1.0,
         objective__lambda_div=0.0,
@@ -254,7 +238,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     parameters = trainer.model.policy_parameters()
     found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
 
-    def differentiate(*, through_candidates: bool) -> list[torch.Tensor]:
+    def differentiate(*, through_candidates):
         """The gradient of L_pg in one pass, from the drafts to the samples."""
         ((_, proposal),) = proposals
         writer, fusion = trainer.writer, trainer.model.fusion
@@ -281,7 +265,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     whole = differentiate(through_candidates=True)
     cut = differentiate(through_candidates=False)
 
-    def distance(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+    def distance(ours, theirs):
         return float(sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True)) ** 0.5)
 
     # The candidates' part is small beside that of the samples: the error is measured against it.
@@ -294,9 +278,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     assert min(reached) > 0
 
 
-def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(monkeypatch):
     trainer, state, examples = build_round_trainer(objective__lambda_div=0.0)
     monkeypatch.setattr(trainer.update, "_take_step", lambda *_: 0.0)
     record = run_step(trainer, state, examples)
@@ -312,7 +294,7 @@ def test_the_margin_counts_forecast_adapters_heads_gates_and_policy(
 
 
 @pytest.mark.parametrize("windows_scored", [0, 2])
-def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_scored: int) -> None:
+def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_scored):
     trainer, state, _ = build_round_trainer(
         population__dropout=0.5,
         grpo__reward_windows=windows_scored,
@@ -324,7 +306,7 @@ def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_score
     played = list(state.logics)
     record = run_step(trainer, state, examples)
 
-    def score(logics: list[str]) -> torch.Tensor:
+    def score(logics):
         values_ABH = trainer.executor.forecast(logics, examples).values_ABH
         truth_BH = torch.tensor(np.stack([e.truth_H for e in examples]), dtype=torch.float32)
         return -forecast_error(values_ABH, truth_BH, "mse")
@@ -342,7 +324,7 @@ def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_score
         assert any(torch.allclose(found, mean_AG, rtol=1e-5) for mean_AG in means)
 
 
-def test_where_all_logics_forecast_alike_every_agent_keeps_the_one_it_played() -> None:
+def test_where_all_logics_forecast_alike_every_agent_keeps_the_one_it_played():
     trainer, state, examples = build_round_trainer(grpo__reward_windows=0, optim__forecast_lr=0.0)
     for parameter in trainer.model.head_parameters():
         parameter.data.zero_()
@@ -352,9 +334,7 @@ def test_where_all_logics_forecast_alike_every_agent_keeps_the_one_it_played() -
     assert state.logics == played
 
 
-def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(monkeypatch):
     trainer, _, _ = build_round_trainer()
     # The played logic comes first.
     reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
@@ -364,7 +344,7 @@ def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(
     assert trainer.choose_logics(candidates, reward_AC) == ["a", "c", "e"]
 
 
-def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
+def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing():
     trainer, state, examples = build_round_trainer(supervised=1)
     before = {name: value.clone() for name, value in trainer.model.tensors().items()}
     logics, previous_AD = list(state.logics), state.previous_AD
@@ -394,49 +374,7 @@ def test_a_supervised_round_trains_forecasts_alone_and_draws_nothing() -> None:
     assert state.rewards == record.rewards
 
 
-def test_logics_are_rewritten_in_every_nth_round_after_the_supervised_ones() -> None:
-    trainer, state, examples = build_round_trainer(supervised=1, evolution__every=2)
-    records = [run_step(trainer, state, examples) for _ in range(4)]
-    assert [r.evolved for r in records] == [False, True, False, True]
-    assert [r.stage for r in records] == ["supervised", *["evolution"] * 3]
-    assert [bool(r.group_logics) for r in records] == [False, True, False, True]
-    assert records[2].logics == records[3].logics
-    # Nothing is missed in a round that offers no other logic.
-    assert records[2].group_regret == records[1].group_regret
-    assert records[2].fixed_rewards is None
-    assert records[1].fixed_rewards is not None
-    # The regularisers of the evolution stage that need no samples stay in force.
-    assert records[2].loss_prune > 0
-
-
-def test_each_group_of_parameters_has_its_own_rate_and_the_paper_has_two() -> None:
-    plain, _, _ = build_round_trainer(optim__forecast_lr=1e-4, optim__policy_lr=1e-6)
-    assert [group["base_lr"] for group in plain.optimizer.param_groups] == [1e-4, 1e-6]
-
-    trainer, _, _ = build_round_trainer(
-        optim__forecast_lr=1e-4,
-        optim__policy_lr=1e-6,
-        optim__head_lr=1e-2,
-        optim__fusion_lr=1e-3,
-    )
-    rates = {
-        id(parameter): group["base_lr"]
-        for group in trainer.optimizer.param_groups
-        for parameter in group["params"]
-    }
-    model = trainer.model
-    expected = {
-        1e-4: model.adapter_parameters(),
-        1e-2: model.head_parameters(),
-        1e-3: [*model.gate_parameters(), *model.fusion_parameters()],
-        1e-6: model.policy_adapter_parameters(),
-    }
-    assert rates == {id(p): rate for rate, group in expected.items() for p in group}
-
-
-def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(monkeypatch):
     trainer, state, examples = build_round_trainer(
         objective__lambda_pg=0.0, objective__lambda_div=1.0, objective__lambda_prune=0.0
     )
@@ -453,17 +391,17 @@ def test_diversity_pulls_the_candidates_apart_and_leaves_the_fusion_alone(
 
 
 @pytest.fixture
-def model() -> PopulationModel:
+def model():
     return build_model(tiny())
 
 
-def fill(parameters: list[torch.nn.Parameter]) -> None:
+def fill(parameters):
     generator = torch.Generator().manual_seed(0)
     for parameter in parameters:
         parameter.grad = torch.randn(parameter.shape, generator=generator)
 
 
-def test_clipping_is_torchs(model: PopulationModel) -> None:
+def test_clipping_is_torchs(model):
     groups = [model.forecast_parameters(), model.policy_parameters()]
     for limit in (1.0, 1e9, 0.0):
         for group in groups:
@@ -478,7 +416,7 @@ def test_clipping_is_torchs(model: PopulationModel) -> None:
             assert torch.allclose(parameter.grad, wanted, rtol=1e-5, atol=1e-8)
 
 
-def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model: PopulationModel) -> None:
+def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model):
     group = model.forecast_parameters()
     fill(group)
     group[0].grad[1, 0, 0] = float("inf")
@@ -490,7 +428,7 @@ def test_a_gradient_that_is_not_finite_is_traced_to_its_agent(model: PopulationM
         Gradients(model).clip([group], 1.0, 7)
 
 
-def test_the_conflict_counts_every_agent_and_what_they_share_once(model: PopulationModel) -> None:
+def test_the_conflict_counts_every_agent_and_what_they_share_once(model):
     policy = model.policy_parameters()
     fill(policy)
     strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
@@ -507,8 +445,8 @@ def test_the_conflict_counts_every_agent_and_what_they_share_once(model: Populat
     assert found.margin == pytest.approx(expected.margin, rel=1e-4)
 
 
-def test_pruning_reaches_no_logic_that_policies_write_and_diversity_does() -> None:
-    def write(**changes: object) -> list[list[list[str]]]:
+def test_pruning_reaches_no_logic_that_policies_write_and_diversity_does():
+    def write(**changes):
         settings = {"evolution__update": "simplified", "optim__policy_lr": 0.1}
         # Forecasts that are trained with the gates' aggregate would carry them to the rewards.
         trainer, state, examples = build_round_trainer(

@@ -1,7 +1,6 @@
 """A run folder's rounds and summary, and sealed folders."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,14 @@ from tests.support.round_records import round_record
 
 
 @pytest.mark.parametrize("key", ["round", "loss_pred", "rewards", "logics", "seconds"])
-def test_a_line_without_a_key_is_an_error_that_names_it(key: str) -> None:
+def test_a_line_without_a_key_is_an_error_that_names_it(key):
     values = round_record(0).to_dict()
     del values[key]
     with pytest.raises(ValueError, match=key):
         RoundRecord.from_json_line(json.dumps(values))
 
 
-def test_every_key_of_a_round_is_described() -> None:
+def test_every_key_of_a_round_is_described():
     for model in (RoundResult, RoundRecord):
         described = model.model_json_schema()["properties"]
         assert described.keys() == model.model_fields.keys()
@@ -27,7 +26,7 @@ def test_every_key_of_a_round_is_described() -> None:
 
 
 @pytest.mark.parametrize("torn", ['{"round": 2, "lo', '{"round": 2}', "[1]"])
-def test_a_torn_line_is_named_by_its_number(tmp_path: Path, torn: str) -> None:
+def test_a_torn_line_is_named_by_its_number(tmp_path, torn):
     folder = RunFolder(tmp_path)
     folder.append_round(round_record(0))
     folder.append_round(round_record(1))
@@ -37,9 +36,7 @@ def test_a_torn_line_is_named_by_its_number(tmp_path: Path, torn: str) -> None:
         folder.read_rounds()
 
 
-def test_rounds_behind_the_checkpoint_are_dropped_and_the_others_stay_as_they_are(
-    tmp_path: Path,
-) -> None:
+def test_rounds_behind_the_checkpoint_are_dropped_and_the_others_stay_as_they_are(tmp_path):
     folder = RunFolder(tmp_path)
     for number in range(4):
         folder.append_round(round_record(number))
@@ -53,7 +50,7 @@ def test_rounds_behind_the_checkpoint_are_dropped_and_the_others_stay_as_they_ar
     assert folder.read_rounds() == []
 
 
-def test_records_and_summary_are_missing_before_the_end(tmp_path: Path) -> None:
+def test_records_and_summary_are_missing_before_the_end(tmp_path):
     folder = RunFolder(tmp_path)
     for read in (folder.read_metrics, folder.read_rounds):
         with pytest.raises(DataError, match=r"no (metrics\.json|rounds\.jsonl)"):
@@ -63,7 +60,7 @@ def test_records_and_summary_are_missing_before_the_end(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def sealed(tmp_path: Path) -> Path:
+def sealed(tmp_path):
     (tmp_path / "agent" / "adapter").mkdir(parents=True)
     (tmp_path / "head.txt").write_text("1", encoding="utf-8")
     (tmp_path / "agent" / "adapter" / "weights.txt").write_text("2", encoding="utf-8")
@@ -71,14 +68,14 @@ def sealed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sealed_folder_verifies_and_names_all_files(sealed: Path) -> None:
+def test_a_sealed_folder_verifies_and_names_all_files(sealed):
     manifest = verify_manifest(sealed)
     assert sorted(manifest["files"]) == ["agent/adapter/weights.txt", "head.txt"]
     assert manifest["rounds"] == 3
 
 
 @pytest.mark.parametrize("name", ["head.txt", "agent/adapter/weights.txt"])
-def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed: Path, name: str) -> None:
+def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed, name):
     (sealed / name).write_text("3", encoding="utf-8")
     with pytest.raises(CheckpointMismatch, match=f"{name} is altered"):
         verify_manifest(sealed)
@@ -88,7 +85,7 @@ def test_an_altered_file_and_a_missing_one_are_refused_by_name(sealed: Path, nam
         verify_manifest(sealed)
 
 
-def test_the_hash_is_that_of_the_files_and_not_of_the_facts(sealed: Path) -> None:
+def test_the_hash_is_that_of_the_files_and_not_of_the_facts(sealed):
     first = verify_manifest(sealed)["hash"]
     assert write_manifest(sealed, {"rounds": 4}) == first
     (sealed / "head.txt").write_text("4", encoding="utf-8")

@@ -15,7 +15,7 @@ from compevo_core.training.schedule import (
 from tests.support.population import tiny, windows
 
 
-def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs() -> None:
+def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs():
     plan = RunSchedule.plan(tiny(run__supervised_epochs=2, run__rounds=5), 7)
     assert (plan.supervised_rounds, plan.evolution_rounds, plan.total_rounds) == (14, 5, 19)
     plan = RunSchedule.plan(tiny(run__rounds=0, run__epochs=3), 7)
@@ -27,15 +27,13 @@ def test_a_plan_counts_supervised_epochs_and_then_rounds_or_epochs() -> None:
 @pytest.mark.parametrize(
     ("every", "rewriting"), [(0, []), (1, [3, 4, 5, 6, 7]), (2, [3, 5, 7]), (9, [3])]
 )
-def test_logics_are_rewritten_every_nth_round_of_the_second_stage(
-    every: int, rewriting: list[int]
-) -> None:
+def test_logics_are_rewritten_every_nth_round_of_the_second_stage(every, rewriting):
     plan = RunSchedule(3, 5, every, warmup_ratio=0.0)
     assert [n for n in range(8) if plan.rewrites(n)] == rewriting
     assert [plan.stage(n) for n in range(8)] == ["supervised"] * 3 + ["evolution"] * 5
 
 
-def test_each_stage_warms_up_and_decays_on_its_own() -> None:
+def test_each_stage_warms_up_and_decays_on_its_own():
     plan = RunSchedule(10, 20, 1, warmup_ratio=0.2)
     first = [learning_rate_factor(n, 10, 0.2) for n in range(10)]
     second = [learning_rate_factor(n, 20, 0.2) for n in range(20)]
@@ -53,9 +51,7 @@ def test_each_stage_warms_up_and_decays_on_its_own() -> None:
         (1e-6, 0.1, False, []),
     ],
 )
-def test_a_policy_that_cannot_learn_is_told(
-    policy_lr: float, lambda_div: float, enabled: bool, settings: list[str]
-) -> None:
+def test_a_policy_that_cannot_learn_is_told(policy_lr, lambda_div, enabled, settings):
     config = tiny(
         optim__policy_lr=policy_lr, objective__lambda_div=lambda_div, grpo__enabled=enabled
     )
@@ -64,7 +60,7 @@ def test_a_policy_that_cannot_learn_is_told(
     assert not list_cautions(config, RunSchedule(10, 1_500, 0, warmup_ratio=0.03))
 
 
-def test_every_window_comes_once_an_epoch_and_none_is_dropped() -> None:
+def test_every_window_comes_once_an_epoch_and_none_is_dropped():
     sampler = DaySampler(windows("train", 7), 4, seed=3)
     assert sampler.rounds_per_epoch == 4
     epochs = [[i for r in range(4) for i in sampler.indices(4 * n + r)] for n in range(3)]
@@ -74,7 +70,7 @@ def test_every_window_comes_once_an_epoch_and_none_is_dropped() -> None:
     assert all(a // 2 == b // 2 for drawn in epochs for a, b in np.reshape(drawn, (-1, 2)))
 
 
-def test_a_round_is_the_same_whatever_was_asked_before() -> None:
+def test_a_round_is_the_same_whatever_was_asked_before():
     data = windows("train", 9)
     one, other = DaySampler(data, 3, seed=1), DaySampler(data, 3, seed=1)
     expected = [one.indices(r) for r in range(12)]
@@ -85,19 +81,19 @@ def test_a_round_is_the_same_whatever_was_asked_before() -> None:
 CPU = torch.device("cpu")
 
 
-def draw_dropout(seed: int, rank: int, round_number: int) -> list[float]:
+def draw_dropout(seed, rank, round_number):
     seed_dropout(seed, rank, round_number)
     return torch.rand(4).tolist()
 
 
-def test_processes_and_rounds_drop_different_units_and_a_repeated_round_the_same() -> None:
+def test_processes_and_rounds_drop_different_units_and_a_repeated_round_the_same():
     assert draw_dropout(0, 1, 5) == draw_dropout(0, 1, 5)
     others = [draw_dropout(1, 1, 5), draw_dropout(0, 0, 5), draw_dropout(0, 1, 6)]
     assert draw_dropout(0, 1, 5) not in others
 
 
-def test_agents_sample_from_streams_of_their_own_whichever_process_holds_them() -> None:
-    def draws(agents: range) -> list[list[float]]:
+def test_agents_sample_from_streams_of_their_own_whichever_process_holds_them():
+    def draws(agents):
         streams = RunGenerators.from_seed(7, agents, CPU).agents
         return [torch.rand(4, generator=generator).tolist() for generator in streams]
 

@@ -113,7 +113,7 @@ def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
             assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance), name
 
 
-def expected_bytes(config: RunConfig, width: int, count: int) -> int:
+def expected_bytes(config, width, count):
     """Return what each of ``count`` processes receives in a round without validation and texts."""
     batch = config.run.batch_size
     group = config.grpo.group_size

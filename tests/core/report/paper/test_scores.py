@@ -13,15 +13,12 @@ from compevo_core.report.paper.tables import (
     AGENTS,
     DATASETS,
     MAIN,
-    PARAMETERS,
     TableLine,
     error_table,
     find_published,
     list_contradictions,
-    list_subjects,
     list_tasks,
     macro_reduction,
-    read_published,
     skill_score,
     win_rate,
 )
@@ -32,13 +29,11 @@ SCOPE = ("electricity", "n2f-test-100")
 
 
 def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
-    def reduction(metric: str) -> float | None:
+    def reduction(metric):
         pairs = []
         for dataset in DATASETS:
             own = find_published(AGENTS, dataset, COMPEVO, metric)
             rival = find_published(AGENTS, dataset, "mad-rl", metric)
-            assert own is not None
-            assert rival is not None
             pairs.append((own.value, rival.value))
         return macro_reduction(pairs)
 
@@ -149,25 +144,6 @@ def test_whole_test_sets_stand_before_thinned_ones_and_the_published_first():
         make_row("tau=0.5", 1.0, subset="other", experiment="experiment-tau"),
     )
     assert list_test_scopes(rows, "electricity") == ["n2f-test-100", "aemo-2021"]
-
-
-def test_the_main_table_has_ten_methods_on_four_data_sets_with_four_metrics():
-    assert len(list_subjects(MAIN)) == 10
-    figures = [key for key in read_published() if key[0] == MAIN]
-    assert len(figures) == 10 * 4 * 4
-    assert {key[1] for key in figures} == set(DATASETS)
-
-
-def test_the_counts_of_weights_are_the_papers():
-    counts = {
-        name: figure.value
-        for name in list_subjects(PARAMETERS)
-        if (figure := find_published(PARAMETERS, "all", name, "trainable_parameters"))
-    }
-    assert counts["mad-rl"] == pytest.approx(1258.4e6)
-    # "26.7 % fewer trainable parameters than MAD-RL and 2.20 times as many as MAEL"
-    assert 1 - counts["compevo"] / counts["mad-rl"] == pytest.approx(0.267, abs=5e-4)
-    assert counts["compevo"] / counts["mael"] == pytest.approx(2.20, abs=5e-3)
 
 
 def test_a_printed_mse_that_is_no_square_of_its_rmse_is_named():
