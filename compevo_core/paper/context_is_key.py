@@ -1,4 +1,4 @@
-"""Context-is-Key: public tasks in which the answer stands in the text, forecast without training.
+"""Context-is-Key: public tasks whose text gives the answer, forecast without training.
 
 What belongs here: the tasks, their official score, a forecast from the numbers alone, and one that
 a language model writes. What does not: HTTP (a transport is passed in), tables
@@ -199,8 +199,8 @@ def measure_crps(truth_H: FloatArray, paths_SH: FloatArray) -> FloatArray:
 def sample_from_numbers(task: ContextTask, count: int, rng: np.random.Generator) -> FloatArray:
     """Sample paths (S, H) from the past alone.
 
-    With two seasons of past or more, a path is the mean season and what was left of some past
-    stretch; else the last value and past changes over as many steps; of few values, any of them.
+    With two seasons of past or more, a path is the mean season and the rest of some past stretch.
+    Without, it is the last value and past changes over as many steps, or any of a few values.
     """
     past_T, horizon = task.past_T, len(task.truth_H)
     ahead_H = np.arange(1, horizon + 1)

@@ -249,7 +249,7 @@ def run_context(
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,
 ) -> None:
-    """Forecast the public tasks of Context-is-Key, in which the answer stands in the text.
+    """Forecast the public tasks of Context-is-Key, whose text gives the answer.
 
     Nothing is trained. Rows go to context-is-key.csv beside the published scores.
     """

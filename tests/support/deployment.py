@@ -57,10 +57,11 @@ class DagsterHome:
     home: Path
     defs: dg.Definitions
     instance: dg.DagsterInstance
+    folder: str = "sample"
 
     @property
     def layout(self) -> Layout:
-        return Layout(root=self.home / "sample")
+        return Layout(root=self.home / self.folder)
 
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
         """Materializes assets by key (``windows/electricity``) with their checks.
@@ -84,9 +85,10 @@ class DagsterHome:
         )
 
 
-def deploy(home, *, settings=(), **overrides):
-    """Wires a deployment in sample mode."""
-    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", **dict(settings))
+def deploy(home, *, settings=(), archive=None, **overrides):
+    """Wires a deployment: in sample mode, or on the files of an archive folder."""
+    mode = Mode.ARCHIVE if archive else Mode.SAMPLE
+    settings = Settings(home=home, mode=mode, archive=archive, preset="tiny", **dict(settings))
     wired = {
         "feeds": few_feeds(),
         "launchers": InlineLaunchers(),
@@ -96,4 +98,5 @@ def deploy(home, *, settings=(), **overrides):
         home=home,
         defs=build_defs(settings, **wired),
         instance=dg.DagsterInstance.ephemeral(),
+        folder="real" if archive else "sample",
     )
