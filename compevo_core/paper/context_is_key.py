@@ -124,10 +124,8 @@ class ContextTask:
     truth_H: FloatArray
     season: int  # steps of a season; -1 where there is none
     scale: float  # makes scores of different tasks comparable
-    # Steps that the text is about, which count half of the score; may be empty. lowest, highest: of
-    # the values that the text allows
-    region: tuple[int, ...]
-    lowest: float
+    region: tuple[int, ...]  # steps that the text is about; they count half of the score
+    lowest: float  # value that the text allows
     highest: float
     caps: Mapping[int, float]  # highest value of single steps
 
@@ -280,7 +278,7 @@ class NumberGrammar:
 def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
     """Return what answers prompts by a local model, all of a call at once, with numbers alone.
 
-    The backbone was loaded for it; another needs another one.
+    A backbone serves one such writer: load it anew for another seed.
     """
     # Torch comes with them: the names of this module are read without it.
     import torch
@@ -398,20 +396,37 @@ def run_context(
                 unread.append(float(np.mean([answer is None for answer in read])))
         log.info(f"{len(scores[NUMBERS])} of {len(tasks)} tasks: {name}")
 
-    rows = []
-    for arm, of_arm in scores.items():
-        reads = arm != NUMBERS
-        shared = dict(facts) | {"arm": arm, "seed": seed, "model": model if reads else ""}
-        shared["samples"] = samples if reads else PATHS
-        for source in SOURCES if of_arm else ():
-            chosen = [n for n, task in enumerate(tasks) if source in (ALL, *task.sources)]
-            if chosen:
-                weights = [tasks[n].weight for n in chosen]
-                score = np.average([of_arm[n] for n in chosen], weights=weights)
-                row = {"source": source, "n_tasks": len(chosen), "score": float(score)}
-                share = float(np.mean([unread[n] for n in chosen])) if reads else None
-                rows.append(shared | row | {"unread": share})
+    shared = dict(facts) | {"seed": seed}
+    alone = shared | {"arm": NUMBERS, "model": "", "samples": PATHS}
+    rows = _average_by_source(tasks, scores[NUMBERS], None, alone)
+    for arm in (READER, BOTH) if write else ():
+        of_arm = shared | {"arm": arm, "model": model, "samples": samples}
+        rows += _average_by_source(tasks, scores[arm], unread, of_arm)
     return pl.DataFrame(rows, schema=CONTEXT_SCHEMA)
+
+
+def _average_by_source(
+    tasks: Sequence[ContextTask],
+    scores: Sequence[float],
+    unread: Sequence[float] | None,
+    facts: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Return a row for each source that a task has: mean score, share of unread answers."""
+    rows = []
+    for source in SOURCES:
+        chosen = [n for n, task in enumerate(tasks) if source in (ALL, *task.sources)]
+        if not chosen:
+            continue
+
+        weights = [tasks[n].weight for n in chosen]
+        measured = {
+            "source": source,
+            "n_tasks": len(chosen),
+            "unread": None if unread is None else float(np.mean([unread[n] for n in chosen])),
+            "score": float(np.average([scores[n] for n in chosen], weights=weights)),
+        }
+        rows.append(dict(facts) | measured)
+    return rows
 
 
 def write_context(results: Path, rows: pl.DataFrame) -> Path:

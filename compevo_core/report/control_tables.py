@@ -290,17 +290,19 @@ def format_context(rows: Sequence[Row]) -> str:
     if not rows:
         return "*No rows yet: `compevo experiment context` makes them.*"
 
-    titles = ["All", *(title.capitalize() for title in list(SOURCES.values())[1:])]
+    titles = [title.capitalize() for title in SOURCES.values()]
     lines: list[tuple[float, list[str]]] = [
         (score, [name, f"{score:.3f}", *([""] * (len(titles) - 1))])
         for name, score in PUBLISHED.items()
     ]
+
     for line in group_rows(rows, "arm", "model"):
         by_source = {group[0]["source"]: group for group in group_rows(line, "source")}
         scores = [_mean(by_source.get(source, ()), "score") for source in SOURCES]
         cells = [MISSING if score is None else f"{score:.3f}" for score in scores]
         name = CONTEXT_TITLES[line[0]["arm"]].format(model=line[0]["model"])
         lines.append((scores[0] or 0.0, [f"**{name}**", *cells]))
+
     lines.sort(key=lambda line: line[0])
     header = ("Forecast", *titles)
     return markdown_table(header, [cells for _, cells in lines], align="l" + "r" * len(titles))

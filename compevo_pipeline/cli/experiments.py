@@ -239,7 +239,7 @@ def run_context(
     reader: Annotated[
         str,
         typer.Option(
-            help="What reads the text: none (seconds), local (the preset's backbone: an hour on "
+            help="What reads the text: none (seconds), local (the preset's backbone: hours on "
             "one core) or endpoint (COMPEVO_JUDGE_URL, COMPEVO_JUDGE_MODEL)."
         ),
     ] = "none",

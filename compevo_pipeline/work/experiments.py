@@ -193,10 +193,12 @@ def run_context_on(
     archive = deployment.settings.archive
     if archive is None:
         raise ConfigError("the tasks are read from an archive: set COMPEVO_ARCHIVE")
+
     tasks = context_is_key.read_tasks(archive)
     if write:
         name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}"
         write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
+
     facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}
     rows = context_is_key.run_context(
         tasks, write, model=model, samples=samples, seed=seed, facts=facts, log=log
