@@ -50,6 +50,20 @@ def test_the_image_installs_the_lock_and_its_hashes_and_no_root_runs_it():
     assert users == ["1000:1000"] and "HEALTHCHECK" in DOCKERFILE
 
 
+def test_images_of_others_are_pinned_by_digest_the_same_one_everywhere():
+    pinned = re.compile(r"(\S+?:\S+)@sha256:[0-9a-f]{64}")
+    assert pinned.fullmatch(re.search(r"^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE)[1])
+    assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+
+    images = {
+        match[1]
+        for file in DEPLOY.rglob("*.yaml")
+        for match in re.finditer(r"^\s*-?\s*image: (\S+)$", file.read_text("utf-8"), re.MULTILINE)
+    }
+    others = {image for image in images if not image.startswith("compevo:")}
+    assert [pinned.fullmatch(image)[1] for image in others] == ["postgres:17-alpine"]
+
+
 def test_what_is_copied_into_the_image_is_what_its_context_holds():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, flags=re.MULTILINE)
     names = {name for line in copied for name in line.split()}
