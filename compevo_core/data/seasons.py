@@ -65,11 +65,17 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
     if usual in peaks or not peaks:
         return usual
     best = max(correlation[lag] for lag in peaks)
+    # Noise moves the top of a smooth day in fine steps by a few of them.
+    if usual <= longest and correlation[usual] >= max(_LEAST_CORRELATION, noise, best - noise):
+        return usual
     return next(lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best)
 
 
 def _correlate(values: FloatArray, lags: int) -> FloatArray:
-    """Return the correlation of changes so many steps apart (lags,), NaN where none is known."""
+    """Return the correlation of changes so many steps apart (lags,), NaN where none is known.
+
+    A series says nothing of seasons that it does not hold ``_FEWEST_SEASONS`` of.
+    """
     change = np.diff(values)
     known = np.isfinite(change)
     centred = change - (np.median(change[known]) if known.any() else 0.0)
@@ -85,9 +91,9 @@ def _correlate(values: FloatArray, lags: int) -> FloatArray:
     # A power of two long enough that the end does not meet the beginning.
     size = 1 << (2 * len(cut)).bit_length()
     power = np.abs(np.fft.rfft(cut, size)) ** 2
-    total = np.fft.irfft(power, size)[:lags]
+    total = np.fft.irfft(power, size)[: min(lags, len(values) // _FEWEST_SEASONS + 2)]
     by_lag = np.full(lags, np.nan)
     # Fewer pairs lie further apart: each sum is set against as many.
-    pairs = np.maximum(len(cut) - np.arange(lags), 1)
+    pairs = len(cut) - np.arange(len(total))
     by_lag[: len(total)] = total / total[0] * len(cut) / pairs
     return by_lag
