@@ -8,6 +8,7 @@ Dagster's own ``dg.Config`` checks bounds when a step starts, which is minutes a
 refreshes data first; and it knows neither a choice that may be left out nor a list of tables.
 """
 
+import functools
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -37,7 +38,7 @@ class LaunchConfig(BaseModel):
     @classmethod
     def schema_of_launch(cls) -> dg.Shape:
         """Return the schema for ``@dg.asset(config_schema=...)``."""
-        return _CheckedShape(cls)
+        return _build_shape(cls)
 
     @classmethod
     def read(cls, context: dg.AssetExecutionContext) -> Self:
@@ -67,6 +68,12 @@ class _CheckedShape(dg.Shape):
             described = (describe_error(details, self._model) for details in error.errors())
             raise ConfigError("; ".join(described)) from error
         return value
+
+
+@functools.cache
+def _build_shape(model: type[BaseModel]) -> _CheckedShape:
+    # Assets of every data set have the same settings.
+    return _CheckedShape(model)
 
 
 def describe_bounds(field: FieldInfo) -> str:
