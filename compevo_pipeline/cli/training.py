@@ -106,7 +106,8 @@ def fit(
 def _prepare_windows(deployment: "Deployment", dataset: str) -> "WindowSet":
     """Read a data set's files, cut and store its windows, and print how many there are."""
     from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
+    from compevo_pipeline.work.ingest import ingest_dataset
+    from compevo_pipeline.work.stored_windows import cut_windows
 
     arguments.show_progress(f"reading {dataset}")
     read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)

@@ -55,7 +55,7 @@ from compevo_pipeline.storage.code_versions import fitting_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run, hash_model
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
-from compevo_pipeline.work.preparation import find_current_windows
+from compevo_pipeline.work.stored_windows import find_current_windows
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster

@@ -35,7 +35,12 @@ from compevo_pipeline.work.next_day import (
     forecast_day,
     refuse_implausible,
 )
-from compevo_pipeline.work.preparation import cut_windows, find_current_windows, hash_cut, name_cut
+from compevo_pipeline.work.stored_windows import (
+    cut_windows,
+    find_current_windows,
+    hash_cut,
+    name_cut,
+)
 from tests.support import operational
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
