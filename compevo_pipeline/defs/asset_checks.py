@@ -42,6 +42,7 @@ from compevo_pipeline.work.next_day import (
     StaleNews,
     StoredFrames,
     check_inputs,
+    find_news_rule,
 )
 from compevo_pipeline.work.results import read_scored
 from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
@@ -434,7 +435,8 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
     except DataError as error:
         return CheckOutcome(INPUTS, passed=False, text=str(error))
 
-    inputs = check_inputs(frames, origin, NewsRule(action=StaleNews.REFUSE))
+    rule = find_news_rule(workspace, spec.name, NewsRule(action=StaleNews.REFUSE))
+    inputs = check_inputs(frames, origin, rule)
     ages = {}
     if inputs.newest is not None:
         instants = {

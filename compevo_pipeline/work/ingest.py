@@ -17,7 +17,6 @@ import polars as pl
 
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import (
     DataError,
     SourceAbsent,
@@ -289,9 +288,14 @@ def rebuild(
 def ingest_dataset(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set in the mode, and store what it gives; return counts by feed."""
-    feeds = deployment.feeds()[deployment.registry[dataset].name]
-    there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
+    """Read every feed of a data set, or of ``news``, in the mode; return counts by feed.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
+    feeds = deployment.feeds()
+    of_dataset = feeds[dataset] if dataset in feeds else feeds[deployment.registry[dataset].name]
+    there = [feed for feed in of_dataset if feed.exists_in(deployment.data_mode)]
     return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
 
 
@@ -453,9 +457,9 @@ class _Ingest:
         deployment, replaces = self.deployment, self.feed.replaces
         if kind is FrameKind.SERIES:
             report = deployment.series_store().write(self.dataset, frame, replace=replaces)
-            if replaces and not deployment.layout.news_database.exists():
+            if replaces:
                 # A user's own data set may have no news; windows are cut from an empty store then.
-                deployment.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+                deployment.news_store().create()
             return {
                 "series rows": report.rows,
                 "new": report.added,
