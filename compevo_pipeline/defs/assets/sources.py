@@ -33,7 +33,7 @@ from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
-from compevo_pipeline.work.preparation import (
+from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_news,
     hash_series,
@@ -159,7 +159,8 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
 
 
 SERIES_CODE = (
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/ingest.py",
+    "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/series.py",
     "compevo_core/data/cutting.py",
     "compevo_pipeline/sources/feeds.py",
@@ -234,7 +235,8 @@ def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 ARTICLES_CODE = (
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/ingest.py",
+    "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/news.py",
     "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",
