@@ -36,9 +36,10 @@ class LaunchConfig(BaseModel):
     )
 
     @classmethod
+    @functools.cache  # assets of every data set have the same settings
     def schema_of_launch(cls) -> dg.Shape:
         """Return the schema for ``@dg.asset(config_schema=...)``."""
-        return _build_shape(cls)
+        return _CheckedShape(cls)
 
     @classmethod
     def read(cls, context: dg.AssetExecutionContext) -> Self:
@@ -57,8 +58,7 @@ class _CheckedShape(dg.Shape):
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._model = model
-        fields = _fields_of(model)
-        super().__init__(fields, description=model.__doc__)  # type: ignore[no-untyped-call]  # Dagster's
+        super().__init__(_fields_of(model), description=model.__doc__)  # type: ignore[no-untyped-call]  # Dagster's
 
     def post_process(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return the values as they are, unless the model refuses one."""
@@ -68,12 +68,6 @@ class _CheckedShape(dg.Shape):
             described = (describe_error(details, self._model) for details in error.errors())
             raise ConfigError("; ".join(described)) from error
         return value
-
-
-@functools.cache
-def _build_shape(model: type[BaseModel]) -> _CheckedShape:
-    # Assets of every data set have the same settings.
-    return _CheckedShape(model)
 
 
 def describe_bounds(field: FieldInfo) -> str:

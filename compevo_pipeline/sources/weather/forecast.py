@@ -69,7 +69,7 @@ _STREAMED_ERROR = b"Unexpected error while streaming data"
 _NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunVariable:
     """One hourly variable of a run."""
 
@@ -81,23 +81,12 @@ class RunVariable:
 
 
 VARIABLES = (
-    RunVariable(published="temperature_2m", name="temperature_c", unit="°C"),
-    RunVariable(published="dew_point_2m", name="dew_point_c", unit="°C"),
-    RunVariable(published="cloud_cover", name="cloud_cover_pct", unit="%"),
-    RunVariable(published="wind_speed_10m", name="wind_speed_m_s", unit="m/s"),
-    RunVariable(
-        published="sunshine_duration",
-        name="sunshine_share",
-        unit="s",
-        is_hour_mean=True,
-        factor=1 / 3600,
-    ),
-    RunVariable(
-        published="shortwave_radiation",
-        name="solar_radiation_w_m2",
-        unit="W/m²",
-        is_hour_mean=True,
-    ),
+    RunVariable("temperature_2m", "temperature_c", "°C"),
+    RunVariable("dew_point_2m", "dew_point_c", "°C"),
+    RunVariable("cloud_cover", "cloud_cover_pct", "%"),
+    RunVariable("wind_speed_10m", "wind_speed_m_s", "m/s"),
+    RunVariable("sunshine_duration", "sunshine_share", "s", is_hour_mean=True, factor=1 / 3600),
+    RunVariable("shortwave_radiation", "solar_radiation_w_m2", "W/m²", is_hour_mean=True),
 )
 
 
@@ -296,7 +285,7 @@ def _check_place(raw: RawFile, region: str, place: _Place) -> None:
 
 def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:
     """Return entity, stamp and every covariate, in its unit, by hour."""
-    kinds = {variable.published: pl.Float64() for variable in VARIABLES} | {"time": pl.String()}
+    kinds = {each.published: pl.Float64() for each in VARIABLES} | {"time": pl.String()}
     hours = pl.concat(
         pl.DataFrame(
             {name: values or [None] * len(place.hourly.time) for name, values in place.hourly},
@@ -312,13 +301,12 @@ def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:
     )
 
     is_odd = pl.col("stamp").is_null() | (pl.col("stamp").diff().over("entity") != _HOUR)
-    odd = hours.filter(is_odd.fill_null(value=False))["entity"]
+    odd = hours.filter(is_odd)["entity"]
     if odd.len():
         raise _drift(raw, f"hourly.time of {odd[0]} has no stamps an hour apart")
     # Hours of its day before the run are passed over, but those of another day are another run's.
-    starts = hours.group_by("entity").agg(pl.col("stamp").min().alias("start_utc"))
-    starts = starts.select(pl.col("start_utc").unique(), source=pl.lit(raw.label))
-    refuse_beyond(starts, [raw], promises)
+    firsts = hours.group_by("entity").agg(pl.col("stamp").min())["stamp"].unique()
+    refuse_beyond(pl.DataFrame({"start_utc": firsts, "source": raw.label}), [raw], promises)
     return hours
 
 
@@ -328,18 +316,12 @@ def _split_hours(hours: pl.DataFrame) -> pl.DataFrame:
     means = [pl.col(variable.name) for variable in VARIABLES if variable.is_hour_mean]
     between = [(state + state.shift(-1).over("entity")) / 2 for state in states]
 
-    stamp = pl.col("stamp")
-    halves: list[tuple[pl.Expr, list[pl.Expr]]] = [
-        (stamp, states),
-        (stamp + HALF_HOUR, between),
-        (stamp - _HOUR, means),
-        (stamp - HALF_HOUR, means),
-    ]
+    halves = {timedelta(): states, HALF_HOUR: between, -_HOUR: means, -HALF_HOUR: means}
     return pl.concat(
-        hours.select("entity", start.alias("start_utc"), *values).unpivot(
+        hours.select("entity", *values, start_utc=pl.col("stamp") + offset).unpivot(
             index=["entity", "start_utc"], variable_name="name"
         )
-        for start, values in halves
+        for offset, values in halves.items()
     )
 
 

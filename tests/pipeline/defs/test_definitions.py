@@ -126,6 +126,7 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
 
 
+@pytest.mark.slow
 def test_loading_the_definitions_imports_no_heavy_library():
     heavy = (
         *("torch", "transformers", "peft", "sentence_transformers"),
