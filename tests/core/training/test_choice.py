@@ -79,12 +79,7 @@ class BadStart(PopulationModel):
 
 def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "PopulationModel", BadStart)
-    summary = run_here(
-        tmp_path,
-        run__rounds=1,
-        optim__forecast_lr=0.0,
-        optim__policy_lr=0.0,
-    )
+    summary = run_here(tmp_path, run__rounds=1, optim__forecast_lr=0.0, optim__policy_lr=0.0)
     assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 

@@ -10,12 +10,7 @@ import pytest
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_pipeline.cli.forecast import (
-    clean_text,
-    describe_data,
-    find_record,
-    render_forecast,
-)
+from compevo_pipeline.cli.forecast import clean_text, describe_data, find_record, render_forecast
 from compevo_pipeline.sources.common.base import Mode
 from tests.core.report.test_tomorrow import add_day_facts
 from tests.support.commands import invoke
@@ -31,17 +26,7 @@ def read_row(shown: str, entity: str) -> str:
 def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:
     shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
     assert read_row(shown, "NSW1").split() == [
-        *(
-            "NSW1",
-            "192.0",
-            "189.6-194.4",
-            "9520",
-            "9400-9700",
-            "18:30",
-            "+25.0%",
-            "+14.3%",
-            "189.6",
-        ),
+        *("NSW1", "192.0", "189.6-194.4", "9520", "9400-9700", "18:30", "+25.0%", "+14.3%", "189.6")
     ]
     assert "energy in GWh" in shown and "yesterday up to 17:00" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())

@@ -273,8 +273,7 @@ class Definitions:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "job"),
-    [("exchange", "refresh_exchange"), ("electricity-operational", "refresh")],
+    ("dataset", "job"), [("exchange", "refresh_exchange"), ("electricity-operational", "refresh")]
 )
 def test_a_refresh_is_of_the_data_set_that_was_named(dataset, job):
     with pytest.raises(AskedError, match=f"^{job}$"):
