@@ -15,13 +15,21 @@ import polars as pl
 from pydantic import Field, create_model, model_validator
 
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.errors import (
+    ConfigError,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceRejected,
+    SourceTransient,
+)
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS, broken_key, series_key
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
     define_asset,
+    to_dagster,
     translate_errors,
 )
 from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
@@ -41,6 +49,9 @@ from compevo_pipeline.work.ingest import (
     read_changes,
 )
 from compevo_pipeline.work.source_coverage import NEWS
+
+_UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
+"""Failures that another hour may end; a changed format is none of them."""
 
 
 class SpanConfig(LaunchConfig):
@@ -134,11 +145,23 @@ def _define_ingest(
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
-            counts = ingest_feeds(
-                workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
-            )
+            unread: dict[str, str] = {}
+            try:
+                counts = ingest_feeds(
+                    workspace,
+                    selected,
+                    dataset,
+                    clock=clock,
+                    log=context.log,
+                    span=config.read_span(),
+                )
+            except _UNREACHABLE as error:
+                if dataset != NEWS or not _can_wait(error, workspace, context.retry_number):
+                    raise
+                counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
+                context.log.error(f"articles stay as they were stored: {unread['unread']}")
         return dg.MaterializeResult(
-            metadata=describe(workspace, counts),
+            metadata=describe(workspace, counts) | unread,
             data_version=dg.DataVersion(find_version(workspace)),
         )
 
@@ -156,6 +179,17 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
         raise SourceAbsent(f"none of the feeds {known} exists in {mode} mode; choose another mode")
 
     return selected
+
+
+def _can_wait(error: SourceError, workspace: Deployment, attempt: int) -> bool:
+    """Whether articles may come later: some can be stored already, and no further try is due.
+
+    A forecast does not wait for a publisher of news. How old its news may be, if it reads any, is
+    its own rule (``stale_news``).
+    """
+    is_live = workspace.data_mode is Mode.LIVE
+    is_last = isinstance(to_dagster(error, attempt=attempt, retry=is_live), dg.Failure)
+    return is_last and workspace.layout.news_database.exists()
 
 
 SERIES_CODE = (

@@ -9,8 +9,15 @@ import pytest
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
+from compevo_core.forecast.explain import explain as read_parts
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_pipeline.cli.forecast import clean_text, describe_data, find_record, render_forecast
+from compevo_pipeline.cli.forecast import (
+    clean_text,
+    describe_data,
+    find_record,
+    render_explanation,
+    render_forecast,
+)
 from compevo_pipeline.sources.common.base import Mode
 from tests.core.report.test_tomorrow import add_day_facts
 from tests.support.commands import invoke
@@ -26,7 +33,17 @@ def read_row(shown: str, entity: str) -> str:
 def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:
     shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
     assert read_row(shown, "NSW1").split() == [
-        *("NSW1", "192.0", "189.6-194.4", "9520", "9400-9700", "18:30", "+25.0%", "+14.3%", "189.6")
+        *(
+            "NSW1",
+            "192.0",
+            "189.6-194.4",
+            "9520",
+            "9400-9700",
+            "18:30",
+            "+25.0%",
+            "+14.3%",
+            "189.6",
+        ),
     ]
     assert "energy in GWh" in shown and "yesterday up to 17:00" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
@@ -129,6 +146,15 @@ def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) 
     assert "read by" not in shown and "agent 0 reads by: read the <b>weather</b>" in shown
     assert "may have changed nothing" in shown
     assert "newest article that could be read: 30 Mar 2026 16:40" in shown
+
+
+def test_members_without_a_language_model_read_nothing() -> None:
+    issued = make_issued()
+    why = read_parts(issued, "NSW1")
+    parts = [replace(part, logic="calendar-ridge") for part in why.parts]
+    shown = render_explanation(issued, replace(why, parts=parts), None, SAMPLE)
+    assert "agent 1: calendar-ridge" in shown
+    assert not any(word in shown for word in ("article", "reads by", "Corrections"))
 
 
 def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None:
