@@ -132,7 +132,7 @@ def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
 def test_a_day_is_a_date_or_a_word_on_the_markets_clock() -> None:
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
     assert [read_day(text, now) for text in ("", "today", "tomorrow", "2026-03-01")] == [
-        *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1))
+        *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1)),
     ]
     with pytest.raises(ConfigError, match="YYYY-MM-DD, today or tomorrow"):
         read_day("2026-02-30", now)
