@@ -143,9 +143,9 @@ def find_evaluated_runs(
 
     Without ``probe`` a run is needed; False takes the current one if there is one, True none.
     """
-    from compevo_core.data.window import WindowSet
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.embedded_news import find_encoder, write_news
+    from compevo_pipeline.work.stored_windows import read_windows
 
     if windows is not None and news is not None:
         return EvaluatedRuns(
@@ -167,7 +167,7 @@ def find_evaluated_runs(
     is_needed = probe is None or (not probe and has_current_run(layout, dataset))
     current = [find_current_run(layout, dataset)] if is_needed else []
     encoder = find_encoder(current[0]) if current else PROBE_ENCODER
-    window_set = WindowSet.read(layout.windows(dataset))
+    window_set = read_windows(layout, dataset)
     return EvaluatedRuns(
         runs=current,
         windows=layout.windows(dataset),
@@ -340,7 +340,7 @@ def _advise(run: Path, dataset: str) -> str:
 
     choice = read_model_manifest(run).get("choice")
     if choice is None:
-        return f"Which method to use: compevo fit {dataset} --method auto asks validation"
+        return f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
     return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
 
 

@@ -46,7 +46,7 @@ from compevo_pipeline.work.next_day import (
 )
 from compevo_pipeline.work.results import read_scored
 from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
-from compevo_pipeline.work.stored_windows import hash_cut
+from compevo_pipeline.work.stored_windows import hash_cut, read_windows
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -334,7 +334,7 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
     """
 
     def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
-        windows = WindowSet.read(workspace.layout.windows(dataset))
+        windows = read_windows(workspace.layout, dataset)
 
         # Looked up lazily: a check that is not selected costs nothing.
         detectors: dict[str, Callable[[], Sequence[Violation]]] = {

@@ -13,8 +13,9 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet, read_hash
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import hash_file
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.news_store import StoredArticles
@@ -55,6 +56,21 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
         unchanged=_find_unchanged(deployment, dataset, news_cutoff),
     )
+
+
+def read_windows(layout: Layout, dataset: str) -> WindowSet:
+    """Read the windows of a data set as they were cut last.
+
+    Raises:
+        DataError: none were cut yet, or they cannot be read.
+    """
+    folder = layout.windows(dataset)
+    if not folder.exists():
+        raise DataError(
+            f"{layout.root} holds no windows of {dataset}: cut them with `compevo refresh "
+            f"{dataset}`, or materialize windows/{dataset}"
+        )
+    return WindowSet.read(folder)
 
 
 def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str = "origin") -> None:

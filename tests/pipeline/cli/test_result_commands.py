@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
@@ -121,3 +121,9 @@ def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
         r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
     )
     assert (first, second) == ("1.5", "2.5")
+
+
+def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match="no windows of exchange: .*`compevo refresh exchange`"):
+        invoke("audit-news", "exchange")
