@@ -62,6 +62,7 @@ def test_articles_name_their_region_and_other_regions_are_candidates_in_a_region
     assert regional.effects == plain.effects
 
 
+@pytest.mark.slow
 def test_without_an_effect_the_news_change_nothing_and_another_seed_draws_others():
     silent, other = planted_world(0.0), planted_world(seed=1)
     assert np.array_equal(silent.windows.truth(), base_windows().truth())

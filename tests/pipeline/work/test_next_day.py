@@ -149,9 +149,7 @@ def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: P
         (tmp_path / "away").rename(folder)
 
 
-def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(
-    layout: Layout,
-) -> None:
+def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layout: Layout) -> None:
     workspace = operational.open_workspace(layout)
     cut = read_frames(layout).build_later_windows()
     windows = cut_windows(workspace, DATASET)
@@ -248,11 +246,7 @@ def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
 
 @pytest.mark.parametrize(
     ("hours", "action", "missing", "warnings"),
-    [
-        (71, StaleNews.REFUSE, 0, 0),
-        (73, StaleNews.WARN, 0, 1),
-        (73, StaleNews.REFUSE, 1, 0),
-    ],
+    [(71, StaleNews.REFUSE, 0, 0), (73, StaleNews.WARN, 0, 1), (73, StaleNews.REFUSE, 1, 0)],
 )
 def test_old_news_warn_or_refuse(
     layout: Layout, hours: int, action: StaleNews, missing: int, warnings: int
