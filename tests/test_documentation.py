@@ -110,6 +110,7 @@ def test_every_command_of_a_page_exists_with_its_options():
     assert len(seen) > 20
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     days = pl.date_range(date(2024, 1, 1), date(2024, 10, 1), "1d", eager=True)
     rows = pl.DataFrame({"unique_id": "shop", "ds": days, "y": [float(d.weekday()) for d in days]})
@@ -123,6 +124,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert list(names["forecast"]["mean"][:7].round(6)) == [2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
     days = pl.date_range(date(2023, 1, 1), date(2024, 10, 28), "1d", eager=True)
     sales = pl.DataFrame({"unique_id": "shop", "ds": days, "y": [float(d.weekday()) for d in days]})
@@ -147,6 +149,7 @@ def test_the_python_of_the_page_on_own_data_runs(tmp_path, monkeypatch):
     assert names["forecast"].shape[0] == 24 and "q0.5" not in names["forecast"].columns
 
 
+@pytest.mark.slow
 def test_the_python_of_the_tutorial_runs(tmp_path, monkeypatch):
     page = "docs/tutorials/train-and-predict.md"
     windows = [

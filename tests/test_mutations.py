@@ -77,6 +77,7 @@ def test_what_is_noticed_and_what_is_allowed_to_survive_is_in_order(repository):
     assert (code, statuses) == (0, {"minus": "killed", "triple-allowed": "allowed"})
 
 
+@pytest.mark.slow
 def test_a_survivor_a_misfit_and_a_needless_allowance_are_not(repository):
     renamed = {**KILLED, "id": "renamed", "tests": "test_sum"}
     code, statuses = run(repository, SURVIVING, MISFIT, USELESS, renamed)
@@ -105,6 +106,7 @@ def test_every_mutation_of_the_list_fits_the_code():
     assert done.returncode == 0, done.stdout[-2000:]
 
 
+@pytest.mark.slow
 def test_tests_that_fail_anyway_kill_nothing(repository):
     path = repository / "tests" / "test_sums.py"
     path.write_text(TESTS.replace("(3, 0, 0)", "(4, 0, 0)"), encoding="utf-8")

@@ -83,7 +83,10 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
     Rows and their order stay as they are. A row that is missing or nulled already keeps its flag,
     so applying the table twice changes nothing.
     """
+    series = frame["series_id"].unique()
     for fault in KNOWN_FAULTS:
+        if not series.str.contains(fault.series_pattern).any():
+            continue
         # One fault after the other: a row nulled by the first is null for the second, which then
         # leaves its flag alone.
         is_wrong = _match_fault(fault)

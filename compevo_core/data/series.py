@@ -9,7 +9,7 @@ without a flag.
 """
 
 from datetime import datetime, timedelta
-from typing import cast
+from typing import NoReturn, cast
 
 import polars as pl
 
@@ -46,21 +46,21 @@ def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     it says observed or filled).
     """
     frame = validate_frame(frame, SERIES_SCHEMA, "series frame")
-    for name in SERIES_SCHEMA:
-        nulls = frame[name].null_count()
+    for name, nulls in frame.null_count().row(0, named=True).items():
         if nulls and name != "value":
             raise DataError(f"series frame has {nulls} null(s) in {name}; the parser must set it")
 
-    unknown_flag = ~pl.col("flag").str.contains(FLAG_PATTERN)
-    _raise_if_any(frame, unknown_flag, "an unknown flag; see FLAG_PATTERN")
-
-    # Null is the one way to say "no value". NaN would pass through means and comparisons unnoticed.
-    not_finite = ~pl.col("value").fill_null(0.0).is_finite()
-    _raise_if_any(frame, not_finite, "a NaN or infinite value; use null with a flag")
-
     has_value = pl.col("value").is_not_null()
     flag_has_value = (pl.col("flag") == "observed") | pl.col("flag").str.starts_with("filled:")
-    _raise_if_any(frame, has_value != flag_has_value, "a flag that contradicts the value")
+    faults = {
+        "an unknown flag; see FLAG_PATTERN": ~pl.col("flag").str.contains(FLAG_PATTERN),
+        # Null is the one way to say "no value". NaN would pass through means and comparisons.
+        "a NaN or infinite value; use null with a flag": ~pl.col("value").is_finite(),
+        "a flag that contradicts the value": has_value != flag_has_value,
+    }
+    is_wrong = frame.select(wrong.any().alias(fault) for fault, wrong in faults.items())
+    for fault in (name for name, wrong in is_wrong.row(0, named=True).items() if wrong):
+        _raise_first(frame.filter(faults[fault]), fault)
 
     duplicates = frame.filter(frame.select(_KEY).is_duplicated())
     if duplicates.height:
@@ -154,20 +154,20 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
     else:
         stamps = pl.datetime_range(first, last, step, time_unit="us", time_zone="UTC", eager=True)
     grid = pl.DataFrame({"start_utc": stamps})
-    off_grid = frame.join(grid, on="start_utc", how="anti")
-    if off_grid.height:
+    full = grid.join(frame, on="start_utc", how="left", maintain_order="left")
+    if full.height - full["source"].null_count() != frame.height:
+        off_grid = frame.join(grid, on="start_utc", how="anti", maintain_order="left")
         raise DataError(
             f"{off_grid.height} stamp(s) of {frame['series_id'][0]} are off the {step} grid that "
             f"starts {frame['start_utc'][0]}, first {off_grid['start_utc'][0]}; resample with "
             "resample_to_step or correct the parser"
         )
 
-    full = grid.join(frame, on="start_utc", how="left").with_columns(
+    full = full.select(list(SERIES_SCHEMA)).with_columns(
         pl.col("flag").fill_null("missing"),
         # Names and units of an added row are those of the row before it; the value stays null.
         *(pl.col(name).fill_null(strategy="forward") for name in _CONSTANT_COLUMNS),
     )
-    full = full.select(list(SERIES_SCHEMA)).sort("start_utc")
     return full, _count_gaps(full)
 
 
@@ -185,14 +185,12 @@ def fill_forward(frame: pl.DataFrame, max_steps: int) -> pl.DataFrame:
     )
 
 
-def _raise_if_any(frame: pl.DataFrame, is_wrong: pl.Expr, fault: str) -> None:
-    wrong = frame.filter(is_wrong)
-    if wrong.height:
-        row = wrong.row(0, named=True)
-        raise DataError(
-            f"series frame: {wrong.height} row(s) with {fault}; first {row['series_id']} at "
-            f"{row['start_utc']}, value {row['value']}, flag {row['flag']}"
-        )
+def _raise_first(wrong: pl.DataFrame, fault: str) -> NoReturn:
+    row = wrong.row(0, named=True)
+    raise DataError(
+        f"series frame: {wrong.height} row(s) with {fault}; first {row['series_id']} at "
+        f"{row['start_utc']}, value {row['value']}, flag {row['flag']}"
+    )
 
 
 def _count_gaps(full: pl.DataFrame) -> dict[str, int]:

@@ -80,6 +80,11 @@ class Explanation:
     inputs: FloatArray  # the values before the origin, NaN where nobody had measured them
     parts: Sequence[AgentPart]  # their contributions sum to ``forecast``
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether no member reads news; one without a language model has its prior's name."""
+        return not any(" " in part.logic for part in self.parts)
+
     def weigh(self, name: str) -> FloatArray:
         """Return the weighted sum over agents of ``prior``, ``correction`` or ``level``, (H,)."""
         total: FloatArray = np.sum([part.weights * getattr(part, name) for part in self.parts], 0)

@@ -2,7 +2,7 @@
 
 What belongs here: declaring a table as a data set, listing what is stored, fetching a past span,
 keeping what is stored safe. What does not: reading a table (``sources.own``), counting
-(``work.source_coverage``), storing (``work.preparation``, ``work.backup``).
+(``work.source_coverage``), storing (``work.ingest``, ``work.backup``).
 """
 
 import logging
@@ -257,7 +257,7 @@ def rebuild(
     from compevo_pipeline.sources.common.base import Mode
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.embedded_news import embed_nameable
-    from compevo_pipeline.work.preparation import rebuild as read_again
+    from compevo_pipeline.work.ingest import rebuild as read_again
     from compevo_pipeline.work.source_coverage import NEWS
 
     deployment = arguments.open_deployment()

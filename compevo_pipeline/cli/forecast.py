@@ -426,6 +426,14 @@ def render_explanation(
     )
 
     lines = [*describe_record(issued, data), "", title, "", *_list_parts(why, read, decimals), ""]
+    if why.is_numeric:
+        lines += _wrap(
+            f"Levels move the forecast by {why.share('level'):.2f} % of its size on average over "
+            "the day; the numeric priors give the rest. No news is read."
+        )
+        lines += ["", *(f"agent {part.agent}: {clean_text(part.logic, 40)}" for part in why.parts)]
+        return "\n".join([*lines, "", _name_model(issued)])
+
     lines += _wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
         f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
@@ -490,8 +498,12 @@ def _describe_knowledge(issued: "IssuedForecast") -> list[str]:
     seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
     return [
         "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none"),
-        f"model: {issued.facts['artifact_hash'][:16]}, commit {issued.facts['commit'][:10]}",
+        _name_model(issued),
     ]
+
+
+def _name_model(issued: "IssuedForecast") -> str:
+    return f"model: {issued.facts['artifact_hash'][:16]}, commit {issued.facts['commit'][:10]}"
 
 
 def _wrap(text: str) -> list[str]:

@@ -107,13 +107,13 @@ def pair(
     Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo benchmark`.
     The tests go to paired-benchmark-DATASET.csv, and `compevo table main` shows them.
     """
-    from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.comparison import pair_stored
     from compevo_core.evaluation.scopes import select_test_scopes
     from compevo_core.evaluation.scoring import COMPEVO, read_seeds
     from compevo_core.runtime.files import write_atomically
     from compevo_core.training.run_folder import RunFolder
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
+    from compevo_pipeline.work.stored_windows import read_windows
 
     deployment = arguments.open_deployment()
     layout = deployment.layout
@@ -124,7 +124,7 @@ def pair(
         read_seeds(selected)
 
     tests = pair_stored(
-        select_test_scopes(WindowSet.read(layout.windows(name))),
+        select_test_scopes(read_windows(layout, name)),
         [RunFolder(run).predictions_file for run in selected],
         layout.forecasts / f"benchmark-{name}",
         COMPEVO,

@@ -143,9 +143,9 @@ def find_evaluated_runs(
 
     Without ``probe`` a run is needed; False takes the current one if there is one, True none.
     """
-    from compevo_core.data.window import WindowSet
     from compevo_pipeline.storage.runs import find_current_run, has_current_run
     from compevo_pipeline.work.embedded_news import find_encoder, write_news
+    from compevo_pipeline.work.stored_windows import read_windows
 
     if windows is not None and news is not None:
         return EvaluatedRuns(
@@ -167,7 +167,7 @@ def find_evaluated_runs(
     is_needed = probe is None or (not probe and has_current_run(layout, dataset))
     current = [find_current_run(layout, dataset)] if is_needed else []
     encoder = find_encoder(current[0]) if current else PROBE_ENCODER
-    window_set = WindowSet.read(layout.windows(dataset))
+    window_set = read_windows(layout, dataset)
     return EvaluatedRuns(
         runs=current,
         windows=layout.windows(dataset),
@@ -180,25 +180,32 @@ def find_evaluated_runs(
 
 
 def render_scores(rows: "pl.DataFrame") -> str:
-    """Return pooled errors by method as a table, least first: the mean over seeds."""
+    """Return pooled errors by method, least first, a table a test set: the mean over seeds."""
     import polars as pl
 
     from compevo_core.evaluation.result_rows import POOLED
+    from compevo_core.report.tables import scope_name
 
     pooled = rows.filter(pl.col("entity") == POOLED)
-    means = pooled.group_by("method", "subset", maintain_order=True).agg(
-        pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
-    )
-    lines = [
-        f"{pooled['dataset'][0]}, {pooled['split'][0]}, {means['n_windows'][0]:,} windows; "
-        f"MAE and RMSE in {pooled['unit'][0]}",
-        "",
-        f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
-    ]
-    for row in means.sort("mae").iter_rows(named=True):
-        cells = ["none" if row[name] is None else f"{row[name]:.4g}" for name, _ in ERRORS]
-        lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
-    return "\n".join(lines)
+    tables = []
+    for (subset,), of_subset in pooled.partition_by(
+        "subset", as_dict=True, maintain_order=True
+    ).items():
+        dataset, split, unit = of_subset.select("dataset", "split", "unit").row(0)
+        means = of_subset.group_by("method", maintain_order=True).agg(
+            pl.col("n_windows").first(), *(pl.col(name).mean() for name, _ in ERRORS)
+        )
+        name = scope_name(dataset, subset) if subset else f"{dataset}, {split}"
+        lines = [
+            f"{name}: {means['n_windows'][0]:,} windows; MAE and RMSE in {unit}",
+            "",
+            f"{'':28}" + "".join(f"{title:>12}" for _, title in ERRORS),
+        ]
+        for row in means.sort("mae").iter_rows(named=True):
+            cells = ["none" if row[error] is None else f"{row[error]:.4g}" for error, _ in ERRORS]
+            lines.append(f"{row['method']:28}" + "".join(f"{cell:>12}" for cell in cells))
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
 def evaluate(
@@ -333,7 +340,7 @@ def _advise(run: Path, dataset: str) -> str:
 
     choice = read_model_manifest(run).get("choice")
     if choice is None:
-        return f"Which method to use: compevo fit {dataset} --method auto asks validation"
+        return f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
     return f"Use {choice['method']}, which validation chose; {choice['sentence']}"
 
 

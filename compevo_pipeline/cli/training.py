@@ -59,7 +59,8 @@ def fit(
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    windows = _prepare_windows(deployment, dataset)
+    reads_news = is_population and bool(config.encoder)
+    windows = _prepare_windows(deployment, dataset, reads_news=reads_news)
 
     plan: MethodPlan | None = None
     fits = SharedFits()
@@ -103,15 +104,33 @@ def fit(
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
-def _prepare_windows(deployment: "Deployment", dataset: str) -> "WindowSet":
-    """Read a data set's files, cut and store its windows, and print how many there are."""
-    from compevo_pipeline.work.deployment import utc_now
-    from compevo_pipeline.work.preparation import cut_windows, ingest_dataset
+def _prepare_windows(deployment: "Deployment", dataset: str, *, reads_news: bool) -> "WindowSet":
+    """Read a data set's files and news, cut and store its windows, and print how many there are.
 
-    arguments.show_progress(f"reading {dataset}")
-    read = ingest_dataset(deployment, dataset, clock=utc_now, log=log)
-    arguments.show_progress("")
-    arguments.show_counts(read)
+    Raises:
+        SourceError: files cannot be read; of news where the method ``reads_news``.
+    """
+    from compevo_core.errors import SourceError
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.ingest import ingest_dataset
+    from compevo_pipeline.work.source_coverage import NEWS
+    from compevo_pipeline.work.stored_windows import cut_windows
+
+    # A user's own data set brings the articles that its windows hold.
+    has_own_news = bool(deployment.registry[dataset].spec.news_source)
+    for name in [dataset] if has_own_news else [dataset, NEWS]:
+        arguments.show_progress(f"reading {name}")
+        try:
+            read = ingest_dataset(deployment, name, clock=utc_now, log=log)
+        except SourceError as error:
+            if name != NEWS or reads_news:
+                raise
+            log.warning("no news, which the method does not read: %s", error)
+            deployment.news_store().create()
+            continue
+        finally:
+            arguments.show_progress("")
+        arguments.show_counts(read)
 
     arguments.show_progress("cutting windows")
     windows = cut_windows(deployment, dataset)

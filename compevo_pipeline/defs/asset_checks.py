@@ -34,6 +34,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.ingest import hash_news, hash_stored, read_changes
 from compevo_pipeline.work.next_day import (
     KnownTo,
     NewsRule,
@@ -41,16 +42,11 @@ from compevo_pipeline.work.next_day import (
     StaleNews,
     StoredFrames,
     check_inputs,
-)
-from compevo_pipeline.work.preparation import (
-    find_unknowable,
-    hash_cut,
-    hash_news,
-    hash_stored,
-    is_in_time,
-    read_changes,
+    find_news_rule,
 )
 from compevo_pipeline.work.results import read_scored
+from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
+from compevo_pipeline.work.stored_windows import hash_cut, read_windows
 
 DATA_AGE = "data_age"
 """Age of the newest value. When the asset ran last is the concern of its freshness policy."""
@@ -111,7 +107,7 @@ _NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})
 _CHECKS_CODE = (
     *("compevo_core/data", "compevo_core/evaluation/leakage.py", "compevo_pipeline/checks"),
     *("compevo_pipeline/defs/asset_checks.py", "compevo_pipeline/sources"),
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/row_rules.py",
 )
 _LIVE_PREFIX = "live:"
 _ENDED_AFTER = timedelta(days=30)
@@ -338,7 +334,7 @@ def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
     """
 
     def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
-        windows = WindowSet.read(workspace.layout.windows(dataset))
+        windows = read_windows(workspace.layout, dataset)
 
         # Looked up lazily: a check that is not selected costs nothing.
         detectors: dict[str, Callable[[], Sequence[Violation]]] = {
@@ -439,7 +435,8 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
     except DataError as error:
         return CheckOutcome(INPUTS, passed=False, text=str(error))
 
-    inputs = check_inputs(frames, origin, NewsRule(action=StaleNews.REFUSE))
+    rule = find_news_rule(workspace, spec.name, NewsRule(action=StaleNews.REFUSE))
+    inputs = check_inputs(frames, origin, rule)
     ages = {}
     if inputs.newest is not None:
         instants = {

@@ -8,6 +8,7 @@ Dagster's own ``dg.Config`` checks bounds when a step starts, which is minutes a
 refreshes data first; and it knows neither a choice that may be left out nor a list of tables.
 """
 
+import functools
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -35,6 +36,7 @@ class LaunchConfig(BaseModel):
     )
 
     @classmethod
+    @functools.cache  # assets of every data set have the same settings
     def schema_of_launch(cls) -> dg.Shape:
         """Return the schema for ``@dg.asset(config_schema=...)``."""
         return _CheckedShape(cls)
@@ -56,8 +58,7 @@ class _CheckedShape(dg.Shape):
 
     def __init__(self, model: type[BaseModel]) -> None:
         self._model = model
-        fields = _fields_of(model)
-        super().__init__(fields, description=model.__doc__)  # type: ignore[no-untyped-call]  # Dagster's
+        super().__init__(_fields_of(model), description=model.__doc__)  # type: ignore[no-untyped-call]  # Dagster's
 
     def post_process(self, value: dict[str, Any]) -> dict[str, Any]:
         """Return the values as they are, unless the model refuses one."""

@@ -20,7 +20,14 @@ from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
 from compevo_pipeline.defs.jobs import job_name, list_collected, list_refreshed
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.next_day import KnownTo, NewsRule, Origin, StoredFrames, check_inputs
+from compevo_pipeline.work.next_day import (
+    KnownTo,
+    NewsRule,
+    Origin,
+    StoredFrames,
+    check_inputs,
+    find_news_rule,
+)
 
 # AEMO issues its day-ahead forecast at 17:00 NEM time, which is UTC+10 all year like Brisbane's
 # clock; three quarters of an hour later it is out, or else a little later. These ticks only read
@@ -165,7 +172,8 @@ def build_evening_sensor(
             return dg.SkipReason("nothing was fetched since the last look")
         context.update_cursor(seen)
         try:
-            inputs = check_inputs(StoredFrames.read(deployment, spec), origin, NewsRule())
+            rule = find_news_rule(deployment, OPERATIONAL, NewsRule())
+            inputs = check_inputs(StoredFrames.read(deployment, spec), origin, rule)
         except DataError as error:
             return dg.SkipReason(str(error))
         if inputs.missing or inputs.newest is None:

@@ -1,7 +1,7 @@
 """Which source feeds which data set, and which frames its files become.
 
 What belongs here: the feeds of the built-in data sets and of a declared one. What does not: reading
-and parsing (the source modules), storing (``work.preparation``), all else about a data set
+and parsing (the source modules), storing (``work.ingest``), all else about a data set
 (``sources.registry``).
 
 A feed's files may become several frames: a day of operational demand holds actuals (series) and

@@ -293,6 +293,15 @@ class NewsStore:
         self.path = path
         self._database = DuckDBFile(path, wait_seconds=wait_seconds)
 
+    def create(self) -> None:
+        """Make the store where there is none, so that windows are cut without news.
+
+        Raises:
+            StoreBusy: the store was not free in time.
+        """
+        if not self.path.exists():
+            self.upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+
     def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
         """Add articles; of a stored one the version that was available earlier stays.
 

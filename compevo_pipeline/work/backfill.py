@@ -1,7 +1,7 @@
 """Fetching what is missing of a past span, month by month.
 
 What belongs here: the months of a span, their order, progress with the time that is left. What does
-not: what a feed asks its publisher for (``sources``), storing (``work.preparation``), Dagster
+not: what a feed asks its publisher for (``sources``), storing (``work.ingest``), Dagster
 (``defs.assets.sources``).
 
 A month is fetched, parsed and stored before the next begins. A backfill that was stopped or failed
@@ -21,7 +21,7 @@ from compevo_core.runtime.durations import format_duration
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import ingest_feed
+from compevo_pipeline.work.ingest import ingest_feed
 
 _MONTHS = 12
 

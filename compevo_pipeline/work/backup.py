@@ -1,7 +1,7 @@
 """A copy of a deployment while it runs, and bringing it back.
 
 What belongs here: what is copied, how each kind of file is copied whole, and checking a copy. What
-does not: making series again from raw files (``work.preparation``), databases of other servers
+does not: making series again from raw files (``work.ingest``), databases of other servers
 (Dagster's storage in Postgres has ``pg_dump``).
 
 The ledger is copied first: what is stored after it is asked for again, and stored once. Databases

@@ -35,6 +35,7 @@ from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import read_news
+from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
@@ -73,7 +74,7 @@ class BenchmarkData:
         """
         layout = deployment.layout
         name = deployment.registry[dataset].name
-        windows = WindowSet.read(layout.windows(name))
+        windows = read_windows(layout, name)
         return cls(
             windows=windows,
             scopes=select_test_scopes(windows, every)[:scopes],

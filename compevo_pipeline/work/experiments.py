@@ -32,6 +32,7 @@ from compevo_pipeline.storage.code_versions import fits_folder, read_commit, sta
 from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, write_news
+from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
     from compevo_core.paper.control import ControlPlan
@@ -76,7 +77,7 @@ def run_experiment(
         DataError: the windows are not built, or a finished run is needed and there is none.
     """
     layout = deployment.layout
-    windows = WindowSet.read(layout.windows(plan.dataset))
+    windows = read_windows(layout, plan.dataset)
 
     if plan.experiment.trains:
         news = write_news(deployment, plan.base.encoder, windows, log=log)
@@ -127,7 +128,7 @@ def run_control_on(
     from compevo_core.paper.control import run_control, write_control  # torch, only to train
 
     layout = deployment.layout
-    windows = WindowSet.read(layout.windows(dataset))
+    windows = read_windows(layout, dataset)
     if unknown := sorted(set(series) - set(windows.entities)):
         raise ConfigError(
             f"{dataset} has no series {unknown[0]!r}; known: {', '.join(windows.entities)}"
@@ -165,7 +166,7 @@ def run_text_on(
         raise ConfigError("worded data are read from an archive: set COMPEVO_ARCHIVE")
 
     layout, dataset = deployment.layout, TEXTS[name]
-    windows = WindowSet.read(layout.windows(dataset)) if dataset else None
+    windows = read_windows(layout, dataset) if dataset else None
     encoder = load_encoder(plan.config.news.encoder)
     data = read_worded_data(name, archive, encoder, windows)
     rows = run_text(data, encoder, plan, layout.text(name), log)

@@ -2,7 +2,7 @@
 
 What belongs here: which kept files are a feed's, in the order in which they came; how many rows
 were stored when a run ended, and which stores have fewer now. What does not: parsing and storing
-them again (``work.preparation``), the files themselves (``sources.common.raw_store``).
+them again (``work.ingest``), the files themselves (``sources.common.raw_store``).
 """
 
 import logging

@@ -20,7 +20,7 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment, utc_now
-from compevo_pipeline.work.preparation import ingest_dataset
+from compevo_pipeline.work.ingest import ingest_dataset
 
 log = logging.getLogger(__name__)
 

@@ -32,6 +32,7 @@ from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.splits import resolve_spans
 from compevo_core.data.steps import DAY, WEEK, count_year, name_step
 from compevo_core.data.view import WindowView
@@ -58,7 +59,7 @@ from compevo_pipeline.storage.code_versions import fitting_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run, hash_model
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
-from compevo_pipeline.work.preparation import find_current_windows
+from compevo_pipeline.work.stored_windows import find_current_windows
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -164,15 +165,17 @@ class StoredFrames:
         """Read the stores.
 
         Raises:
-            DataError: there is no series, or no news.
+            DataError: there is no series.
         """
         # Nothing that is too old for any view that is made below: neither news nor values by step.
         first = _find_first_later(spec)
         since = None if first is None else first - spec.news_longest_lookback
         news = deployment.news_store()
-        articles = news.read_articles(since)
-        if not articles.height:
-            articles = news.read_newest(1)  # its age is what a reader is warned of
+        articles = pl.DataFrame(schema=ARTICLE_SCHEMA)
+        if news.path.exists():
+            articles = news.read_articles(since)
+            if not articles.height:
+                articles = news.read_newest(1)  # its age is what a reader is warned of
 
         def cut(rows: pl.LazyFrame) -> pl.LazyFrame:
             if first is None:
@@ -232,8 +235,17 @@ class DayInputs:
     warnings: tuple[str, ...]  # what a reader of the forecast should know
 
 
-def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInputs:
-    """Make the views of a day and say what is missing or too old."""
+def find_news_rule(
+    deployment: Deployment, dataset: str, rule: NewsRule, run: Path | None = None
+) -> NewsRule | None:
+    """Return the rule for a run, the current one unless given; None where it reads no news."""
+    if run is None and has_current_run(deployment.layout, dataset):
+        run = find_current_run(deployment.layout, dataset)
+    return rule if run is None or find_encoder(run) else None
+
+
+def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
+    """Make the views of a day and say what is missing or too old; without a rule, not of news."""
     built = frames.build_views(origin)
     missing = [f"{entity}: {why}" for entity, why in built.left_out.items()]
     warnings: list[str] = []
@@ -252,9 +264,13 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule) -> DayInp
             f"{origin.until:%Y-%m-%d %H:%M} UTC"
         )
 
-    old_news = _describe_old_news(newest, origin, rule)
-    if old_news and articles.height:
-        (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
+    if rule is not None and articles.height:
+        old_news = _describe_old_news(newest, origin, rule)
+        if old_news:
+            (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
+    elif rule is not None and not frames.spec.news_source:
+        # A user's own data set may have no articles.
+        missing.append("no news is stored")
     return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
 
 
@@ -438,7 +454,8 @@ def _issue(
     run = run or find_current_run(deployment.layout, spec.name)
     learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
     frames = replace(frames, series=learnt)
-    inputs = check_inputs(frames, origin, news_rule)
+    rule = find_news_rule(deployment, spec.name, news_rule, run)
+    inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
         raise DataError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "

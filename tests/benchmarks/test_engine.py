@@ -25,7 +25,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("whole", marks=pytest.mark.slow), "cut"])
+@pytest.fixture(scope="module", params=[pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
 def both_ways(request):
     """One round of two agents both ways, and what is needed to do the other way again."""
     from benchmarks.peft import PeftRound  # trl and datasets, for who runs these tests

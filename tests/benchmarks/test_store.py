@@ -7,6 +7,7 @@ from benchmarks.store import STEPS, add_exponents, make_articles, make_id
 from compevo_core.data.news import validate_articles
 
 
+@pytest.mark.slow
 def test_every_step_runs_on_an_archive_that_the_first_ones_made(tmp_path):
     for name, step in STEPS.items():
         seconds = [measure_seconds(run)[0] for run in step(tmp_path, 300)]

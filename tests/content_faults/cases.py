@@ -117,10 +117,7 @@ _PRICES = [
             ),
             "prices of another currency unit": (price_file(days=4, price=-80500), BOUNDS),
             "doubled": (_scaled(1.7), WAITS),
-            "an hour late": (
-                price_file(days=4, level=lambda step: usual(step - 12)),
-                WAITS,
-            ),
+            "an hour late": (price_file(days=4, level=lambda step: usual(step - 12)), WAITS),
         },
     ),
     *_list(
@@ -130,7 +127,7 @@ _PRICES = [
             "tenfold": (
                 price_file("TAS1", days=4, level=lambda step: 10 * usual(step)),
                 f"{BOUNDS} demand_mw in TAS1",
-            ),
+            )
         },
     ),
     Fault(
@@ -247,9 +244,7 @@ _HISTDEMAND = [
     *_list(
         HISTDEMAND,
         "again",
-        {
-            "a third more": (histdemand_file(date(2026, 7, 17), lambda s: 1.3 * usual(s)), WAITS),
-        },
+        {"a third more": (histdemand_file(date(2026, 7, 17), lambda s: 1.3 * usual(s)), WAITS)},
     ),
 ]
 

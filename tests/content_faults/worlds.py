@@ -21,7 +21,7 @@ from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
-from compevo_pipeline.work.preparation import ingest_feed
+from compevo_pipeline.work.ingest import ingest_feed
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome

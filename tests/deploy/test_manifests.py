@@ -55,6 +55,7 @@ def training_pod():
     return {"apiVersion": "v1", "kind": "Pod"} | sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_accepts_every_manifest_and_the_training_pod(version):
     import kubernetes_validate  # seconds, which no worker needs that collects this file

@@ -115,10 +115,7 @@ class Campaign:
         shutil.rmtree(home, ignore_errors=True)
 
     def harm(
-        self,
-        row: Row,
-        shares: Sequence[float],
-        harm: Callable[[Path], object] = lambda home: None,
+        self, row: Row, shares: Sequence[float], harm: Callable[[Path], object] = lambda home: None
     ) -> Row:
         """Kill a work after each share of its time, harm what it left, and do it again."""
         for share in shares:

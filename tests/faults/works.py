@@ -22,7 +22,7 @@ from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import ingest_dataset
+from compevo_pipeline.work.ingest import ingest_dataset
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.population import news_pool, tiny, windows
 from tests.support.store_workers import articles, series

@@ -115,11 +115,7 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
         "weather.csv",
         "own-demand",
     ),
-    "own-articles": (
-        lambda file: frames.parse_articles(file, OWN_NEWS),
-        "news.csv",
-        "own-demand",
-    ),
+    "own-articles": (lambda file: frames.parse_articles(file, OWN_NEWS), "news.csv", "own-demand"),
     "tar": (lambda file: list(untar(file.content, file.name)), "polls.tar.gz", "tar"),
 }
 

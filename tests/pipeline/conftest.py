@@ -1,9 +1,12 @@
 """What tests of the pipeline share: one materialised home, and the handler of SIGTERM."""
 
+import functools
 import signal
 
 import dagster as dg
 import pytest
+from alembic.script import ScriptDirectory
+from alembic.util import coerce_resource_to_filename
 
 from tests.support.deployment import deploy
 
@@ -19,6 +22,21 @@ def sigterm_as_before():
     """
     yield
     signal.signal(signal.SIGTERM, AT_THE_START)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_are_read_once():
+    """Every instance of Dagster reads 89 files of its database's history, always the same ones."""
+    read = functools.cache(lambda location: ScriptDirectory(location))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ScriptDirectory,
+            "from_config",
+            lambda config: read(
+                coerce_resource_to_filename(config.get_main_option("script_location"))
+            ),
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

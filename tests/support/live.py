@@ -13,7 +13,7 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import WHAT_IS_NEW, ingest_feeds
+from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_feeds
 from compevo_pipeline.work.source_coverage import NEWS
 from tests.support.deployment import QUIET
 
@@ -73,11 +73,7 @@ class LiveHome:
             asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
-            resources={
-                "workspace": self.workspace,
-                "feeds": feeds,
-                "clock": self.clock,
-            },
+            resources={"workspace": self.workspace, "feeds": feeds, "clock": self.clock},
             run_config={"loggers": QUIET},
             raise_on_error=False,
         )

@@ -74,9 +74,7 @@ def write_forecast(
         "clock_minutes": 600,
         "issued_at": issued_at.isoformat(),
         "artifact_hash": "m" * 64,
-        "series": [
-            {"entity": entity, "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}"},
-        ],
+        "series": [{"entity": entity, "window_id": f"any|AEMO/OPERATIONAL_DEMAND/{entity}|{day}"}],
     }
     forecast = IssuedForecast(rows=frame, facts=facts)
     write_issued(root, forecast, supersede=supersede)

@@ -55,6 +55,7 @@ from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, read_news
+from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
     from compevo_core.data.news_pool import NewsPool
@@ -112,7 +113,7 @@ def build_baselines_asset(
     config = BaselineConfig.read(context)
     layout = workspace.layout
 
-    windows = WindowSet.read(layout.windows(dataset))
+    windows = read_windows(layout, dataset)
     scopes = select_test_scopes(windows, config.every)
     context.log.info(
         f"fitting on {len(windows.split('train'))} windows, seeds 0 to {config.seeds - 1}"
@@ -152,7 +153,7 @@ def build_population_test_asset(
     config = PopulationTestConfig.read(context)
     layout = workspace.layout
 
-    windows = WindowSet.read(layout.windows(dataset))
+    windows = read_windows(layout, dataset)
     scopes = select_test_scopes(windows, config.every)[: config.scopes]
     run = find_current_run(layout, dataset)
     forecaster, news = _load_population(context, workspace, run, windows)
@@ -278,7 +279,7 @@ def inference_2026(
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
     config = InferenceConfig.read(context)
     layout = workspace.layout
-    windows = WindowSet.read(layout.windows(DATASET))
+    windows = read_windows(layout, DATASET)
     named = thin_windows(windows.subset(SUBSET), SUBSET, config.every)
     scopes = [named, *select_month_scopes(windows, config.every)]
     model = RunFolder(find_current_run(layout, DATASET)).model

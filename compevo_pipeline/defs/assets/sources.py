@@ -15,13 +15,21 @@ import polars as pl
 from pydantic import Field, create_model, model_validator
 
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.errors import (
+    ConfigError,
+    SourceAbsent,
+    SourceBlocked,
+    SourceError,
+    SourceRejected,
+    SourceTransient,
+)
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS, broken_key, series_key
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
     define_asset,
+    to_dagster,
     translate_errors,
 )
 from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
@@ -33,7 +41,7 @@ from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
-from compevo_pipeline.work.preparation import (
+from compevo_pipeline.work.ingest import (
     DATA_VERSION_TAG,
     hash_news,
     hash_series,
@@ -41,6 +49,9 @@ from compevo_pipeline.work.preparation import (
     read_changes,
 )
 from compevo_pipeline.work.source_coverage import NEWS
+
+_UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
+"""Failures that another hour may end; a changed format is none of them."""
 
 
 class SpanConfig(LaunchConfig):
@@ -134,11 +145,23 @@ def _define_ingest(
             selected = select_feeds(feeds[dataset], config.feeds, workspace.data_mode)
             if config.tolerate_gaps:
                 selected = [feed.accept_gaps() for feed in selected]
-            counts = ingest_feeds(
-                workspace, selected, dataset, clock=clock, log=context.log, span=config.read_span()
-            )
+            unread: dict[str, str] = {}
+            try:
+                counts = ingest_feeds(
+                    workspace,
+                    selected,
+                    dataset,
+                    clock=clock,
+                    log=context.log,
+                    span=config.read_span(),
+                )
+            except _UNREACHABLE as error:
+                if dataset != NEWS or not _can_wait(error, workspace, context.retry_number):
+                    raise
+                counts, unread = {}, {"unread": f"{type(error).__name__}: {error}"}
+                context.log.error(f"articles stay as they were stored: {unread['unread']}")
         return dg.MaterializeResult(
-            metadata=describe(workspace, counts),
+            metadata=describe(workspace, counts) | unread,
             data_version=dg.DataVersion(find_version(workspace)),
         )
 
@@ -158,8 +181,20 @@ def select_feeds(feeds: Sequence[Feed], names: Sequence[str] | None, mode: Mode)
     return selected
 
 
+def _can_wait(error: SourceError, workspace: Deployment, attempt: int) -> bool:
+    """Whether articles may come later: some can be stored already, and no further try is due.
+
+    A forecast does not wait for a publisher of news. How old its news may be, if it reads any, is
+    its own rule (``stale_news``).
+    """
+    is_live = workspace.data_mode is Mode.LIVE
+    is_last = isinstance(to_dagster(error, attempt=attempt, retry=is_live), dg.Failure)
+    return is_last and workspace.layout.news_database.exists()
+
+
 SERIES_CODE = (
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/ingest.py",
+    "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/series.py",
     "compevo_core/data/cutting.py",
     "compevo_pipeline/sources/feeds.py",
@@ -234,7 +269,8 @@ def _summarise_coverage(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 ARTICLES_CODE = (
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/ingest.py",
+    "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/news.py",
     "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",

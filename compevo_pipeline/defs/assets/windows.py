@@ -1,6 +1,6 @@
 """``windows/<dataset>``: inputs and targets, aligned with the news published before each origin.
 
-What belongs here: writing the windows that :mod:`compevo_pipeline.work.preparation` cuts, and
+What belongs here: writing the windows that :mod:`compevo_pipeline.work.stored_windows` cuts, and
 showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits lie
 (``compevo_core.data.splits``).
 """
@@ -21,7 +21,7 @@ from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import (
+from compevo_pipeline.work.stored_windows import (
     CUTTING_CODE,
     cut_windows,
     hash_cut,

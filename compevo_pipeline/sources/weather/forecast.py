@@ -69,7 +69,7 @@ _STREAMED_ERROR = b"Unexpected error while streaming data"
 _NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RunVariable:
     """One hourly variable of a run."""
 
@@ -81,23 +81,12 @@ class RunVariable:
 
 
 VARIABLES = (
-    RunVariable(published="temperature_2m", name="temperature_c", unit="°C"),
-    RunVariable(published="dew_point_2m", name="dew_point_c", unit="°C"),
-    RunVariable(published="cloud_cover", name="cloud_cover_pct", unit="%"),
-    RunVariable(published="wind_speed_10m", name="wind_speed_m_s", unit="m/s"),
-    RunVariable(
-        published="sunshine_duration",
-        name="sunshine_share",
-        unit="s",
-        is_hour_mean=True,
-        factor=1 / 3600,
-    ),
-    RunVariable(
-        published="shortwave_radiation",
-        name="solar_radiation_w_m2",
-        unit="W/m²",
-        is_hour_mean=True,
-    ),
+    RunVariable("temperature_2m", "temperature_c", "°C"),
+    RunVariable("dew_point_2m", "dew_point_c", "°C"),
+    RunVariable("cloud_cover", "cloud_cover_pct", "%"),
+    RunVariable("wind_speed_10m", "wind_speed_m_s", "m/s"),
+    RunVariable("sunshine_duration", "sunshine_share", "s", is_hour_mean=True, factor=1 / 3600),
+    RunVariable("shortwave_radiation", "solar_radiation_w_m2", "W/m²", is_hour_mean=True),
 )
 
 
@@ -196,10 +185,9 @@ def parse(raw: RawFile) -> pl.DataFrame:
             f"{raw.name}: Open-Meteo answers {str(document.get('reason'))[:200]!r}"
         )
     answers = check_document(document, raw.name, _Places)
-    places = [
-        _parse_place(raw, region, place) for region, place in zip(PLACES, answers, strict=True)
-    ]
-    rows = pl.concat(places).filter(
+    for region, place in zip(PLACES, answers, strict=True):
+        _check_place(raw, region, place)
+    rows = _split_hours(_join_places(raw, answers)).filter(
         # A stamp before the run is not a forecast of it.
         pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
     )
@@ -279,52 +267,61 @@ def _read_run_time(raw: RawFile) -> datetime:
         raise _drift(raw, f"its name is not of the form {NAME_FORMAT}") from error
 
 
-def _parse_place(raw: RawFile, region: str, place: _Place) -> pl.DataFrame:
-    """Return entity, name, start_utc and value of every variable at one place."""
+def _check_place(raw: RawFile, region: str, place: _Place) -> None:
     # Answers come in the order of the places that were asked for, each with its grid point.
     for asked, given in zip(PLACES[region], (place.latitude, place.longitude), strict=True):
         if abs(given - asked) > _FARTHEST_DEGREES:
             raise _drift(raw, f"{given} degrees are not near {asked}, the place of {region}")
 
-    lists = {name: values for name, values in place.hourly if values}
-    if len({len(values) for values in lists.values()}) > 1:
+    if len({len(values) for _, values in place.hourly if values}) > 1:
         raise _drift(raw, f"hourly of {region} has lists without a value for each stamp")
-    hours = pl.DataFrame(lists, schema={name: pl.Float64() for name in lists} | {"time": pl.String})
-    stamp = pl.col("time").str.to_datetime(
-        "%Y-%m-%dT%H:%M", strict=False, time_unit="us", time_zone="UTC"
-    )
-    hours = hours.with_columns(stamp=stamp)
-    if hours["stamp"].null_count() or (hours["stamp"].diff().drop_nulls() != _HOUR).any():
-        raise _drift(raw, f"hourly.time of {region} has no stamps an hour apart")
-    # Hours of its day before the run are passed over, but those of another day are another run's.
-    starts = hours.select(pl.col("stamp").min().alias("start_utc"), source=pl.lit(raw.label))
-    refuse_beyond(starts, [raw], promises)
-
-    frames = []
     for variable in VARIABLES:
-        if variable.published not in lists:
-            continue
-        values = hours.select("stamp", value=variable.published)
+        values = getattr(place.hourly, variable.published)
         unit = place.hourly_units.get(variable.published)
         # A variable that a run does not hold comes as nulls of an undefined unit.
-        if unit != variable.unit and values["value"].count():
+        if unit != variable.unit and any(value is not None for value in values):
             raise _drift(raw, f"{variable.published} is in {unit!r}, not {variable.unit!r}")
-        values = values.with_columns(pl.col("value") * variable.factor)
-        frames.append(_split_hours(values, variable).with_columns(name=pl.lit(variable.name)))
-    return pl.concat(frames).with_columns(entity=pl.lit(region))
 
 
-def _split_hours(hours: pl.DataFrame, variable: RunVariable) -> pl.DataFrame:
-    """Return a value for each half-hour, by its start."""
-    if variable.is_hour_mean:
-        first = (pl.col("stamp") - _HOUR, pl.col("value"))
-        second = (pl.col("stamp") - HALF_HOUR, pl.col("value"))
-    else:
-        first = (pl.col("stamp"), pl.col("value"))
-        second = (pl.col("stamp") + HALF_HOUR, (pl.col("value") + pl.col("value").shift(-1)) / 2)
+def _join_places(raw: RawFile, places: list[_Place]) -> pl.DataFrame:
+    """Return entity, stamp and every covariate, in its unit, by hour."""
+    kinds = {each.published: pl.Float64() for each in VARIABLES} | {"time": pl.String()}
+    hours = pl.concat(
+        pl.DataFrame(
+            {name: values or [None] * len(place.hourly.time) for name, values in place.hourly},
+            schema_overrides=kinds,
+        ).with_columns(entity=pl.lit(region))
+        for region, place in zip(PLACES, places, strict=True)
+    ).select(
+        "entity",
+        *((pl.col(each.published) * each.factor).alias(each.name) for each in VARIABLES),
+        stamp=pl.col("time").str.to_datetime(
+            "%Y-%m-%dT%H:%M", strict=False, time_unit="us", time_zone="UTC"
+        ),
+    )
+
+    is_odd = pl.col("stamp").is_null() | (pl.col("stamp").diff().over("entity") != _HOUR)
+    odd = hours.filter(is_odd)["entity"]
+    if odd.len():
+        raise _drift(raw, f"hourly.time of {odd[0]} has no stamps an hour apart")
+    # Hours of its day before the run are passed over, but those of another day are another run's.
+    firsts = hours.group_by("entity").agg(pl.col("stamp").min())["stamp"].unique()
+    refuse_beyond(pl.DataFrame({"start_utc": firsts, "source": raw.label}), [raw], promises)
+    return hours
+
+
+def _split_hours(hours: pl.DataFrame) -> pl.DataFrame:
+    """Return entity, name and a value for each half-hour, by its start."""
+    states = [pl.col(variable.name) for variable in VARIABLES if not variable.is_hour_mean]
+    means = [pl.col(variable.name) for variable in VARIABLES if variable.is_hour_mean]
+    between = [(state + state.shift(-1).over("entity")) / 2 for state in states]
+
+    halves = {timedelta(): states, HALF_HOUR: between, -_HOUR: means, -HALF_HOUR: means}
     return pl.concat(
-        hours.select(start.alias("start_utc"), value.alias("value"))
-        for start, value in (first, second)
+        hours.select("entity", *values, start_utc=pl.col("stamp") + offset).unpivot(
+            index=["entity", "start_utc"], variable_name="name"
+        )
+        for offset, values in halves.items()
     )
 
 

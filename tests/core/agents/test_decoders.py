@@ -15,10 +15,7 @@ from tests.support.answers import answer_in_numbers
 from tests.support.models import build_executor
 from tests.support.population import news_pool, tiny, windows
 
-PRIORS = {
-    "head": ("none", "published", "blend"),
-    "text": ("none", "persistence", "gbm"),
-}
+PRIORS = {"head": ("none", "published", "blend"), "text": ("none", "persistence", "gbm")}
 CASES = [
     pytest.param(decoder, prior, marks=() if prior == "blend" else pytest.mark.slow)
     for decoder, priors in PRIORS.items()

@@ -32,11 +32,7 @@ def _make_examples(train):
     effects = _scale_effects(train)
     rng = np.random.default_rng(0)
     return [
-        ForecastExample(
-            window.view,
-            np.zeros((1, 48)),
-            effect + rng.normal(size=48),
-        )
+        ForecastExample(window.view, np.zeros((1, 48)), effect + rng.normal(size=48))
         for window, effect in zip(train, effects, strict=True)
     ]
 

@@ -8,11 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from compevo_core.agents.decoders import (
-    ForecastExample,
-    ForecastRequest,
-    RetrievedArticle,
-)
+from compevo_core.agents.decoders import ForecastExample, ForecastRequest, RetrievedArticle
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.text_decoder import (
     TextDecoder,

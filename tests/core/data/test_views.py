@@ -67,13 +67,7 @@ FRAMES = {
 
 
 def build(series=SERIES, origin=ORIGIN, until=None, **frames):
-    return build_views(
-        SPEC,
-        series,
-        **FRAMES | frames,
-        origin_utc=origin,
-        information_until=until,
-    )
+    return build_views(SPEC, series, **FRAMES | frames, origin_utc=origin, information_until=until)
 
 
 def content(view):

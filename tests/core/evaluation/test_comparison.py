@@ -27,10 +27,7 @@ TRUTH_NH = SCOPE.windows.truth()
 
 def test_errors_are_averaged_over_seeds_before_they_are_paired():
     # By single seeds the differences would be 1 and 7; forecasts averaged first would have none.
-    forecasts = {
-        "compevo": [TRUTH_NH + 2, TRUTH_NH - 2],
-        "no-grpo": [TRUTH_NH + 3, TRUTH_NH - 9],
-    }
+    forecasts = {"compevo": [TRUTH_NH + 2, TRUTH_NH - 2], "no-grpo": [TRUTH_NH + 3, TRUTH_NH - 9]}
     seeds = {"compevo": [0, 3], "no-grpo": [3, 0]}
     (test,) = compare_with_reference(SCOPE, forecasts, "compevo", seeds)
     assert list(test) == list(PAIRED_TEST_SCHEMA)

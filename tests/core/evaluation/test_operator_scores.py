@@ -63,7 +63,7 @@ def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(t
     view = view_operator(rows)
     assert view is not None and view["known_to"] == "issue-time"
     assert view["months"].rows[0] == [
-        *("2026-02", "NSW1", "10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48"),
+        *("2026-02", "NSW1", "10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48")
     ]
     assert view["months"].rows[1][1] == "pooled"
     assert [row[0] for row in view["methods"].rows] == ["forecast", "published"]

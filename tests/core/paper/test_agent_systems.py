@@ -84,6 +84,7 @@ def test_a_system_is_trained_sealed_and_described(monkeypatch):
     assert facts.trainable_parameters and facts.trainable_parameters % 3 == 0
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(
         agent_systems,
@@ -120,6 +121,7 @@ def test_a_training_that_was_stopped_goes_on_and_a_finished_one_is_taken(tmp_pat
     assert told == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_the_built_systems_have_the_published_numbers_of_parameters():
     # Each count is of a system that was built, and equal to the sum of its parts.
     report = build_parameter_report("Llama-3.1-8B")

@@ -297,9 +297,7 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     path = tmp_path / "v.jsonl"
     with pytest.raises(SourceTransient):
         judge_pairs(
-            CountingJudge(fail_at=1, error=SourceTransient("status 503")),
-            PAIRS,
-            VerdictCache(path),
+            CountingJudge(fail_at=1, error=SourceTransient("status 503")), PAIRS, VerdictCache(path)
         )
     assert len(VerdictCache(path)) == 1
 
@@ -309,11 +307,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     torn = CountingJudge(fail_at=1, error=JudgeReplyError("prose"))
     assert judge_pairs(torn, PAIRS, VerdictCache(path)) == [ANSWERS[2], None, ANSWERS[2]]
     whole = CountingJudge()
-    assert judge_pairs(whole, PAIRS, VerdictCache(path)) == [
-        ANSWERS[2],
-        ANSWERS[3],
-        ANSWERS[2],
-    ]
+    assert judge_pairs(whole, PAIRS, VerdictCache(path)) == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
     assert whole.asked == 1
 
 

@@ -110,6 +110,7 @@ def test_the_logic_and_the_adapter_with_the_least_validation_error_are_kept(monk
     assert not torch.equal(adapters[1], adapters[2])
 
 
+@pytest.mark.slow
 def test_a_fit_is_bit_equal_for_a_seed_and_leaves_other_draws_alone():
     torch.manual_seed(5)
     expected = torch.rand(1)

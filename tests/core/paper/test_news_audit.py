@@ -254,6 +254,7 @@ def test_planting_leaves_the_errors_and_moves_the_days_of_a_signal_alone():
     assert np.nanstd(still) == pytest.approx(np.nanstd(train.missed_NH), rel=0.05)
 
 
+@pytest.mark.slow
 def test_larger_effects_are_seen_more_often_and_the_smallest_one_is_named(monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 10)
     monkeypatch.setattr(news_audit, "EFFECTS", (0.05, 4.0))

@@ -95,6 +95,7 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
     assert len(list((tmp_path / "results/configs").iterdir())) == len(trained)
 
 
+@pytest.mark.slow
 def test_validation_is_scored_apart_and_then_fitted_on(tmp_path):
     data = _make_data(trains=False, scored=("val", "test"), refit_days=30)
     rows = run_text(data, sentence_encoder(), TextPlan(config=search()), tmp_path, LOG)

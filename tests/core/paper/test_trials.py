@@ -19,7 +19,7 @@ from tests.support.population import windows as make_windows
 from tests.support.report_samples import NOW
 
 LOG = logging.getLogger("experiments")
-CONFIG = tiny(run__rounds=2, run__validate_every=0, selection__ema=0.0)
+CONFIG = tiny(run__rounds=2, run__validate_every=0, evolution__every=0, selection__ema=0.0)
 CHANGES = ("tau=0.1", "tau=0.5", "tau=5")
 
 

@@ -21,7 +21,7 @@ def test_a_gap_breaks_a_line_and_has_no_text():
     chart = draw_chart([line([1.0, NAN, 3.0, 4.0], hour)], "x", step=hour, decimals=0)
     assert chart.lines[0]["d"].count("M") == 2
     assert [step["texts"][0] for step in chart.steps] == [
-        *("Mon 00:00 x 1", "Mon 02:00 x 3", "Mon 03:00 x 4"),
+        *("Mon 00:00 x 1", "Mon 02:00 x 3", "Mon 03:00 x 4")
     ]
 
 

@@ -71,10 +71,7 @@ def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share():
     assert lines["evolved logics"] == [0.6]
     assert "all articles, no choice" not in lines
     shares = {line.get_label(): list(line.get_ydata()) for line in named.draw().lines}
-    assert shares == {
-        "precision, effect 2": [0.0, 0.5, 1.0],
-        "recall, effect 2": [0.0, 0.25, 0.5],
-    }
+    assert shares == {"precision, effect 2": [0.0, 0.5, 1.0], "recall, effect 2": [0.0, 0.25, 0.5]}
 
 
 def test_ways_to_write_logics_are_compared_by_seed_with_flat_draws_and_parts_with_the_whole():

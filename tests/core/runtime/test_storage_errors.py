@@ -16,11 +16,7 @@ from compevo_core.runtime.storage_errors import translate_storage_errors
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [
-        (errno.ENOSPC, "free space"),
-        (errno.EMFILE, "ulimit -n"),
-        (errno.EXDEV, "correct the cause"),
-    ],
+    [(errno.ENOSPC, "free space"), (errno.EMFILE, "ulimit -n"), (errno.EXDEV, "correct the cause")],
 )
 def test_an_error_of_the_disk_says_what_where_and_what_to_do(number, remedy):
     with pytest.raises(StorageError) as caught, translate_storage_errors("writing windows"):

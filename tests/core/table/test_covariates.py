@@ -134,6 +134,7 @@ def test_a_value_counts_from_the_time_at_which_it_was_known():
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
 
 
+@pytest.mark.slow
 def test_words_at_their_stamp_are_read_from_then_on(tmp_path):
     words = KNOWN[KNOWN["unique_id"] == "a"][["ds", "y"]].assign(
         words=[f"plant {i % 7} stops" if i % DAY == 5 else None for i in range(HOURS)]

@@ -15,7 +15,7 @@ from tests.support.tiny_run import train_days
 
 
 def run_here(out, on_round=None, **overrides):
-    config = tiny(grpo__group_size=2, **overrides)
+    config = tiny(**{"evolution__every": 0} | overrides)
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
 
 
@@ -79,12 +79,7 @@ class BadStart(PopulationModel):
 
 def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "PopulationModel", BadStart)
-    summary = run_here(
-        tmp_path,
-        run__rounds=1,
-        optim__forecast_lr=0.0,
-        optim__policy_lr=0.0,
-    )
+    summary = run_here(tmp_path, run__rounds=1, optim__forecast_lr=0.0, optim__policy_lr=0.0)
     assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
     assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
@@ -124,7 +119,7 @@ def test_the_history_of_a_level_is_the_last_train_windows(tmp_path, monkeypatch)
         return calibrate(*arguments, history=history)
 
     monkeypatch.setattr(trainer, "calibrate", record)
-    config = tiny(run__rounds=1, calibration__known_errors="mean")
+    config = tiny(run__rounds=1, evolution__every=0, calibration__known_errors="mean")
     train_days(config, tmp_path, days=5, val_days=2)
     first = windows("train", 1).views()[0].origin_utc.toordinal()
     assert [day - first for day in days] == [3, 3, 4, 4]

@@ -81,9 +81,7 @@ def _conflict_of(main, strategy):
     """The condition for two gradient vectors."""
     main_P, strategy_P = np.asarray(main), np.asarray(strategy)
     return gradient_conflict(
-        float(np.linalg.norm(main_P)),
-        float(np.linalg.norm(strategy_P)),
-        float(main_P @ strategy_P),
+        float(np.linalg.norm(main_P)), float(np.linalg.norm(strategy_P)), float(main_P @ strategy_P)
     )
 
 

@@ -53,12 +53,7 @@ def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(train, clean
 
 @pytest.mark.parametrize(
     ("day", "is_in_the_fit"),
-    [
-        (BLOCK[0] - 1, False),
-        (BLOCK[-1] + 1, False),
-        (BLOCK[0] - 2, True),
-        (BLOCK[-1] + 2, True),
-    ],
+    [(BLOCK[0] - 1, False), (BLOCK[-1] + 1, False), (BLOCK[0] - 2, True), (BLOCK[-1] + 2, True)],
 )
 def test_a_window_that_shares_a_value_with_the_block_is_in_no_fit_for_it(
     train, clean, day, is_in_the_fit
@@ -131,8 +126,7 @@ def prepared():
 def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(prepared):
     drifted = _prepare(TRAIN, VAL.with_truth(VAL.truth() + DRIFT_MW))
     assert np.array_equal(
-        _bases(drifted.calibration_examples),
-        _bases(prepared.calibration_examples),
+        _bases(drifted.calibration_examples), _bases(prepared.calibration_examples)
     )
 
     # What is sealed knows of the drift: its forecasts of later days follow it, in part.

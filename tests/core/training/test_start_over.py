@@ -16,7 +16,7 @@ from compevo_core.training.run_folder import RunFolder
 from tests.support.population import news_pool, tiny
 from tests.support.tiny_run import Killed, read_hash, train_days
 
-CONFIG = tiny(run__rounds=2, run__validate_every=1, grpo__group_size=2)
+CONFIG = tiny(run__rounds=2, run__validate_every=1, evolution__every=0)
 
 
 class FasterStart(PopulationModel):

@@ -9,11 +9,13 @@ import pytest
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
+from compevo_core.forecast.explain import explain as read_parts
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_pipeline.cli.forecast import (
     clean_text,
     describe_data,
     find_record,
+    render_explanation,
     render_forecast,
 )
 from compevo_pipeline.sources.common.base import Mode
@@ -144,6 +146,15 @@ def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) 
     assert "read by" not in shown and "agent 0 reads by: read the <b>weather</b>" in shown
     assert "may have changed nothing" in shown
     assert "newest article that could be read: 30 Mar 2026 16:40" in shown
+
+
+def test_members_without_a_language_model_read_nothing() -> None:
+    issued = make_issued()
+    why = read_parts(issued, "NSW1")
+    parts = [replace(part, logic="calendar-ridge") for part in why.parts]
+    shown = render_explanation(issued, replace(why, parts=parts), None, SAMPLE)
+    assert "agent 1: calendar-ridge" in shown
+    assert not any(word in shown for word in ("article", "reads by", "Corrections"))
 
 
 def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None:

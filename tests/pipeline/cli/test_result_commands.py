@@ -1,5 +1,6 @@
 """``compevo table`` and ``audit-news``: what a user types and reads."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -7,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
@@ -15,6 +16,7 @@ from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.cli.results import ERRORS, render_scores
 from tests.support.commands import invoke
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
@@ -104,3 +106,24 @@ def test_the_audit_of_a_probe_measures_every_split_apart(
 def test_a_folder_without_its_windows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("audit-news", tmp_path)
+
+
+def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
+    subsets = ("operational-2026-200", "operational-2026-200-known-1700")
+    facts = {"dataset": "electricity-operational", "split": "test", "entity": "pooled"}
+    rows = [
+        {name: error for name, _ in ERRORS}
+        | facts
+        | {"method": "gbm", "subset": subset, "unit": "MW", "n_windows": 200}
+        for error, subset in zip((1.5, 2.5), subsets, strict=True)
+    ]
+    first, second = re.findall(
+        r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
+    )
+    assert (first, second) == ("1.5", "2.5")
+
+
+def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
+        invoke("audit-news", "exchange")

@@ -11,9 +11,12 @@ import compevo_core.training.trainer as trainer
 from compevo_core.config.run import RunConfig
 from compevo_core.data.splits import build_folds
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.cli import training
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.news_store import NewsStore
+from tests.support import operational
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
 from tests.support.population import news_pool, windows
@@ -113,3 +116,19 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     weight = RunConfig.preset("tiny").objective.lambda_pg
     invoke("experiment", "lambda-pg", "electricity", "--only", f"lambda-pg={weight:g}", *given)
     assert list_runs() == kept
+
+
+def test_a_method_that_reads_no_news_is_fitted_where_there_are_none(tmp_path, monkeypatch):
+    layout = Layout(root=tmp_path / "sample")
+    operational.store_until(layout, operational.NOW)
+    deployment = operational.open_workspace(layout)
+
+    def ingest_series_alone(deployment, dataset, **_):
+        if dataset == "news":
+            raise SourceAbsent("no file of news")
+        return {}
+
+    monkeypatch.setattr("compevo_pipeline.work.ingest.ingest_dataset", ingest_series_alone)
+    with pytest.raises(SourceAbsent):
+        training._prepare_windows(deployment, operational.DATASET, reads_news=True)
+    assert len(training._prepare_windows(deployment, operational.DATASET, reads_news=False))

@@ -126,6 +126,7 @@ def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
 
 
+@pytest.mark.slow
 def test_loading_the_definitions_imports_no_heavy_library():
     heavy = (
         *("torch", "transformers", "peft", "sentence_transformers"),
@@ -272,8 +273,7 @@ class Definitions:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "job"),
-    [("exchange", "refresh_exchange"), ("electricity-operational", "refresh")],
+    ("dataset", "job"), [("exchange", "refresh_exchange"), ("electricity-operational", "refresh")]
 )
 def test_a_refresh_is_of_the_data_set_that_was_named(dataset, job):
     with pytest.raises(AskedError, match=f"^{job}$"):

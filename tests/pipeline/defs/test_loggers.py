@@ -79,10 +79,7 @@ def run(view, fails=False):
 
     defs = dg.Definitions(assets=[thing], loggers={"progress": collecting})
     job = defs.resolve_implicit_global_asset_job_def()
-    return job.execute_in_process(
-        run_config={"loggers": {"progress": {}}},
-        raise_on_error=False,
-    )
+    return job.execute_in_process(run_config={"loggers": {"progress": {}}}, raise_on_error=False)
 
 
 def test_a_log_gets_failed_checks_at_once_and_what_went_well_now_and_then():

@@ -26,8 +26,8 @@ from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.ingest import ingest_feed
 from compevo_pipeline.work.next_day import refuse_implausible
-from compevo_pipeline.work.preparation import ingest_feed
 from tests.support.issued_samples import make_issued
 
 pytestmark = pytest.mark.slow

@@ -54,11 +54,6 @@ def test_half_hours_lie_between_the_hours_of_a_state_and_share_the_mean_of_an_ho
     assert values(frame, "solar_radiation_w_m2", "QLD1") == [100.0, 100.0, 300.0, 300.0]
 
 
-def test_stamps_before_the_run_are_no_forecast():
-    early = make_run(first=RUN - timedelta(hours=18), hours=48)
-    assert parse(early)["start_utc"].min() == RUN
-
-
 def test_a_run_kept_before_more_variables_were_asked_for_can_still_be_read():
     document = make_run()
     for place in document:

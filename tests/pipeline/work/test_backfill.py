@@ -15,7 +15,7 @@ from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.backfill import backfill, choose_feeds, list_parts
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import DATA_VERSION_TAG, hash_series
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, hash_series
 from tests.pipeline.sources.exchange import test_exchange_live as rates
 from tests.support import nemweb
 from tests.support.deployment import QUIET

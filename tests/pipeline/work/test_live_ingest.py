@@ -10,9 +10,8 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work import preparation
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import WHAT_IS_NEW, ingest_feed
+from compevo_pipeline.work.ingest import WHAT_IS_NEW, _Ingest, ingest_feed
 from tests.support import nemweb
 from tests.support.replay import Answer
 
@@ -97,7 +96,7 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation._Ingest, "store", die)
+        patched.setattr(_Ingest, "store", die)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace)
     asked = len(replay.seen)
@@ -110,7 +109,7 @@ def test_counts_of_batches_are_those_of_one(replay, workspace, monkeypatch):
     issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
     files = [nemweb.forecast(issued.replace(hour=hour), steps=4) for hour in (16, 17)]
     nemweb.serve_folder(replay, nemweb.FORECAST, files)
-    monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
+    monkeypatch.setattr("compevo_pipeline.work.ingest.MAX_BATCH_BYTES", 1)
     counts = ingest(workspace)
     assert counts["published rows"] == 2 * 4 * 5 * 3
     assert counts["step_covariates rows"] == 96 * 5
@@ -120,10 +119,10 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
     replay, workspace, monkeypatch
 ):
     # Smaller than one file: each is a batch of its own.
-    monkeypatch.setattr(preparation, "MAX_BATCH_BYTES", 1)
+    monkeypatch.setattr("compevo_pipeline.work.ingest.MAX_BATCH_BYTES", 1)
     serve_actuals(replay, 5)
     span = (datetime(2026, 7, 18, tzinfo=UTC), datetime(2026, 7, 19, tzinfo=UTC))
-    store, left = preparation._Ingest.store, [3]
+    store, left = _Ingest.store, [3]
 
     def die_at_the_fourth(*args):
         left[0] -= 1
@@ -132,7 +131,7 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
         return store(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(preparation._Ingest, "store", die_at_the_fourth)
+        patched.setattr(_Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             ingest(workspace, span=span)
     entries = ledger(workspace).list_entries(PRODUCT)

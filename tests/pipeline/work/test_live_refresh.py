@@ -7,7 +7,7 @@ import pytest
 from compevo_pipeline.sources.bitinfocharts.source import METRICS
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.preparation import WHAT_IS_NEW
+from compevo_pipeline.work.ingest import WHAT_IS_NEW
 from tests.pipeline.sources.bitinfocharts import test_bitinfocharts_live as charts
 from tests.pipeline.sources.exchange import test_exchange_live as rates
 from tests.pipeline.sources.gdelt import test_doc_live as doc

@@ -32,10 +32,16 @@ from compevo_pipeline.work.next_day import (
     StaleNews,
     StoredFrames,
     check_inputs,
+    find_news_rule,
     forecast_day,
     refuse_implausible,
 )
-from compevo_pipeline.work.preparation import cut_windows, find_current_windows, hash_cut, name_cut
+from compevo_pipeline.work.stored_windows import (
+    cut_windows,
+    find_current_windows,
+    hash_cut,
+    name_cut,
+)
 from tests.support import operational
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
@@ -143,9 +149,7 @@ def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: P
         (tmp_path / "away").rename(folder)
 
 
-def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(
-    layout: Layout,
-) -> None:
+def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layout: Layout) -> None:
     workspace = operational.open_workspace(layout)
     cut = read_frames(layout).build_later_windows()
     windows = cut_windows(workspace, DATASET)
@@ -242,11 +246,7 @@ def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
 
 @pytest.mark.parametrize(
     ("hours", "action", "missing", "warnings"),
-    [
-        (71, StaleNews.REFUSE, 0, 0),
-        (73, StaleNews.WARN, 0, 1),
-        (73, StaleNews.REFUSE, 1, 0),
-    ],
+    [(71, StaleNews.REFUSE, 0, 0), (73, StaleNews.WARN, 0, 1), (73, StaleNews.REFUSE, 1, 0)],
 )
 def test_old_news_warn_or_refuse(
     layout: Layout, hours: int, action: StaleNews, missing: int, warnings: int
@@ -262,3 +262,20 @@ def test_old_news_warn_or_refuse(
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
     text = "; ".join((*inputs.missing, *inputs.warnings))
     assert not text or "73 hours before the forecast; 72 are allowed" in text
+
+
+def test_a_model_that_reads_no_news_needs_none(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, day = operational.open_workspace(layout), date(2026, 2, 20)
+    origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
+    away = tmp_path / "away"
+    layout.news_database.rename(away)
+    try:
+        with pytest.raises(DataError, match="no news is stored"):
+            issue(layout, day)
+        monkeypatch.setattr(next_day, "find_encoder", lambda run: "")
+        rule = find_news_rule(workspace, DATASET, NewsRule(action=StaleNews.REFUSE))
+        assert check_inputs(read_frames(layout), origin, rule).missing == ()
+    finally:
+        away.rename(layout.news_database)

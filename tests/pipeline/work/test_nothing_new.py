@@ -19,7 +19,8 @@ from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import cut_windows, ingest_feeds, write_windows
+from compevo_pipeline.work.ingest import ingest_feeds
+from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 from tests.support import operational
 from tests.support.population import news_pool
 from tests.support.window_samples import make_articles

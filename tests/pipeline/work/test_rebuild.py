@@ -10,9 +10,9 @@ from compevo_pipeline.cli.main import main
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work import preparation
+from compevo_pipeline.work import ingest
+from compevo_pipeline.work.ingest import mend_store, rebuild
 from compevo_pipeline.work.kept_files import ask_for_gone
-from compevo_pipeline.work.preparation import mend_store, rebuild
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
 from tests.support.live import LOG
 
@@ -113,7 +113,7 @@ def test_a_rebuild_of_files_that_are_all_refused_counts_them_and_reads_none(repo
         assert files, "parsers are not made for no file at all"
         raise SchemaDrift("another header")
 
-    monkeypatch.setattr(preparation._Ingest, "read", refuse)
+    monkeypatch.setattr(ingest._Ingest, "read", refuse)
     counts = rebuild(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG)
     assert [set(of_feed) for of_feed in counts.values()] == [{"rejected"}] * len(counts) != []
     assert_same(read(reports), before)

@@ -30,9 +30,7 @@ ONE_DAY = timedelta(days=1)
 def deployment(tmp_path: Path) -> Deployment:
     made = Deployment(settings=Settings(home=tmp_path / "home", mode=Mode.SAMPLE))
     series = make_series(
-        make_daily_values(5),
-        first=ORIGIN - 4 * ONE_DAY,
-        series_id="AEMO/OPERATIONAL_DEMAND/NSW1",
+        make_daily_values(5), first=ORIGIN - 4 * ONE_DAY, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
     )
     SeriesStore(made.layout.root).write(DATASET, series)
     write_issued(made.layout.issued(DATASET), make_issued(origin=ORIGIN - ONE_DAY))

@@ -9,11 +9,7 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.source_coverage import (
-    find_month,
-    measure_coverage,
-    pivot_months,
-)
+from compevo_pipeline.work.source_coverage import find_month, measure_coverage, pivot_months
 from tests.support.window_samples import (
     DAY,
     from_nem,

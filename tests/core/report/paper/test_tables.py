@@ -37,9 +37,7 @@ PAIR = {
 
 def rows_of_two_methods():
     return make_frame(
-        make_row("compevo", 200.0),
-        make_row("dlinear", 250.0),
-        make_row("persistence", 400.0),
+        make_row("compevo", 200.0), make_row("dlinear", 250.0), make_row("persistence", 400.0)
     )
 
 

@@ -43,11 +43,7 @@ def layout(tmp_path_factory):
     windows.write(deployment.layout.windows("electricity"))
     NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
 
-    config = {
-        "variants": VARIANTS,
-        "seeds": SEEDS,
-        "settings": SETTINGS,
-    }
+    config = {"variants": VARIANTS, "seeds": SEEDS, "settings": SETTINGS}
     deployment.materialize(
         "ablation/variants", dataset="electricity", config={"ablation/variants": config}
     )

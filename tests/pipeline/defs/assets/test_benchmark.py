@@ -132,6 +132,7 @@ def test_a_method_that_cannot_forecast_the_windows_has_no_rows_and_breaks_nothin
     assert "weekly" not in run(deployment, "weekly-seed0")["method"].to_list()
 
 
+@pytest.mark.slow
 def test_a_pretrained_model_is_named_by_the_launch(deployment, tmp_path):
     model = str(save_timesfm(tmp_path / "tiny-timesfm"))
     with pytest.raises(dg.Failure, match=r"ConfigError: .*give zero_shot_model in the launch"):

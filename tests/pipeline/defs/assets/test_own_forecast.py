@@ -71,9 +71,7 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
     issue(deployment, NEXT)
     write_demand(deployment.home / "datasets" / "demand.csv", days=DAYS + 1)
     result = deployment.defs.resolve_job_def("refresh_demand").execute_in_process(
-        partition_key="2024-02-21",
-        instance=deployment.instance,
-        run_config={"loggers": QUIET},
+        partition_key="2024-02-21", instance=deployment.instance, run_config={"loggers": QUIET}
     )
     made = [event.asset_key.to_user_string() for event in result.get_asset_materialization_events()]
     assert made[0] == "series/demand" and made[-2:] == ["report/site", "report/cleaned"]

@@ -23,13 +23,7 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import read_scored
 from tests.support import operational
 from tests.support import population as small
-from tests.support.deployment import (
-    QUIET,
-    DagsterHome,
-    deploy,
-    few_feeds,
-    read_materialization,
-)
+from tests.support.deployment import QUIET, DagsterHome, deploy, few_feeds, read_materialization
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import from_nem
 
@@ -131,10 +125,7 @@ def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
     assert [
         tuple(record.data[name] for name in ("known_to", "known_until", "of_this_run"))
         for record in shown
-    ] == [
-        ("issue-time", "2026-02-21 17:00", True),
-        ("midnight", "2026-02-22 00:00", False),
-    ]
+    ] == [("issue-time", "2026-02-21 17:00", True), ("midnight", "2026-02-22 00:00", False)]
 
 
 def make_feeds(until: datetime) -> dict[str, tuple[Feed, ...]]:

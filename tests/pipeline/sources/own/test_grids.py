@@ -144,7 +144,8 @@ def test_inputs_that_only_cover_the_horizon_have_no_season_columns() -> None:
     assert space.scale_recent(windows.views()).shape == (len(windows), 48)
 
 
-@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["head", "text"])
 def test_a_population_forecasts_steps_that_no_patch_and_no_part_divides(
     tmp_path: Path, decoder: str
 ) -> None:

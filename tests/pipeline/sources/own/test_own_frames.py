@@ -234,10 +234,7 @@ def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day(
     timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
     dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
     known = [parse_articles(raw, declare_news())["available_at"].item() for raw in (timed, dated)]
-    assert known == [
-        datetime(2024, 1, 5, 7, tzinfo=UTC),
-        datetime(2024, 1, 5, 23, tzinfo=UTC),
-    ]
+    assert known == [datetime(2024, 1, 5, 7, tzinfo=UTC), datetime(2024, 1, 5, 23, tzinfo=UTC)]
 
 
 def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article() -> None:

@@ -24,13 +24,8 @@ from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.pems.source import parse_station_hour
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.preparation import (
-    ingest_feed,
-    ingest_feeds,
-    refuse_forecasts,
-    refuse_future,
-    refuse_series,
-)
+from compevo_pipeline.work.ingest import ingest_feed, ingest_feeds
+from compevo_pipeline.work.row_rules import refuse_forecasts, refuse_future, refuse_series
 from tests.support.sources import raw
 from tests.support.store_workers import series
 from tests.support.window_samples import make_published

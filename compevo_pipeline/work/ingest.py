@@ -1,11 +1,9 @@
-"""From feeds to what a training reads: stored frames, windows.
+"""From a feed's files to stored rows: series, the frames beside them, articles.
 
-What belongs here: these steps for one data set, and what parsed rows must fulfil before any of them
-is stored. What does not: parsing (``sources``), files (``storage``), how windows are cut
-(``compevo_core.data.build``), news pools (``work.embedded_news``). Nothing is stored until every
-file of a feed has been parsed and checked: a series with one impossible row is rejected whole, by
-the name of its file. Of news, a single article is left out and counted, because one bad headline
-must not cost a day of others.
+What belongs here: reading feeds in every mode, storing what they give, making it again from kept
+files. What does not: parsing (``sources``), files (``storage``), what rows must fulfil
+(``work.row_rules``), windows (``work.stored_windows``). Nothing is stored until every file of a
+feed has been parsed and checked.
 """
 
 import contextlib
@@ -13,21 +11,14 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import polars as pl
 
-from compevo_core.data.build import build_windows
-from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
-from compevo_core.data.schemas import ARTICLE_SCHEMA, UTC_US
-from compevo_core.data.view import Window
-from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import (
-    ConfigError,
     DataError,
-    SchemaDrift,
     SourceAbsent,
     SourceError,
     SourceTransient,
@@ -36,192 +27,21 @@ from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
-from compevo_pipeline.sources.registry import Rules, Variable
 from compevo_pipeline.storage.code_versions import code_version
-from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
+from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.kept_files import ask_for_gone, find_lost, list_batches, note_rows
-
-LONGEST_REACH = timedelta(days=17)
-"""How far ahead anybody publishes a forecast, of the weather; a later stamp is a wrong one."""
-
-MEASURED_REACH = timedelta(days=2)
-"""How far ahead a series may reach: it holds the publisher's forecast of the next day."""
-
-NEWS_REACH = timedelta(days=1)  # how far a publisher's clock may be ahead
-FAR_PUBLISHED = 3.0
-"""How many times the level of the days before a published forecast may have, up or down.
-
-AEMO's of May 2025 to April 2026 lie between 0.74 and 1.46 times the median of seven days.
-"""
-FAR_COVARIATE = 30.0
-"""The same for other quantities; one cloudy day of rooftop solar power had a tenth."""
-
-_LEVEL_DAYS = 7
-_LEVEL_REACH = timedelta(days=40)  # how far back values are read for it
-_LEVEL_COLUMNS = ("entity", "name", "start_utc", "value")
-_SHOWN_COLUMNS = (
-    *("series_id", "entity", "name", "variable", "quantile"),
-    *("start_utc", "value", "unit", "recent"),
+from compevo_pipeline.work.row_rules import (
+    FIRST_NEWS,
+    LEVEL_COLUMNS,
+    LEVEL_REACH,
+    is_in_time,
+    refuse_forecasts,
+    refuse_future,
+    refuse_series,
 )
-
-FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
-"""No page of the web is older; a stamp before is a clock that nobody set."""
-
-
-def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
-    """Refuse rows that break the rules of their data set.
-
-    Raises:
-        SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
-            names the file and the first such row.
-    """
-    held = frame.filter(pl.col("value").is_not_null())
-
-    # Weeks begin where the first one does, which the rows of one file cannot show: with a day.
-    step = int(min(rules.step, timedelta(days=1)).total_seconds())
-    seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
-    _refuse(held, seconds % step != 0, f"off the grid of {rules.step}", "correct the stamps")
-    _refuse_unknowable(find_unknowable(held, now), "start_utc", now)
-
-    for name in held["variable"].unique().sort():
-        # A variable without a rule of its own counts or measures something, so it has a zero.
-        rule = rules.variables.get(name) or Variable(unit="", low=0.0, high=None)
-        rows = held.filter(pl.col("variable") == name)
-        if rule.unit:
-            problem = f"in another unit than {rule.unit}"
-            _refuse(rows, pl.col("unit") != rule.unit, problem, "correct the file or the parser")
-
-        _refuse_outside(rows, name, rule)
-
-
-def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    region = (
-        pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
-    )
-
-    is_outside = {
-        (place, low, high): ~pl.col("value").is_between(low, high)
-        & (region == place if place else pl.lit(value=True))
-        for place, (low, high) in {"": rule.bounds, **rule.regions}.items()
-    }
-    if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
-        return
-
-    for (place, low, high), is_bad in is_outside.items():
-        _refuse(
-            rows,
-            is_bad,
-            f"outside the bounds of {name}{f' in {place}' if place else ''}, {low:g} to {high:g}",
-            "the file may be in another unit: correct it, or the bounds of the data set",
-        )
-
-
-def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) -> None:
-    """Refuse forecasts of others that are impossible, or far from what the last days were like.
-
-    A level is the median of a file's median forecast of the target. Of another quantity that has a
-    zero it is the mean: at night that is zero. Temperatures have bounds alone.
-
-    ``recent`` has ``_LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
-
-    Raises:
-        SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a
-            file whose level is far off; names the file and the first such row.
-    """
-    is_target = "quantile" in frame.columns
-    rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
-    _refuse(rows, ~pl.col("value").is_finite(), "that are not numbers", "fetch the file again")
-    for (name,), of_name in rows.partition_by("name", as_dict=True).items():
-        if name in rules.forecasts:
-            _refuse_outside(of_name, name, rules.forecasts[name])
-
-    level = pl.col("value").mean()
-    levelled = [name for name, rule in rules.forecasts.items() if rule.low == 0]
-    if is_target:
-        issue = ["source", "entity", "start_utc", "available_at"]
-        below = pl.col("value").shift(1).over(issue, order_by="quantile")
-        remedy = "columns may be swapped: correct the file or the parser"
-        _refuse(rows, pl.col("value") < below, "below a lower quantile of the same issue", remedy)
-        rows, level = rows.filter(pl.col("quantile") == 0.5), pl.col("value").median()
-        levelled = [PUBLISHED] if PUBLISHED in rules.forecasts else []
-
-    # A day counts from its end on, so no file is compared with itself.
-    by_series = ["entity", "name"]
-    end = pl.col("start_utc").dt.truncate("1d").dt.offset_by("1d")
-    days = recent.group_by(*by_series, end).agg(level.alias("recent")).sort("start_utc")
-    usual = pl.col("recent").rolling_median(_LEVEL_DAYS, min_samples=1).over(by_series)
-    files = rows.filter(pl.col("name").is_in(levelled)).group_by("source", *by_series)
-    pairs = (
-        files.agg(pl.col("start_utc").min(), level)
-        .sort("start_utc", "source")
-        .join_asof(
-            days.with_columns(usual),
-            on="start_utc",
-            by=by_series,
-            tolerance="28d",
-            check_sortedness=False,
-        )
-        .filter(pl.col("recent") > 0)
-    )
-    factor = FAR_PUBLISHED if is_target else FAR_COVARIATE
-    _refuse(
-        pairs,
-        ~(pl.col("value") / pl.col("recent")).is_between(1 / factor, factor),
-        f"with a level more than {factor:g} times the level of the days before, or less than a "
-        f"{factor:g}th of it",
-        "the unit or sign may be wrong: fetch the file again when its publisher has corrected it",
-    )
-
-
-def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
-    """Refuse covariates and published forecasts that lie further ahead than anybody publishes.
-
-    Raises:
-        SchemaDrift: names the file and the first such row.
-    """
-    for column, dtype in frame.schema.items():
-        if dtype == UTC_US:
-            unknowable = frame.filter(pl.col(column) > now + LONGEST_REACH)
-            _refuse_unknowable(unknowable, column, now)
-
-
-def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
-    """Return the rows of a series whose value nobody can know yet."""
-    # A file that was fetched later than now comes from a clock that is ahead of this one.
-    present = pl.max_horizontal(pl.lit(now), "fetched_at")
-    is_unknowable = pl.col("start_utc") > present + MEASURED_REACH
-    return frame.filter(pl.col("value").is_not_null() & is_unknowable)
-
-
-def is_in_time(now: datetime) -> pl.Expr:
-    """Return the expression of "this article is not from the future, nor from before the web"."""
-    return pl.col("available_at").is_between(FIRST_NEWS, now + NEWS_REACH)
-
-
-def _refuse_unknowable(unknowable: pl.DataFrame, column: str, now: datetime) -> None:
-    _refuse(
-        unknowable,
-        pl.lit(value=True),
-        f"with a {column} that cannot be known on {now:%Y-%m-%d}",
-        "correct the year in the file, or the clock of this machine",
-    )
-
-
-def _refuse(frame: pl.DataFrame, is_bad: pl.Expr, problem: str, remedy: str) -> None:
-    bad = frame.filter(is_bad)
-    if not bad.height:
-        return
-
-    first = bad.row(0, named=True)
-    shown = ", ".join(f"{name} {first[name]}" for name in _SHOWN_COLUMNS if name in first)
-    raise SchemaDrift(
-        f"{first['source']}: {bad.height} row(s) {problem}, first {shown}; {remedy}. "
-        "Nothing was stored."
-    )
-
 
 log = logging.getLogger(__name__)
 
@@ -232,11 +52,10 @@ DATA_VERSION_TAG = "dagster/data_version"
 
 _VERSION_DIGITS = 32
 _SHOWN_LOST = 5
-CUTTING_CODE = ("compevo_core/data",)
-_FIRST_MONTH = "1970-01"  # of what belongs to no month
 _INGEST_CODE = (
     *("compevo_core/data", "compevo_pipeline/sources", "compevo_pipeline/storage"),
-    "compevo_pipeline/work/preparation.py",
+    "compevo_pipeline/work/ingest.py",
+    "compevo_pipeline/work/row_rules.py",
 )
 
 MAX_BATCH_BYTES = 256 * 2**20
@@ -469,145 +288,15 @@ def rebuild(
 def ingest_dataset(
     deployment: Deployment, dataset: str, *, clock: Clock, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Read every feed of a data set in the mode, and store what it gives; return counts by feed."""
-    feeds = deployment.feeds()[deployment.registry[dataset].name]
-    there = [feed for feed in feeds if feed.exists_in(deployment.data_mode)]
-    return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
-
-
-def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin") -> WindowSet:
-    """Build the windows of a data set from what is stored.
-
-    What the stored windows hold of months before the first that changed is taken from them.
+    """Read every feed of a data set, or of ``news``, in the mode; return counts by feed.
 
     Raises:
-        ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
-        DataError: nothing of the data set is stored, or it is too short.
+        ConfigError: there is no such data set.
     """
-    if news_cutoff not in ("origin", "horizon-end"):
-        raise ConfigError(
-            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
-            "configuration"
-        )
-
-    spec = deployment.registry[dataset].spec
-    tables = deployment.frame_store()
-    return build_windows(
-        spec,
-        deployment.series_store().read(dataset),
-        covariates=tables.read(dataset, FrameKind.COVARIATES),
-        articles=StoredArticles(deployment.news_store(), spec.news_source),
-        published=tables.read(dataset, FrameKind.PUBLISHED),
-        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
-        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
-        news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
-        unchanged=_find_unchanged(deployment, dataset, news_cutoff),
-    )
-
-
-def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str = "origin") -> None:
-    """Write windows that were just cut, with a receipt of what they were cut from."""
-    dataset, receipts = windows.dataset, deployment.receipts()
-    windows.write(deployment.layout.windows(dataset))
-    receipts.keep(name_cut(dataset), hash_cut(deployment, dataset, news_cutoff), windows.hash)
-    receipts.keep(
-        _name_months(dataset),
-        _hash_rules(deployment, dataset, news_cutoff),
-        {"windows": windows.hash, "months": _hash_months(deployment, dataset)},
-    )
-
-
-def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> list[Window]:
-    """Return the stored windows that end before the first month that has changed since."""
-    folder, rules = (
-        deployment.layout.windows(dataset),
-        _hash_rules(deployment, dataset, news_cutoff),
-    )
-    before = deployment.receipts().find(_name_months(dataset), rules)
-    if before is None or before["windows"] != read_hash(folder):
-        return []
-
-    then, now = before["months"], _hash_months(deployment, dataset)
-    changed = [month for month in then.keys() | now.keys() if then.get(month) != now.get(month)]
-    windows = WindowSet.read(folder)
-    if not changed:
-        return list(windows)
-    # Days on a market's clock begin up to a day before those of UTC.
-    until = datetime.strptime(min(changed), "%Y-%m").replace(tzinfo=UTC) - timedelta(days=1)
-    return [window for window in windows if window.view.end_utc <= until]
-
-
-def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
-    """Return a hash of all that is stored of a data set by month, and of what has no month."""
-    tables, news = deployment.frame_store(), deployment.news_store()
-    parts: dict[str, list[str]] = {}
-    for line in tables.hash_files(dataset):
-        kind, _, name = line.partition(" ")
-        if kind != FrameKind.COVARIATES:
-            # A file a month; a benchmark has one file, which counts for all months.
-            month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
-            parts.setdefault(month, []).append(line)
-
-    frames = [(deployment.series_store().read(dataset), "start_utc")]
-    covariates = tables.read(dataset, FrameKind.COVARIATES)
-    frames += [(covariates, "valid_date")] if covariates is not None else []
-    for frame, column in frames:
-        rows = frame.select(pl.exclude("source", "fetched_at"))
-        sums = rows.group_by(pl.col(column).dt.strftime("%Y-%m").alias("month")).agg(
-            pl.struct(pl.all()).hash(seed=0).sum().alias("digest"), pl.len()
-        )
-        for month, *numbers in sums.iter_rows():
-            parts.setdefault(month, []).append(f"{column} {numbers}")
-
-    publisher = deployment.registry[dataset].spec.news_source
-    if news.path.exists():
-        for month, digest in news.hash_months(publisher).items():
-            parts.setdefault(month, []).append(f"articles {digest}")
-    return {month: hash_parts(sorted(of_month)) for month, of_month in parts.items()}
-
-
-def _hash_rules(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
-    """Return a hash of how windows are cut, whatever they are cut from."""
-    declared = deployment.registry[dataset].declaration
-    return hash_parts(
-        [
-            # Another release of the library may know other holidays: windows are cut again then.
-            code_version(*CUTTING_CODE, data_release=HOLIDAYS_VERSION),
-            # Hashes of rows are those of a release.
-            pl.__version__,
-            news_cutoff,
-            hash_file(declared) if declared is not None else "",
-        ]
-    )
-
-
-def _name_months(dataset: str) -> str:
-    return f"months {dataset}"
-
-
-def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
-    """Return the stored windows if cutting them now would give the same ones, or None."""
-    folder = deployment.layout.windows(dataset)
-    made_of = hash_cut(deployment, dataset, "origin")
-    is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)
-    return WindowSet.read(folder) if is_current else None
-
-
-def name_cut(dataset: str) -> str:
-    """Return the name of the receipt that says what windows were cut from."""
-    return f"windows {dataset}"
-
-
-def hash_cut(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
-    """Return a hash of all that the windows of a data set are cut from, and by which code."""
-    news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
-    return hash_parts(
-        [
-            _hash_rules(deployment, dataset, news_cutoff),
-            hash_series(deployment, dataset),
-            news.hash_content(publisher) if news.path.exists() else "",
-        ]
-    )
+    feeds = deployment.feeds()
+    of_dataset = feeds[dataset] if dataset in feeds else feeds[deployment.registry[dataset].name]
+    there = [feed for feed in of_dataset if feed.exists_in(deployment.data_mode)]
+    return ingest_feeds(deployment, there, dataset, clock=clock, log=log)
 
 
 def hash_series(deployment: Deployment, dataset: str) -> str:
@@ -744,7 +433,7 @@ class _Ingest:
         """Return what a frame of forecasts is held against, stored or in other files."""
         deployment, dataset = self.deployment, self.dataset
         since = frame.select(pl.col("start_utc").min()).item()
-        is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - _LEVEL_REACH
+        is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
         if kind is FrameKind.STEP_COVARIATES:
             stored = deployment.frame_store().read(dataset, kind, lambda rows: rows.filter(is_near))
             parts = [stored, others.get(kind)]
@@ -761,16 +450,16 @@ class _Ingest:
             ]
 
         empty = frame.clear().with_columns(pl.lit("").alias("name"))
-        known = [part.select(_LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
+        known = [part.select(LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
         return pl.concat(known).drop_nulls("value")
 
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces
         if kind is FrameKind.SERIES:
             report = deployment.series_store().write(self.dataset, frame, replace=replaces)
-            if replaces and not deployment.layout.news_database.exists():
+            if replaces:
                 # A user's own data set may have no news; windows are cut from an empty store then.
-                deployment.news_store().upsert_articles(pl.DataFrame(schema=ARTICLE_SCHEMA))
+                deployment.news_store().create()
             return {
                 "series rows": report.rows,
                 "new": report.added,

@@ -1,0 +1,195 @@
+"""What parsed rows must fulfil before any of them is stored.
+
+What belongs here: what cannot be true of series, forecasts, covariates and articles, whatever their
+publisher. What does not: parsing (``sources``), storing (``work.ingest``), what an asset check
+shows of stored rows (``checks``). A series with one impossible row is refused whole, by the name of
+its file. Of news, a single article is left out and counted, because one bad headline must not cost
+a day of others.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from compevo_core.data.context import PUBLISHED
+from compevo_core.data.schemas import UTC_US
+from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.registry import Rules, Variable
+
+LONGEST_REACH = timedelta(days=17)
+"""How far ahead anybody publishes a forecast, of the weather; a later stamp is a wrong one."""
+
+MEASURED_REACH = timedelta(days=2)
+"""How far ahead a series may reach: it holds the publisher's forecast of the next day."""
+
+NEWS_REACH = timedelta(days=1)  # how far a publisher's clock may be ahead
+FAR_PUBLISHED = 3.0
+"""How many times the level of the days before a published forecast may have, up or down.
+
+AEMO's of May 2025 to April 2026 lie between 0.74 and 1.46 times the median of seven days.
+"""
+FAR_COVARIATE = 30.0
+"""The same for other quantities; one cloudy day of rooftop solar power had a tenth."""
+
+_LEVEL_DAYS = 7
+LEVEL_REACH = timedelta(days=40)  # how far back values are read for it
+LEVEL_COLUMNS = ("entity", "name", "start_utc", "value")
+_SHOWN_COLUMNS = (
+    *("series_id", "entity", "name", "variable", "quantile"),
+    *("start_utc", "value", "unit", "recent"),
+)
+
+FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
+"""No page of the web is older; a stamp before is a clock that nobody set."""
+
+
+def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
+    """Refuse rows that break the rules of their data set.
+
+    Raises:
+        SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
+            names the file and the first such row.
+    """
+    held = frame.filter(pl.col("value").is_not_null())
+
+    # Weeks begin where the first one does, which the rows of one file cannot show: with a day.
+    step = int(min(rules.step, timedelta(days=1)).total_seconds())
+    seconds = pl.col("start_utc").dt.epoch("s") + int(rules.clock.total_seconds())
+    _refuse(held, seconds % step != 0, f"off the grid of {rules.step}", "correct the stamps")
+    _refuse_unknowable(find_unknowable(held, now), "start_utc", now)
+
+    for name in held["variable"].unique().sort():
+        # A variable without a rule of its own counts or measures something, so it has a zero.
+        rule = rules.variables.get(name) or Variable(unit="", low=0.0, high=None)
+        rows = held.filter(pl.col("variable") == name)
+        if rule.unit:
+            problem = f"in another unit than {rule.unit}"
+            _refuse(rows, pl.col("unit") != rule.unit, problem, "correct the file or the parser")
+
+        _refuse_outside(rows, name, rule)
+
+
+def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
+    region = (
+        pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
+    )
+
+    is_outside = {
+        (place, low, high): ~pl.col("value").is_between(low, high)
+        & (region == place if place else pl.lit(value=True))
+        for place, (low, high) in {"": rule.bounds, **rule.regions}.items()
+    }
+    if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
+        return
+
+    for (place, low, high), is_bad in is_outside.items():
+        _refuse(
+            rows,
+            is_bad,
+            f"outside the bounds of {name}{f' in {place}' if place else ''}, {low:g} to {high:g}",
+            "the file may be in another unit: correct it, or the bounds of the data set",
+        )
+
+
+def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) -> None:
+    """Refuse forecasts of others that are impossible, or far from what the last days were like.
+
+    A level is the median of a file's median forecast of the target. Of another quantity that has a
+    zero it is the mean: at night that is zero. Temperatures have bounds alone.
+
+    ``recent`` has ``LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
+
+    Raises:
+        SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a
+            file whose level is far off; names the file and the first such row.
+    """
+    is_target = "quantile" in frame.columns
+    rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
+    _refuse(rows, ~pl.col("value").is_finite(), "that are not numbers", "fetch the file again")
+    for (name,), of_name in rows.partition_by("name", as_dict=True).items():
+        if name in rules.forecasts:
+            _refuse_outside(of_name, name, rules.forecasts[name])
+
+    level = pl.col("value").mean()
+    levelled = [name for name, rule in rules.forecasts.items() if rule.low == 0]
+    if is_target:
+        issue = ["source", "entity", "start_utc", "available_at"]
+        below = pl.col("value").shift(1).over(issue, order_by="quantile")
+        remedy = "columns may be swapped: correct the file or the parser"
+        _refuse(rows, pl.col("value") < below, "below a lower quantile of the same issue", remedy)
+        rows, level = rows.filter(pl.col("quantile") == 0.5), pl.col("value").median()
+        levelled = [PUBLISHED] if PUBLISHED in rules.forecasts else []
+
+    # A day counts from its end on, so no file is compared with itself.
+    by_series = ["entity", "name"]
+    end = pl.col("start_utc").dt.truncate("1d").dt.offset_by("1d")
+    days = recent.group_by(*by_series, end).agg(level.alias("recent")).sort("start_utc")
+    usual = pl.col("recent").rolling_median(_LEVEL_DAYS, min_samples=1).over(by_series)
+    files = rows.filter(pl.col("name").is_in(levelled)).group_by("source", *by_series)
+    pairs = (
+        files.agg(pl.col("start_utc").min(), level)
+        .sort("start_utc", "source")
+        .join_asof(
+            days.with_columns(usual),
+            on="start_utc",
+            by=by_series,
+            tolerance="28d",
+            check_sortedness=False,
+        )
+        .filter(pl.col("recent") > 0)
+    )
+    factor = FAR_PUBLISHED if is_target else FAR_COVARIATE
+    _refuse(
+        pairs,
+        ~(pl.col("value") / pl.col("recent")).is_between(1 / factor, factor),
+        f"with a level more than {factor:g} times the level of the days before, or less than a "
+        f"{factor:g}th of it",
+        "the unit or sign may be wrong: fetch the file again when its publisher has corrected it",
+    )
+
+
+def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
+    """Refuse covariates and published forecasts that lie further ahead than anybody publishes.
+
+    Raises:
+        SchemaDrift: names the file and the first such row.
+    """
+    for column, dtype in frame.schema.items():
+        if dtype == UTC_US:
+            unknowable = frame.filter(pl.col(column) > now + LONGEST_REACH)
+            _refuse_unknowable(unknowable, column, now)
+
+
+def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the rows of a series whose value nobody can know yet."""
+    # A file that was fetched later than now comes from a clock that is ahead of this one.
+    present = pl.max_horizontal(pl.lit(now), "fetched_at")
+    is_unknowable = pl.col("start_utc") > present + MEASURED_REACH
+    return frame.filter(pl.col("value").is_not_null() & is_unknowable)
+
+
+def is_in_time(now: datetime) -> pl.Expr:
+    """Return the expression of "this article is not from the future, nor from before the web"."""
+    return pl.col("available_at").is_between(FIRST_NEWS, now + NEWS_REACH)
+
+
+def _refuse_unknowable(unknowable: pl.DataFrame, column: str, now: datetime) -> None:
+    _refuse(
+        unknowable,
+        pl.lit(value=True),
+        f"with a {column} that cannot be known on {now:%Y-%m-%d}",
+        "correct the year in the file, or the clock of this machine",
+    )
+
+
+def _refuse(frame: pl.DataFrame, is_bad: pl.Expr, problem: str, remedy: str) -> None:
+    bad = frame.filter(is_bad)
+    if not bad.height:
+        return
+
+    first = bad.row(0, named=True)
+    shown = ", ".join(f"{name} {first[name]}" for name in _SHOWN_COLUMNS if name in first)
+    raise SchemaDrift(
+        f"{first['source']}: {bad.height} row(s) {problem}, first {shown}; {remedy}. "
+        "Nothing was stored."
+    )

@@ -1,0 +1,178 @@
+"""Windows of a data set, cut from what is stored, and whether the stored ones are current.
+
+What belongs here: cutting and writing windows, and the receipt of what they were cut from. What
+does not: how windows are cut (``compevo_core.data.build``), storing what they are cut from
+(``work.ingest``), news pools (``work.embedded_news``).
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+
+from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import HOLIDAYS_VERSION
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet, read_hash
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.runtime.files import hash_file
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.storage.news_store import StoredArticles
+from compevo_pipeline.storage.receipts import hash_parts
+from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.ingest import hash_series
+
+CUTTING_CODE = ("compevo_core/data",)
+
+_FIRST_MONTH = "1970-01"  # of what belongs to no month
+
+
+def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin") -> WindowSet:
+    """Build the windows of a data set from what is stored.
+
+    What the stored windows hold of months before the first that changed is taken from them.
+
+    Raises:
+        ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
+        DataError: nothing of the data set is stored, or it is too short.
+    """
+    if news_cutoff not in ("origin", "horizon-end"):
+        raise ConfigError(
+            f"news_cutoff {news_cutoff!r} is neither 'origin' nor 'horizon-end'; correct the run "
+            "configuration"
+        )
+
+    spec = deployment.registry[dataset].spec
+    tables = deployment.frame_store()
+    return build_windows(
+        spec,
+        deployment.series_store().read(dataset),
+        covariates=tables.read(dataset, FrameKind.COVARIATES),
+        articles=StoredArticles(deployment.news_store(), spec.news_source),
+        published=tables.read(dataset, FrameKind.PUBLISHED),
+        benchmark=tables.read(dataset, FrameKind.BENCHMARK),
+        step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
+        news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
+        unchanged=_find_unchanged(deployment, dataset, news_cutoff),
+    )
+
+
+def read_windows(layout: Layout, dataset: str) -> WindowSet:
+    """Read the windows of a data set as they were cut last.
+
+    Raises:
+        DataError: none were cut yet, or they cannot be read.
+    """
+    folder = layout.windows(dataset)
+    if not folder.exists():
+        raise DataError(
+            f"{layout.root} holds no windows of {dataset}: cut them with `compevo refresh "
+            f"{dataset}`, or materialize windows/{dataset}"
+        )
+    return WindowSet.read(folder)
+
+
+def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str = "origin") -> None:
+    """Write windows that were just cut, with a receipt of what they were cut from."""
+    dataset, receipts = windows.dataset, deployment.receipts()
+    windows.write(deployment.layout.windows(dataset))
+    receipts.keep(name_cut(dataset), hash_cut(deployment, dataset, news_cutoff), windows.hash)
+    receipts.keep(
+        _name_months(dataset),
+        _hash_rules(deployment, dataset, news_cutoff),
+        {"windows": windows.hash, "months": _hash_months(deployment, dataset)},
+    )
+
+
+def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> list[Window]:
+    """Return the stored windows that end before the first month that has changed since."""
+    folder, rules = (
+        deployment.layout.windows(dataset),
+        _hash_rules(deployment, dataset, news_cutoff),
+    )
+    before = deployment.receipts().find(_name_months(dataset), rules)
+    if before is None or before["windows"] != read_hash(folder):
+        return []
+
+    then, now = before["months"], _hash_months(deployment, dataset)
+    changed = [month for month in then.keys() | now.keys() if then.get(month) != now.get(month)]
+    windows = WindowSet.read(folder)
+    if not changed:
+        return list(windows)
+    # Days on a market's clock begin up to a day before those of UTC.
+    until = datetime.strptime(min(changed), "%Y-%m").replace(tzinfo=UTC) - timedelta(days=1)
+    return [window for window in windows if window.view.end_utc <= until]
+
+
+def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
+    """Return a hash of all that is stored of a data set by month, and of what has no month."""
+    tables, news = deployment.frame_store(), deployment.news_store()
+    parts: dict[str, list[str]] = {}
+    for line in tables.hash_files(dataset):
+        kind, _, name = line.partition(" ")
+        if kind != FrameKind.COVARIATES:
+            # A file a month; a benchmark has one file, which counts for all months.
+            month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
+            parts.setdefault(month, []).append(line)
+
+    frames = [(deployment.series_store().read(dataset), "start_utc")]
+    covariates = tables.read(dataset, FrameKind.COVARIATES)
+    frames += [(covariates, "valid_date")] if covariates is not None else []
+    for frame, column in frames:
+        rows = frame.select(pl.exclude("source", "fetched_at"))
+        sums = rows.group_by(pl.col(column).dt.strftime("%Y-%m").alias("month")).agg(
+            pl.struct(pl.all()).hash(seed=0).sum().alias("digest"), pl.len()
+        )
+        for month, *numbers in sums.iter_rows():
+            parts.setdefault(month, []).append(f"{column} {numbers}")
+
+    publisher = deployment.registry[dataset].spec.news_source
+    if news.path.exists():
+        for month, digest in news.hash_months(publisher).items():
+            parts.setdefault(month, []).append(f"articles {digest}")
+    return {month: hash_parts(sorted(of_month)) for month, of_month in parts.items()}
+
+
+def _hash_rules(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
+    """Return a hash of how windows are cut, whatever they are cut from."""
+    declared = deployment.registry[dataset].declaration
+    return hash_parts(
+        [
+            # Another release of the library may know other holidays: windows are cut again then.
+            code_version(*CUTTING_CODE, data_release=HOLIDAYS_VERSION),
+            # Hashes of rows are those of a release.
+            pl.__version__,
+            news_cutoff,
+            hash_file(declared) if declared is not None else "",
+        ]
+    )
+
+
+def _name_months(dataset: str) -> str:
+    return f"months {dataset}"
+
+
+def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
+    """Return the stored windows if cutting them now would give the same ones, or None."""
+    folder = deployment.layout.windows(dataset)
+    made_of = hash_cut(deployment, dataset, "origin")
+    is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)
+    return WindowSet.read(folder) if is_current else None
+
+
+def name_cut(dataset: str) -> str:
+    """Return the name of the receipt that says what windows were cut from."""
+    return f"windows {dataset}"
+
+
+def hash_cut(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
+    """Return a hash of all that the windows of a data set are cut from, and by which code."""
+    news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
+    return hash_parts(
+        [
+            _hash_rules(deployment, dataset, news_cutoff),
+            hash_series(deployment, dataset),
+            news.hash_content(publisher) if news.path.exists() else "",
+        ]
+    )
