@@ -1,6 +1,6 @@
 """What ``compevo init`` guesses of a table, says, and warns of."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -149,7 +149,7 @@ def test_what_is_written_is_a_declaration_that_is_read(table: str, tmp_path: Pat
 
 
 def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such() -> None:
-    days = [f"{datetime(2024, 1, 1) + timedelta(days=n):%Y-%m-%d}" for n in range(90)]
+    days = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(90)]
     rows = "".join(f"{day}T00:00+02:00,{n % 9}\n" for n, day in enumerate(days))
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
