@@ -15,7 +15,7 @@ carry the second subset name as well, and keep the earlier origin for news and c
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -76,6 +76,7 @@ _UNDESCRIBED = {
 }
 """Fields that a manifest leaves out with these values, so that published windows keep theirs."""
 
+_NOT_LEARNT = "of a series without a train window"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -143,7 +144,10 @@ def build_views(
         )
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
-            left_out[entity] = f"{inputs} (its values end {last_utc:%Y-%m-%d %H:%M} UTC)"
+            left_out[entity] = (
+                f"{inputs} (its values go from {gridded.first_utc:%Y-%m-%d %H:%M} to "
+                f"{last_utc:%Y-%m-%d %H:%M} UTC, {spec.lookback_steps} steps are needed)"
+            )
             continue
 
         labels = _label(gridded, entity, UPCOMING_SPLIT)
@@ -172,6 +176,29 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     on_clock = min(ends) + spec.market_offset
     midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
     return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
+
+
+def select_learnt(
+    spec: DatasetSpec, series: pl.DataFrame, learnt: Collection[str]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the rows of the entities that a model has learnt, and the names of the others."""
+    chosen, _ = select_series(spec, series)
+    others = {frame["series_id"][0]: entity for entity, frame in chosen if entity not in learnt}
+    return series.filter(~pl.col("series_id").is_in(list(others))), sorted(set(others.values()))
+
+
+def describe_early_end(spec: DatasetSpec, series: pl.DataFrame) -> str:
+    """Return which series ends a horizon before others and holds them back; "" where none does."""
+    chosen, _ = select_series(spec, series)
+    known = [(entity, frame.drop_nulls("value")) for entity, frame in select_newest(chosen)]
+    ends = {entity: _find_last_stamp(frame) for entity, frame in known if frame.height}
+    oldest, newest = min(ends, key=ends.__getitem__), max(ends.values())
+    if shift(ends[oldest], spec.horizon_steps, spec.step) > newest:
+        return ""
+    return (
+        f"{oldest} ends {ends[oldest]:%Y-%m-%d %H:%M} UTC and others {newest:%Y-%m-%d %H:%M}, so "
+        "that none is forecast later: take it out of the table if it has ended"
+    )
 
 
 def grid_chosen(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, GriddedSeries]:
@@ -289,6 +316,12 @@ def build_windows(
         for plan in planned
         for window in _cut_series(spec, plan, context, dropped, first_origin, known)
     ]
+    # No model has learnt a series that begins after train, and none can forecast it.
+    learnt = {window.view.entity for window in cut if window.view.split == "train"}
+    if learnt:
+        dropped.update(_NOT_LEARNT for window in cut if window.view.entity not in learnt)
+        cut = [window for window in cut if window.view.entity in learnt]
+
     # Folds divide the time of all train series together, so they need every origin first.
     folds = assign_folds([w.view.origin_utc for w in cut if w.view.split == "train"])
     windows = [

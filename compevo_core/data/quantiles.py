@@ -30,7 +30,7 @@ LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
 # 15-issued-forecasts).
 MEMORY = 60  # past windows of a series whose errors make its quantiles
 NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
-GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window
+GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window of new truths
 FEWEST = 14
 """Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
@@ -227,6 +227,9 @@ def _follow_series(
     until_W, end_W = past.until_N[order], past.end_N[order]
     error_WH = past.error_NH[order] / (past.scale_NH[order] if is_scaled else 1.0)
     horizon = past.error_NH.shape[1]
+    # Windows that overlap share truths, and each miss is to count once.
+    length_W = (end_W - until_W) * horizon / (horizon + past.unknown_N[order])
+    gain_W = GAIN * np.minimum(1.0, np.diff(end_W, prepend=-np.inf) / length_W)
     quantile_WQH = np.full((len(order), len(LEVELS), horizon), np.nan)
     asked_RQH = np.full((len(until_R), len(LEVELS), horizon), np.nan)
 
@@ -234,7 +237,7 @@ def _follow_series(
     n_ended = 0
     for instant in sorted({*until_W.tolist(), *until_R.tolist()}):
         while n_ended < len(order) and end_W[n_ended] <= instant:
-            lower = _adapt_levels(lower, error_WH[n_ended], quantile_WQH[n_ended])
+            lower = _adapt_levels(lower, gain_W[n_ended], error_WH[n_ended], quantile_WQH[n_ended])
             n_ended += 1
 
         if n_ended >= FEWEST:
@@ -253,7 +256,9 @@ def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
     return _read_quantiles(past.error_NH[recent] / past.spread_N[recent, None], _LOWER)
 
 
-def _adapt_levels(lower: FloatArray, error_H: FloatArray, quantile_QH: FloatArray) -> FloatArray:
+def _adapt_levels(
+    lower: FloatArray, gain: float, error_H: FloatArray, quantile_QH: FloatArray
+) -> FloatArray:
     """Return the lower levels after one more window: wider where a band held too few truths."""
     is_known_H = np.isfinite(error_H) & np.isfinite(quantile_QH).all(axis=0)
     if not is_known_H.any():
@@ -262,7 +267,7 @@ def _adapt_levels(lower: FloatArray, error_H: FloatArray, quantile_QH: FloatArra
     error, quantile = error_H[is_known_H], quantile_QH[:, is_known_H]
     is_inside = (quantile[:_MEDIAN] <= error) & (error <= quantile[: -_MEDIAN - 1 : -1])
     deficit = (1 - 2 * _LOWER) - is_inside.mean(axis=1)
-    adapted: FloatArray = np.clip(lower - GAIN / 2 * deficit, _OUTERMOST, 0.5)
+    adapted: FloatArray = np.clip(lower - gain / 2 * deficit, _OUTERMOST, 0.5)
     return adapted
 
 

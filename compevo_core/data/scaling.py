@@ -15,6 +15,8 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import NO_BOUNDS, Bounds, Window, WindowView
 from compevo_core.errors import DataError
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaler:
@@ -27,7 +29,8 @@ class Scaler:
     def fit(cls, windows: Iterable[Window]) -> Self:
         """Fit on the known values (inputs and unmasked targets) of train windows.
 
-        DataError if a window of another split is given, or an entity has no spread.
+        An entity whose values are all equal is scaled by one. DataError if a window of another
+        split is given.
         """
         values = _collect_values(windows)
         if not values:
@@ -38,13 +41,9 @@ class Scaler:
         for entity in sorted(values):
             known = np.concatenate(values[entity])
             mean[entity] = float(known.mean())
-            std[entity] = float(known.std())
-
-            if not std[entity] > 0:
-                raise DataError(
-                    f"all train values of entity {entity!r} are equal; it cannot be scaled: "
-                    "check its series"
-                )
+            # Of equal values nothing is left but rounding.
+            spread = float(known.std())
+            std[entity] = spread if spread > _ROUNDING * np.abs(known).max() else 1.0
         return cls(mean=mean, std=std)
 
     def scale(self, x: FloatArray, entity: str) -> FloatArray:

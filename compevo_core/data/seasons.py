@@ -19,6 +19,7 @@ _LOOKED_AT_SHARE = 0.6  # of the rows: what comes later chooses nothing, and tra
 _LEAST_CORRELATION = 0.2  # least correlation of changes a season apart
 _NEAR_BEST = 0.9
 """Of several seasons the shortest counts whose correlation is at least this share of the best."""
+_NEAR_PEAK = 8  # part of a season within which its peak is looked for
 _FEWEST_SEASONS = 4
 _ROUNDING = 1e-9
 _FAR_CHANGE = 6.0  # spreads at which a change is cut: one fault must not hide a season
@@ -52,24 +53,32 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
     longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
     if longest < 3:
         return usual
+
     correlations = [_correlate(values, longest + 2) for values in series]
     correlation = mean_known(np.stack(correlations), axis=0)
     noise = 4 / np.sqrt(max(len(values) for values in series))
 
+    # Noise moves the top of a smooth day in fine steps by a few of them.
+    least = max(_LEAST_CORRELATION, noise)
+    near = correlation[usual - usual // _NEAR_PEAK : usual + usual // _NEAR_PEAK + 1]
+    if usual <= longest and correlation[usual] >= max(least, near.max() - noise):
+        return usual
+
     peaks = [
         lag
         for lag in range(2, longest + 1)
-        if correlation[lag] >= max(_LEAST_CORRELATION, noise, correlation[lag - 1])
+        if correlation[lag] >= max(least, correlation[lag - 1])
         and correlation[lag] > correlation[lag + 1]
     ]
-    if usual in peaks or not peaks:
-        return usual
-    best = max(correlation[lag] for lag in peaks)
-    return next(lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best)
+    best = max((correlation[lag] for lag in peaks), default=0.0)
+    return next((lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best), usual)
 
 
 def _correlate(values: FloatArray, lags: int) -> FloatArray:
-    """Return the correlation of changes so many steps apart (lags,), NaN where none is known."""
+    """Return the correlation of changes so many steps apart (lags,), NaN where none is known.
+
+    A series says nothing of seasons that it does not hold ``_FEWEST_SEASONS`` of.
+    """
     change = np.diff(values)
     known = np.isfinite(change)
     centred = change - (np.median(change[known]) if known.any() else 0.0)
@@ -85,9 +94,9 @@ def _correlate(values: FloatArray, lags: int) -> FloatArray:
     # A power of two long enough that the end does not meet the beginning.
     size = 1 << (2 * len(cut)).bit_length()
     power = np.abs(np.fft.rfft(cut, size)) ** 2
-    total = np.fft.irfft(power, size)[:lags]
+    total = np.fft.irfft(power, size)[: min(lags, len(values) // _FEWEST_SEASONS + 2)]
     by_lag = np.full(lags, np.nan)
     # Fewer pairs lie further apart: each sum is set against as many.
-    pairs = np.maximum(len(cut) - np.arange(lags), 1)
+    pairs = len(cut) - np.arange(len(total))
     by_lag[: len(total)] = total / total[0] * len(cut) / pairs
     return by_lag

@@ -36,6 +36,14 @@ _TEXTS = tomllib.loads(
 HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 """Headlines by topic, in the words of a newspaper; the article about a place names it."""
 
+EVENTS: Mapping[str, int] = {
+    "heat waves": 1,
+    "public holidays": -1,
+    "power outages": -1,
+    "plant maintenance": -1,
+}
+"""Events of the kind that Context-is-Key tells of, and the side on which each acts."""
+
 DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
 MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
@@ -96,6 +104,12 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
         "signs": {**SIGNS, "ferry timetables": 1},
         "share": 0.3,
     },
+    "events": {
+        "topics": (*EVENTS, *(topic for topic in TOPICS[1:] if topic not in EVENTS)),
+        "signs": EVENTS,
+        "share": 0.25,
+        "lengths": ("short", "medium", "long"),
+    },
 }
 """Worlds by name: what sets each apart from :class:`PlantedNews` as it is."""
 
@@ -118,6 +132,9 @@ class PlantedNews:
     # Whether a window's candidates are the articles of all regions, of which only articles that
     # name its own region act (otherwise: the articles of its own region)
     is_regional: bool = False
+    # How long articles are, each as likely: a title alone; with what it is about; or also between
+    # two titles of no topic
+    lengths: Sequence[str] = ("short",)
     seed: int = 0  # seed of all draws
 
 
@@ -141,7 +158,7 @@ class PlantedWorld:
 
 def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> PlantedWorld:
     """Replace the articles of windows by made-up ones, and shift the targets that they move."""
-    rng = np.random.default_rng([planted.seed, 6])
+    rng, length_rng = (np.random.default_rng([planted.seed, stream]) for stream in (6, 7))
     size_of = measure_residuals(windows.split("train"))
     regions = {entity: list_regions([entity])[0] for entity in windows.entities}
 
@@ -153,6 +170,10 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
         for entity, region in regions.items():
             topics = [topic for topic in planted.topics if rng.random() < planted.share]
             templates = [list_headlines(topic)[int(rng.integers(4))] for topic in topics]
+            templates = [
+                _lengthen(title, topic, str(length_rng.choice(planted.lengths)), length_rng)
+                for title, topic in zip(templates, topics, strict=True)
+            ]
             chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
             templates += [DISTRACTORS[i] for i in chosen]
 
@@ -187,13 +208,24 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
 
 def list_headlines(topic: str) -> Sequence[str]:
     """Return the four headlines of a topic, each with a gap for the place."""
-    if topic in HEADLINES:
-        return HEADLINES[topic]
+    if known := HEADLINES.get(topic) or _TEXTS["event_headlines"].get(topic):
+        return list(known)
     named = topic.capitalize()
     return [
         text.replace("{topic}", named if text.startswith("{topic}") else topic)
         for text in _TEXTS["more_headlines"]
     ]
+
+
+def _lengthen(title: str, topic: str, length: str, rng: np.random.Generator) -> str:
+    """Return what a short, medium or long article about a topic says, with gaps for the place."""
+    if length == "short":
+        return title
+    text = f"{title}. {_TEXTS['event_details'].get(topic, _TEXTS['more_to_say'])}"
+    if length == "medium":
+        return text
+    before, after = rng.choice(DISTRACTORS, 2, replace=False)
+    return f"{before}. {text} {after}."
 
 
 def measure_residuals(train: WindowSet) -> dict[str, float]:

@@ -73,6 +73,7 @@ _WORLD_TITLES = {
     "plain": "ten topics",
     "regional": "only the home region's news acts",
     "many-topics": "a hundred topics",
+    "events": "events, told in articles of three lengths",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},

@@ -22,7 +22,12 @@ import polars as pl
 
 from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows
+from compevo_core.data.build import (
+    build_views,
+    build_windows,
+    describe_early_end,
+    select_learnt,
+)
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step, shift
@@ -51,6 +56,7 @@ from compevo_core.table.frames import (
     read_table,
 )
 from compevo_core.table.stamps import Clock
+from compevo_core.training.artifact import read_inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -376,6 +382,7 @@ class Forecaster:
         fit = twin._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
+        frames["series"] = _keep_learnt(fit, frames["series"])
         later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
         origins = {shift(fit.end, number * apart, step) for number in range(windows)}
         chosen = [window for window in later if window.view.origin_utc in origins]
@@ -450,6 +457,9 @@ class Forecaster:
         self, fit: Fitted, steps: int
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
         frames = fit.list_frames()
+        frames["series"] = _keep_learnt(fit, frames["series"])
+        if early_end := describe_early_end(fit.plan.spec, frames["series"]):
+            warnings.warn(early_end, stacklevel=3)
         later = build_windows(fit.plan.later_spec, **frames)
         built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
         if not built.views:
@@ -529,6 +539,14 @@ class Forecaster:
             f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>above the best</th></tr>"
             f"{rows}</table>"
         )
+
+
+def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the series that were fitted; warn of the others."""
+    learnt, others = select_learnt(fit.plan.spec, series, read_inputs(fit.run).scaler.mean)
+    for name in others:
+        warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
+    return learnt
 
 
 def _tabulate(

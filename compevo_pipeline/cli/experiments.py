@@ -142,8 +142,9 @@ def run_control(
     world: Annotated[
         str,
         typer.Option(
-            help="plain, regional (only news of the home region has an effect) or many-topics "
-            "(three of a hundred topics have one)."
+            help="plain, regional (only news of the home region has an effect), many-topics "
+            "(three of a hundred topics have one) or events (heat waves, holidays, outages and "
+            "maintenance, in articles of three lengths)."
         ),
     ] = "plain",
     arms: Annotated[

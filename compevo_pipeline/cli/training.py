@@ -140,6 +140,12 @@ def _prepare_windows(deployment: "Deployment", dataset: str, *, reads_news: bool
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
     )
     typer.echo(f"{len(windows)} windows ({by_split})")
+    without = set(windows.manifest["series"]) - {view.series_id for view in windows.views()}
+    if without:
+        typer.echo(
+            f"left out: {', '.join(sorted(without))}, as no whole window of theirs lies in train; "
+            "set later days in [splits], or a shorter look-back"
+        )
     return windows
 
 

@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -21,8 +21,10 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
+    describe_early_end,
     find_next_origin,
     grid_chosen,
+    select_learnt,
 )
 from compevo_core.data.context import find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
@@ -49,6 +51,7 @@ from compevo_core.forecast.issued import (
     write_issued,
 )
 from compevo_core.runtime.durations import OnStep
+from compevo_core.training.artifact import read_inputs
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
@@ -211,7 +214,13 @@ class StoredFrames:
         """
         first = _find_first_later(self.spec)
         if stored is not None:
-            later = [w for w in stored if first is None or w.view.origin_utc >= first]
+            ids = set(self.series["series_id"])
+            later = [
+                window
+                for window in stored
+                if window.view.series_id in ids
+                and (first is None or window.view.origin_utc >= first)
+            ]
             return WindowSet(later, dataset=stored.dataset)
         return build_windows(self.spec, self.series, **self._beside_series, first_origin=first)
 
@@ -241,7 +250,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
     missing = [f"{entity}: {why}" for entity, why in built.left_out.items()]
     warnings: list[str] = []
     if not built.views:
-        return DayInputs(built=built, newest=None, missing=(*missing, "no series"), warnings=())
+        return DayInputs(built=built, newest=None, missing=tuple(missing), warnings=())
 
     articles = select_articles(frames.articles, frames.spec.news_source)
     newest = find_newest_known(
@@ -328,7 +337,10 @@ def forecast_day(
         CheckpointMismatch: the issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
-    day = day or find_next_day(deployment, spec, known_to)
+    early_end = ""
+    if day is None:
+        day = find_next_day(deployment, spec, known_to)
+        early_end = describe_early_end(spec, deployment.series_store().read(spec.name))
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -348,6 +360,8 @@ def forecast_day(
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
+    if early_end:
+        result = replace(result, notes=(early_end, *result.notes))
     for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return result
@@ -438,13 +452,15 @@ def _issue(
     on_step(f"reading what is stored of {spec.name}")
     frames = StoredFrames.read(deployment, spec)
     run = run or find_current_run(deployment.layout, spec.name)
+    learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
+    frames = replace(frames, series=learnt)
     rule = find_news_rule(deployment, spec.name, news_rule, run)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
         raise DataError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
-            "values, or name an earlier day"
+            "values, name another day, or take out of the table what has ended"
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
@@ -471,10 +487,25 @@ def _issue(
     rules = deployment.registry[spec.name].rules
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
+    notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
     # The record that is kept: where two runs issue at once, the first one's.
-    return DayForecast(
-        forecast=read_issued(folder), folder=folder, is_new=True, notes=(*inputs.warnings, *notes)
-    )
+    return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
+
+
+def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
+    """Say which series were not learnt, and whether the day itself was."""
+    if others:
+        yield (
+            f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
+            "window of theirs lies in train; set later days in [splits] and fit again"
+        )
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
+    if ends and origin.origin_utc < max(ends):
+        yield (
+            f"the model was fitted and chosen on values after {origin.day}, so its error there "
+            "will be too small"
+        )
 
 
 def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:

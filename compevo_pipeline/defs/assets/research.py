@@ -289,7 +289,7 @@ class ControlConfig(LaunchConfig):
     preset: str = "evidence"
     """settings of the search"""
     world: str = "plain"
-    """kind of worlds: plain, regional or many-topics"""
+    """kind of worlds: plain, regional, many-topics or events"""
     arms: str = "reading"
     """what is compared: reading (who reads which news) or search (who writes new logics)"""
     effects: list[float] = Field(default=[0.0, 1.0, 2.0], min_length=1)

@@ -226,8 +226,8 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repai
         raise DataError(
             f"{column.file}, row {row[LINE]}, column {column.name!r}: the stamp of row "
             f"{row['_first']} again, with {row[_VALUE]:g} where that has {row['_other']:g}"
-            f" ({contradicting.height:,} such rows); remove one, or set duplicates in the "
-            "declaration to first, last or mean"
+            f" ({contradicting.height:,} such rows); remove one, set duplicates in the "
+            "declaration to first, last or mean, or name the column of series with --id (id)"
         )
 
     value = getattr(pl.col(_VALUE), "first" if rule == "refuse" else rule)()

@@ -1,12 +1,19 @@
 """Windows of made-up frames: splits, gaps, covariates, publications, candidates, benchmark."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
+from compevo_core.data.build import (
+    SHIFTED_SUBSET,
+    SUBSET,
+    build_windows,
+    describe_early_end,
+    select_learnt,
+)
 from compevo_core.data.datasets import DATASETS, ELECTRICITY
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import DataError
@@ -72,6 +79,23 @@ def test_dropped_origins_are_counted_by_reason():
         "input gap longer than the fill limit": 2,
         "no observed target": 1,
     }
+
+
+def test_a_series_that_begins_after_train_has_no_windows_as_no_model_learns_it():
+    rates = make_rates()
+    late = make_rates(series_id="N2F/NZD").filter(pl.col("start_utc") >= rates["start_utc"][700])
+    spec = replace(DATASETS["exchange"], series=((r"^N2F/(AUD|NZD)$", ""),))
+    both = build_windows(spec, pl.concat([rates, late]))
+    assert both.entities == ("AUD",)
+    assert both.manifest["dropped_origins"]["of a series without a train window"] > 0
+    learnt, others = select_learnt(spec, pl.concat([rates, late]), {"AUD"})
+    assert (learnt["series_id"].unique().to_list(), others) == (["N2F/AUD"], ["NZD"])
+
+    # Its last window ends a horizon before those of the other.
+    ended = make_rates(852, series_id="N2F/NZD")
+    assert describe_early_end(spec, pl.concat([rates, ended])).startswith("NZD ends 2021-05")
+    almost = make_rates(853, series_id="N2F/NZD")
+    assert describe_early_end(spec, pl.concat([rates, almost])) == ""
 
 
 def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted():

@@ -16,7 +16,7 @@ from compevo_core.data.quantiles import (
     estimate_quantiles,
 )
 from compevo_core.errors import DataError
-from tests.support.window_samples import make_window
+from tests.support.window_samples import HALF_HOUR, NEW_YEAR, make_window
 
 RNG = np.random.default_rng(0)
 X = 1000 + np.random.default_rng(9).normal(0, 50, 48)
@@ -73,6 +73,22 @@ def test_bands_cover_their_share_of_later_truths_even_after_errors_grow_threefol
         assert share_inside(0.025, 0.975, rows) == pytest.approx(0.95, abs=0.025)
     # Before anything was learnt of the change it was missed: the test would see a look ahead.
     assert share_inside(0.1, 0.9, slice(150, 152)) < 0.5
+
+
+def test_bands_of_windows_that_overlap_are_as_wide_as_the_errors():
+    # A forecast of 48 steps at each of 300 steps, as of daily data: each truth is in 48 windows.
+    step_error = RNG.normal(0, 10, 348)
+    error_NH = np.stack([step_error[first : first + 48] for first in range(300)])
+    windows = [
+        make_window(step, origin=NEW_YEAR + step * HALF_HOUR, x=X, y=np.zeros(48))
+        for step in range(300)
+    ]
+    views = [window.view for window in windows]
+    found = estimate_quantiles(errors_of(windows, error_NH), views, np.zeros((300, 48)))[120:]
+
+    low, high = LEVELS.index(0.1), LEVELS.index(0.9)
+    width = (found[:, high] - found[:, low]).mean(axis=1)
+    assert width.min() > 20 and width.max() < 31  # 25.6 of normal errors
 
 
 def test_levels_that_have_passed_each_other_give_no_crossing_quantiles():

@@ -38,6 +38,8 @@ def test_an_entity_that_was_not_in_train_is_refused_by_name():
         Scaler.fit(make_window_set()).scale(np.zeros(48), "QLD1")
 
 
-def test_a_constant_series_cannot_be_scaled():
-    with pytest.raises(DataError, match="are equal"):
-        Scaler.fit([make_window(0, x=[5.0] * 48, y=[5.0] * 48)])
+@pytest.mark.parametrize("level", [0.0, 0.1, 5.0])
+def test_a_constant_series_is_scaled_by_one(level):
+    scaler = Scaler.fit([make_window(0, x=[level] * 48, y=[level] * 48)])
+    assert scaler.std["NSW1"] == 1.0
+    assert scaler.scale(np.array(level + 2), "NSW1") == pytest.approx(2.0)

@@ -211,7 +211,8 @@ def test_an_entity_whose_values_end_too_early_is_left_out_with_the_reason():
     built = build(series=short)
     assert built.views == ()
     assert built.left_out == {
-        "NSW1": "the series does not reach over the inputs (its values end 2025-06-08 07:00 UTC)"
+        "NSW1": f"the series does not reach over the inputs (its values go from "
+        f"{short['start_utc'][0]:%Y-%m-%d %H:%M} to 2025-06-08 07:00 UTC, 48 steps are needed)"
     }
     assert len(build(series=short, until=ISSUE_TIME).views) == 1
 

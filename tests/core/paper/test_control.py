@@ -16,7 +16,7 @@ from compevo_core.paper.control import (
     run_control,
     write_control,
 )
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, WORLDS
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, EVENTS, ROUNDS_SCHEMA, WORLDS
 from compevo_core.training import model, trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
@@ -133,7 +133,7 @@ def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_pat
 
 
 def test_each_kind_of_world_has_the_settings_that_it_needs():
-    plain, regional, many = (
+    plain, regional, many, events = (
         ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
     )
     assert {config.run.seed for config in (plain | regional | many).values()} == {1}
@@ -143,6 +143,7 @@ def test_each_kind_of_world_has_the_settings_that_it_needs():
     assert len(many["evolved"].evolution.topics) == 100
     named = [find_topics(logic) for logic in many["oracle-logics"].evolution.start]
     assert set().union(*named) == set(WORLDS["many-topics"]["signs"])
+    assert {*find_topics(events["oracle-logics"].evolution.start[2])} <= set(EVENTS)
 
     writers = ControlPlan(config=search(), compares="search").configure_arms(1)
     assert writers["flat"].evolution.flat_share == 1.0 and not writers["flat"].grpo.enabled

@@ -6,6 +6,7 @@ import pytest
 from compevo_core.agents.logics import TOPICS
 from compevo_core.paper.planted_news import (
     DISTRACTORS,
+    EVENTS,
     HEADLINES,
     WORLDS,
     list_headlines,
@@ -77,3 +78,21 @@ def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
     assert not any("{topic}" in title for title in headlines)
     acting = set(WORLDS["many-topics"]["signs"])
     assert len(acting) == 3 and acting < set(topics)
+
+
+def test_an_event_is_told_in_three_lengths_and_moves_the_day_in_each():
+    world, before = planted_world.__wrapped__(**WORLDS["events"]), base_windows()
+    size_of = measure_residuals(before.split("train"))
+    lengths = set()
+    for old, new in zip(before, world.windows, strict=True):
+        titles = [world.news.get_title(name) for name in new.view.candidate_ids]
+        signs = 0
+        for topic, sign in EVENTS.items():
+            parts = [max(text.split("{place}"), key=len) for text in list_headlines(topic)]
+            told = [title for title in titles if any(part in title for part in parts)]
+            assert len(told) <= 1
+            lengths |= {(title.count("."), topic) for title in told}
+            signs += sign * len(told)
+        np.testing.assert_allclose(new.y - old.y, 3.0 * size_of[new.view.entity] * signs)
+    # A title; with a sentence on the event; between two titles of no topic.
+    assert lengths == {(dots, topic) for dots in (0, 2, 4) for topic in EVENTS}

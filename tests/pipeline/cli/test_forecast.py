@@ -113,7 +113,7 @@ def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> 
 
 
 def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
-    with pytest.raises(DataError, match=r"NSW1: the series does not reach .* values end 2026-02-2"):
+    with pytest.raises(DataError, match=r"NSW1: the series does not reach .* to 2026-02-2"):
         invoke("forecast", "--day", "2026-03-05")
 
 

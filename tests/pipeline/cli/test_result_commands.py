@@ -125,5 +125,5 @@ def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
 
 def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
-    with pytest.raises(DataError, match="no windows of exchange: .*`compevo refresh exchange`"):
+    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
         invoke("audit-news", "exchange")

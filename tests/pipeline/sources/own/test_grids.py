@@ -316,6 +316,14 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
     assert find_shown_season([weeks], 100) == 168
     assert find_shown_season([rng.normal(size=1600).cumsum()], 24) == 24
     assert find_shown_season([np.full(50, np.nan)], 7) == 7
+    # A series too short to say anything of long seasons stands beside others.
+    assert find_shown_season([cycle_of_ten, cycle_of_ten[:15]], 24) == 10
+    # A smooth day of quarters of an hour, whose top noise moves by some steps.
+    weekend = np.arange(9000) // 96 % 7 >= 5
+    smooth = (100 - 30 * weekend) * np.sin(np.arange(9000) * 2 * np.pi / 96)
+    for _ in range(5):
+        noise = rng.normal(0, 4, 9000).cumsum() / 4
+        assert find_shown_season([smooth + 30 * weekend + noise], 96) == 96
 
     declaration, _ = make_table("1h", 400, season_steps=10, horizon=12, lookback=48)
     spec = make_spec(declaration)

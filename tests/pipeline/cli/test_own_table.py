@@ -1,0 +1,74 @@
+"""A table of one's own from `compevo init` to a forecast, where its series differ in length."""
+
+import logging
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from compevo_pipeline.cli.main import app
+
+FIRST = date(2025, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def quiet_log() -> Iterator[None]:
+    """The command line sets the root logger up; other tests see it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def list_rows(name: str, first: int, end: int) -> list[str]:
+    values = np.random.default_rng(first).normal(50, 5, end - first)
+    return [
+        f"{FIRST + timedelta(days=day)},{name},{value:.1f}"
+        for day, value in zip(range(first, end), values, strict=True)
+    ]
+
+
+def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "shops.csv"
+
+    def write(*series: tuple[str, int, int]) -> None:
+        rows = [row for part in series for row in list_rows(*part)]
+        file.write_text("\n".join(["day,shop,sold", *rows, ""]))
+
+    def run(*arguments: str) -> Result:
+        env = {
+            "COMPEVO_HOME": str(tmp_path / "home"),
+            "COMPEVO_DATASETS": str(tmp_path),
+            "COMPEVO_MODE": "sample",
+        }
+        return CliRunner().invoke(app, list(arguments), env=env)
+
+    write(("old", 0, 200), ("young", 0, 200))
+    declared = run("init", str(file), "--horizon", "7", "--id", "shop")
+    assert declared.exit_code == 0, declared.output
+    # The second day: one shop has opened since validation.
+    write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200))
+    fitted = run("fit", "shops", "--method", "persistence")
+    assert fitted.exit_code == 0, fitted.output
+    assert "left out: OWN/new, as no whole window of theirs lies in train" in fitted.output
+
+    forecast = run("forecast", "shops")
+    assert forecast.exit_code == 0, forecast.exception
+    assert "Note: no forecast of new: the model has not learnt them" in forecast.output
+    assert "\nold " in forecast.output and "\nyoung" in forecast.output
+
+    past = run("forecast", "shops", "--day", "2025-03-01")
+    assert "the model was fitted and chosen on values after 2025-03-01" in past.output
+    assert "fitted and chosen" not in forecast.output
+
+    # One has closed, and holds the other back.
+    write(("old", 0, 190), ("young", 0, 200))
+    assert run("fit", "shops", "--method", "persistence").exit_code == 0
+    forecast = run("forecast", "shops")
+    assert "old ends 2025-07-09 00:00 UTC and others 2025-07-19 00:00" in forecast.output
+    assert "take it out of the table" in forecast.output
