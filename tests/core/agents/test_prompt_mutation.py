@@ -58,7 +58,7 @@ def test_each_child_is_one_request_that_shows_its_agent_what_it_knows():
     assert proposal.candidate_AD.shape[0] == 3 and not proposal.candidate_AD.requires_grad
 
     body = asked[0]
-    assert (body["model"], body["temperature"], body["max_tokens"]) == ("a-model", 0.7, 24)
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("a-model", 0.7, 14)
     system, user = (turn["content"] for turn in body["messages"])
     assert system.startswith("You are a strategy analyst")
     for known in ("Track public holidays", "-0.5000", "Agent_1 (Reward: -0.2500)", "Storm", "6000"):

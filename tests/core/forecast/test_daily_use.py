@@ -13,7 +13,7 @@ from tests.core.forecast.test_forecaster import seal_population
 from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
 
-DAYS = windows("test", 12, first_day=70)
+DAYS = windows("test", 9, first_day=70, news=False)
 DAILY = {
     "selection__online": True,
     "selection__rule": "boa",
@@ -53,9 +53,9 @@ def _poison(days, first):
 
 def test_no_forecast_knows_the_truth_of_its_day_or_of_a_later_one(sealed, followed):
     clean = followed
-    poisoned = _load(sealed).follow(_poison(DAYS, 8))
+    poisoned = _load(sealed).follow(_poison(DAYS, 6))
     origins = sorted({view.origin_utc for view in DAYS.views()})
-    until = np.array([view.origin_utc <= origins[8] for view in DAYS.views()])
+    until = np.array([view.origin_utc <= origins[6] for view in DAYS.views()])
 
     for name in ("aggregate", "step_weights", "quantiles"):
         assert np.array_equal(
@@ -91,10 +91,10 @@ def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sea
         dataset=DAYS.dataset,
     )
     clean = _load(sealed).follow(evening)
-    poisoned = _load(sealed).follow(_poison(evening, 8))
+    poisoned = _load(sealed).follow(_poison(evening, 6))
     origins = sorted({view.origin_utc for view in DAYS.views()})
-    # Day 9 is forecast at 17:00 of day 8, whose truth is known at its end.
-    until = np.array([view.origin_utc <= origins[9] for view in DAYS.views()])
+    # Day 7 is forecast at 17:00 of day 6, whose truth is known at its end.
+    until = np.array([view.origin_utc <= origins[7] for view in DAYS.views()])
     assert np.array_equal(clean.aggregate[until], poisoned.aggregate[until])
     assert not np.allclose(clean.aggregate[~until], poisoned.aggregate[~until])
 
@@ -123,12 +123,12 @@ N_NIGHTS = 100
 
 def make_days(count):
     """Return days that each have a view of midnight and one of seven hours before."""
-    days = windows("test", count, first_day=FIRST)
+    days = windows("test", count, first_day=FIRST, news=False)
     evening = [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in days]
     return WindowSet([*days, *evening], dataset=days.dataset)
 
 
-EVENINGS = make_days(12)
+EVENINGS = make_days(9)
 ORIGINS = sorted({view.origin_utc for view in EVENINGS.views()})
 
 
@@ -205,15 +205,15 @@ def test_a_night_goes_on_from_the_last_and_forecasts_the_same_bits(rule, sealed,
 
 def test_a_revision_goes_back_only_as_far_as_it_reaches(sealed, tmp_path):
     nights = Nights(sealed, tmp_path)
-    for number in range(4, 10):
+    for number in range(4, 8):
         nights.forecast(EVENINGS, number)
-    revised = revise(EVENINGS, 6, 1.5)
-    made = nights.forecast(revised, 10)
-    # Day 6 itself is forecast again, and the days after it; none before.
+    revised = revise(EVENINGS, 5, 1.5)
+    made = nights.forecast(revised, 8)
+    # Day 5 itself is forecast again, and the days after it; none before.
     n_known, n_forecast = nights.counts[-1]
-    assert n_known == 4 * 9
-    assert 4 * 3 <= n_forecast <= 4 * 4
-    assert_equal(made, nights.forecast(revised, 10, resumes=False))
+    assert n_known == 4 * 7
+    assert 4 * 2 <= n_forecast <= 4 * 3
+    assert_equal(made, nights.forecast(revised, 8, resumes=False))
 
 
 def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed, tmp_path):

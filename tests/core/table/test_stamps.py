@@ -24,8 +24,7 @@ def seasonal(stamps, season):
 @pytest.mark.parametrize(
     ("freq", "count", "season", "zone"),
     [
-        ("MS", 120, 12, None),
-        ("ME", 120, 12, "Europe/Paris"),
+        ("ME", 96, 12, "Europe/Paris"),
         ("QE", 80, 4, None),
         ("YS", 45, 7, None),
         ("D", 150, 7, "America/New_York"),

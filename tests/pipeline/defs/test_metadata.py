@@ -65,7 +65,8 @@ def test_markdown_is_made_in_these_places_alone():
     """A new place needs its own escape: read it, then add it here with the reason."""
     found = set()
     for path in PIPELINE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text if "MetadataValue" in text else "")):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             names = {"MetadataValue.md", "MarkdownMetadataValue", "dg.MarkdownMetadataValue"}
             if is_call and any(ast.unparse(node.func).endswith(name) for name in names):
