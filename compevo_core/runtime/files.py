@@ -100,7 +100,7 @@ PART_SUFFIX = ".part"  # ending of a file that is being written, whose name begi
 
 Read = TypeVar("Read")  # what a reader of a folder makes of its files
 
-_LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"
 _NAME_DIGITS = 16  # of a file's sha256, in its name
 _PUBLIC_MODE = 0o644  # mkstemp makes private files; results and reports are for everyone to read
 
@@ -174,7 +174,7 @@ def replace_together(
     which the present manifest names, stay. DataError if files stay, and the manifest that names
     them is torn; StoreBusy if another process writes the folder for longer than a minute.
     """
-    with file_lock(folder / _LOCK_FILE, exclusive=True):
+    with file_lock(folder / LOCK_FILE, exclusive=True):
         before = _read_hashes(folder, is_needed=keeps_others)
         written: dict[str, str] = {}
         for name, write in files.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.runtime.files import (
+    LOCK_FILE,
     WAIT_SECONDS,
     append_line,
     file_lock,
@@ -305,7 +306,8 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST_FILE
+        # A lock is nobody's content: no copy of a folder has to bring it along.
+        if path.is_file() and path.name not in (MANIFEST_FILE, LOCK_FILE)
     }
     # Over names and hashes alone: facts such as the device may differ between equal models.
     folder_hash = hash_text(json.dumps(files, sort_keys=True))

@@ -10,9 +10,11 @@ import pytest
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import StoreBusy, file_lock
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.work import backup
 from tests.content_faults.worlds import NEWS, REPORTS
+from tests.support.population import windows
 
 NOW = datetime(2026, 7, 21, tzinfo=UTC)
 
@@ -67,6 +69,9 @@ def dagster(tmp_path):
 
 def test_a_destroyed_home_is_brought_back_and_everything_is_equal(home, dagster, tmp_path):
     shutil.rmtree(home.workspace.layout.fits)  # made again when it is missing
+    model = RunFolder(home.workspace.layout.run("one")).model
+    windows("train", 2).write(model / "prior" / "known")
+    sealed = write_manifest(model, {})
     before = read(home, dagster)
     # A run that goes on has its ledger open, with an entry that is not in the file's own pages.
     writer = sqlite3.connect(dagster / "storage" / "runs.db")
@@ -80,6 +85,7 @@ def test_a_destroyed_home_is_brought_back_and_everything_is_equal(home, dagster,
     assert backup.restore(tmp_path / "copy", home.home, dagster) == count
     after = read(home, dagster)
     assert after == before | {"runs": [("a",), ("b",)]}
+    assert verify_manifest(model)["hash"] == sealed
     # And a refresh finds nothing to do.
     assert REPORTS.deliver(home, [])["files"] == 0
 
