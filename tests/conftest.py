@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,23 @@ def pytest_collection_finish() -> None:
     """Leave what was imported out of every later search for garbage: it stays to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_the_disk():
+    """No test cuts the power: files and databases are not waited for until they are on the disk."""
+    connect = sqlite3.connect
+
+    def connect_without_waiting(*arguments, **options):
+        connection = connect(*arguments, **options)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        for module in (sqlite3, sqlite3.dbapi2):
+            patch.setattr(module, "connect", connect_without_waiting)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,7 @@ def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path:
     assert rows.select("method", "budget", "seed").unique().rows() == [("mael", "", 5)]
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_probe_measures_every_split_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 import zipfile
 
+import pytest
+
 from compevo_pipeline.sources.common.base import (
     SAMPLE_ARCHIVE,
     SAMPLE_FETCHED_AT,
@@ -20,6 +22,7 @@ def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
     assert list(read_sample_files("no-such-product")) == []
 
 
+@pytest.mark.slow
 def test_the_archive_is_what_the_script_writes():
     with zipfile.ZipFile(SAMPLE_ARCHIVE) as bundle:
         packed = {name: bundle.read(name) for name in bundle.namelist()}

@@ -115,7 +115,7 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(
     assert judged[0] == judged[1] > 0
 
 
-@pytest.mark.parametrize("change", ["value", "article", "nothing"])
+@pytest.mark.parametrize("change", ["value", "article"])
 def test_windows_before_the_first_month_that_changed_are_not_cut_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -127,15 +127,6 @@ def test_windows_before_the_first_month_that_changed_are_not_cut_again(
     windows = cut_windows(workspace, dataset)
     write_windows(workspace, windows)
 
-    first_changed = datetime(2026, 2, 1, tzinfo=UTC)
-    if change == "value":
-        store = workspace.series_store()
-        at = pl.col("start_utc") == first_changed + timedelta(days=20)
-        raised = pl.when(at).then(pl.col("value") + 1.0).otherwise("value").alias("value")
-        store.write(dataset, store.read(dataset).with_columns(raised))
-    elif change == "article":
-        workspace.news_store().upsert_articles(make_articles([first_changed + timedelta(days=2)]))
-
     built: list[datetime] = []
     build_view = ContextBuilder.build_view
 
@@ -144,11 +135,22 @@ def test_windows_before_the_first_month_that_changed_are_not_cut_again(
         return build_view(self, labels, inputs, *others)
 
     monkeypatch.setattr(ContextBuilder, "build_view", count)
+    cut_windows(workspace, dataset)
+    assert built == []
+
+    first_changed = datetime(2026, 2, 1, tzinfo=UTC)
+    if change == "value":
+        store = workspace.series_store()
+        at = pl.col("start_utc") == first_changed + timedelta(days=20)
+        raised = pl.when(at).then(pl.col("value") + 1.0).otherwise("value").alias("value")
+        store.write(dataset, store.read(dataset).with_columns(raised))
+    else:
+        workspace.news_store().upsert_articles(make_articles([first_changed + timedelta(days=2)]))
+
     again = cut_windows(workspace, dataset)
     n_built = len(built)
     assert all(origin + timedelta(days=2) > first_changed for origin in built)
-    assert (n_built == 0) is (change == "nothing")
-    assert n_built < len(windows)
+    assert 0 < n_built < len(windows)
 
     # As if all were cut again, to the last bit.
     shutil.rmtree(layout.receipts)
