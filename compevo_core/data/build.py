@@ -163,19 +163,24 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     last origin of that day where several are a stride apart. DataError if no series of the data set
     is in the frame, or one has no value.
     """
+    end = shift(find_common_end(spec, series), max(spec.unknown_steps), spec.step)
+    if not spec.align_to_market_day:
+        return end
+    on_clock = end + spec.market_offset
+    midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
+    return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
+
+
+def find_common_end(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
+    """Return the end of the last value that all series have; DataError if one has no value."""
     chosen, _ = select_series(spec, series)
     ends = []
     for entity, frame in select_newest(chosen):
-        known = frame.filter(pl.col("value").is_not_null())
+        known = frame.drop_nulls("value")
         if not known.height:
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        ends.append(shift(_find_last_stamp(known), 1 + max(spec.unknown_steps), spec.step))
-
-    if not spec.align_to_market_day:
-        return min(ends)
-    on_clock = min(ends) + spec.market_offset
-    midnight = on_clock.replace(hour=0, minute=0, second=0, microsecond=0)
-    return on_clock - (on_clock - midnight) % (spec.stride_steps * spec.step) - spec.market_offset
+        ends.append(shift(_find_last_stamp(known), 1, spec.step))
+    return min(ends)
 
 
 def select_learnt(

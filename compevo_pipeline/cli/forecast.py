@@ -131,7 +131,9 @@ def clean_text(text: str, longest: int = 200) -> str:
 
 
 def _render_band(band: "Band | None", decimals: int) -> str:
-    return "" if band is None else "-".join(f"{end:.{decimals}f}" for end in band)
+    # A hyphen before a number would be read as its sign.
+    between = "-" if band is None or min(band) >= 0 else " to "
+    return "" if band is None else between.join(f"{end:.{decimals}f}" for end in band)
 
 
 def _render_change(percent: float | None) -> str:

@@ -22,6 +22,7 @@ from compevo_core.data.build import (
     build_views,
     build_windows,
     describe_early_end,
+    find_common_end,
     find_next_origin,
     grid_chosen,
     select_learnt,
@@ -29,7 +30,7 @@ from compevo_core.data.build import (
 from compevo_core.data.context import find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
 from compevo_core.data.cutting import GriddedSeries, locate_origin
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.news import select_articles
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
@@ -337,10 +338,10 @@ def forecast_day(
         CheckpointMismatch: the issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
-    early_end = ""
+    of_start: list[str] = []
     if day is None:
         day = find_next_day(deployment, spec, known_to)
-        early_end = describe_early_end(spec, deployment.series_store().read(spec.name))
+        of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -360,11 +361,25 @@ def forecast_day(
         result = replace(result, is_new=result.folder != folder or not was_issued)
         log.info(f"{dataset}, {day}, known until {origin.until:%Y-%m-%d %H:%M} UTC: {folder}")
 
-    if early_end:
-        result = replace(result, notes=(early_end, *result.notes))
+    result = replace(result, notes=(*of_start, *result.notes))
     for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return result
+
+
+def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
+    """Say why the newest day of declared files lies before what a reader may expect."""
+    series = deployment.series_store().read(spec.name)
+    if early_end := describe_early_end(spec, series):
+        yield early_end
+    elif spec.name not in DATASETS and spec.align_to_market_day:
+        known = find_common_end(spec, series) - origin.origin_utc
+        if 2 * known >= DAY:
+            yield (
+                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as days "
+                f"begin at {origin.origin_utc:%H:%M} UTC in summer and winter: with grid.stride = "
+                "1 in the declaration, and fit again, forecasts begin at any step"
+            )
 
 
 def find_next_day(

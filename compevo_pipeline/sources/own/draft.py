@@ -137,7 +137,9 @@ def draft_declaration(
     except ValueError as error:
         raise ConfigError(f"--zone: {error}") from error
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
-    if not request.zone and not about.with_offset and not about.are_days:
+    if not request.zone and about.with_offset:
+        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
+    elif not request.zone and not about.are_days:
         refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
         draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
     place = find_place_zone(zone)
@@ -236,7 +238,8 @@ def _find_unit(
     # load_mw is in mw: the last word of a name is most often the unit, and it is said.
     words = request.values[0].replace("(", "_").replace(")", "").split("_")
     unit = words[-1].strip() if len(words) > 1 else "units"
-    draft.guesses.append(f"the unit is {unit!r}, from the column's name; if not, give --unit")
+    why = "from the column's name" if len(words) > 1 else "as nothing names one"
+    draft.guesses.append(f"the unit is {unit!r}, {why}; if not, give --unit")
     return unit
 
 

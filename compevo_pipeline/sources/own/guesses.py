@@ -32,7 +32,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     """Return the column of stamps: one with a likely name first.
 
     Raises:
-        DataError: no column holds stamps.
+        DataError: no column holds stamps, or the first row names no columns.
     """
     head = table.head(_LOOKED_AT)
     candidates = [c for c in _list_columns(table) if _holds_stamps(TextColumn(head, name, c))]
@@ -42,7 +42,12 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             f"{', '.join(map(repr, _list_columns(table)))}: name the column with --time, and its "
             "format with --time-format"
         )
-    return min(candidates, key=lambda column: _rank(column, _TIMES))
+    time = min(candidates, key=lambda column: _rank(column, _TIMES))
+    if _holds_stamps(TextColumn(pl.DataFrame({LINE: [1], time: [time]}), name, time)):
+        raise DataError(
+            f"{name}, row 1: {time!r} is a stamp and not a name; write a line of column names"
+        )
+    return time
 
 
 def guess_series(table: pl.DataFrame, time: str) -> str:

@@ -51,7 +51,7 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
         shown = ", ".join(repr(_shorten(column)) for column in there[:_SHOWN_COLUMNS])
         raise DataError(
             f"{name}: no column {', '.join(map(repr, missing))}; the columns are {shown}: correct "
-            "the column's name in the declaration"
+            "the column's name, here or in the declaration"
         )
     return table.select(LINE, *dict.fromkeys(columns))
 

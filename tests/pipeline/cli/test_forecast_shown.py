@@ -12,6 +12,7 @@ from compevo_core.forecast.explain import choose_decimals, format_start, summari
 from compevo_core.forecast.explain import explain as read_parts
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_pipeline.cli.forecast import (
+    _render_band,
     clean_text,
     describe_data,
     find_record,
@@ -28,6 +29,11 @@ SAMPLE = "[sample: synthetic data]"
 
 def read_row(shown: str, entity: str) -> str:
     return next(line for line in shown.splitlines() if line.startswith(entity))
+
+
+def test_a_band_below_zero_shows_no_hyphen_that_could_be_a_sign() -> None:
+    assert _render_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
+    assert _render_band((16.78, 17.02), 1) == "16.8-17.0"
 
 
 def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:

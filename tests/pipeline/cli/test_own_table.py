@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,37 @@ def list_rows(name: str, first: int, end: int) -> list[str]:
     ]
 
 
+def run_in(folder: Path, *arguments: str) -> Result:
+    env = {
+        "COMPEVO_HOME": str(folder / "home"),
+        "COMPEVO_DATASETS": str(folder),
+        "COMPEVO_MODE": "sample",
+    }
+    return CliRunner().invoke(app, list(arguments), env=env)
+
+
+def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(
+    tmp_path: Path,
+) -> None:
+    stamps = [datetime(2025, 5, 1) + timedelta(hours=n) for n in range(40 * 24)]  # noqa: DTZ001
+    rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
+    (tmp_path / "load.csv").write_text("\n".join(["stamp,load_mw", *rows, ""]))
+    assert not run_in(tmp_path, "init", str(tmp_path / "load.csv"), "--zone=Europe/Paris").exit_code
+    fitted = run_in(tmp_path, "fit", "load", "--method", "persistence")
+    assert fitted.exit_code == 0, fitted.output
+    forecast = run_in(tmp_path, "forecast", "load")
+    assert "Monday 09 June 2025" in forecast.output
+    assert "23 hours of this forecast are in the file" in forecast.output
+
+    declaration = tmp_path / "load.toml"
+    declared = declaration.read_text().replace("# stride = 0", "stride = 1")
+    declaration.write_text(declared)
+    assert run_in(tmp_path, "fit", "load", "--method", "persistence").exit_code == 0
+    forecast = run_in(tmp_path, "forecast", "load")
+    assert "Monday 09 June 2025 23:00" in forecast.output
+    assert "in the file" not in forecast.output
+
+
 def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(
     tmp_path: Path,
 ) -> None:
@@ -41,12 +72,7 @@ def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(
         file.write_text("\n".join(["day,shop,sold", *rows, ""]))
 
     def run(*arguments: str) -> Result:
-        env = {
-            "COMPEVO_HOME": str(tmp_path / "home"),
-            "COMPEVO_DATASETS": str(tmp_path),
-            "COMPEVO_MODE": "sample",
-        }
-        return CliRunner().invoke(app, list(arguments), env=env)
+        return run_in(tmp_path, *arguments)
 
     write(("old", 0, 200), ("young", 0, 200))
     declared = run("init", str(file), "--horizon", "7", "--id", "shop")

@@ -1,6 +1,6 @@
 """What ``compevo init`` guesses of a table, says, and warns of."""
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -146,6 +146,17 @@ def test_what_is_written_is_a_declaration_that_is_read(table: str, tmp_path: Pat
     assert [span.split for span in spec.spans] == ["train", "val", "test"]
     assert any("2,880 steps of 30min" in line for line in draft.findings)
     assert any("'mw', from the column's name" in line for line in draft.guesses)
+
+
+def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such() -> None:
+    days = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(90)]
+    rows = "".join(f"{day}T00:00+02:00,{n % 9}\n" for n, day in enumerate(days))
+    guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
+    assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
+    assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
+    headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
+    with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
+        look_at(headless, time="", values=())
 
 
 def test_finer_rows_and_business_days_are_seen_and_said() -> None:
