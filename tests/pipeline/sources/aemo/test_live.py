@@ -100,9 +100,14 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "fault", [Answer(status=404), Answer(status=403), Answer(status=500), Answer(body=b"<html>x")]
+    ("folder", "fault"),
+    [
+        (FORECAST, Answer(status=404)),
+        (ROOFTOP, Answer(status=403)),
+        (FORECAST, Answer(status=500)),
+        (ROOFTOP, Answer(body=b"<html>x")),
+    ],
 )
-@pytest.mark.parametrize("folder", [FORECAST, ROOFTOP])
 def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, fault):
     nemweb.serve_day(replay, count=4)
     replay.serve({(HOST, f"/Reports/{part}/{folder}/"): fault for part in ("Current", "CURRENT")})
