@@ -151,6 +151,12 @@ def read_table(
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
+    elif clock.step < DAY and bool(clock.zone) != bool(zone):
+        raise DataError(
+            f"stamps in {time!r} have {'a' if zone else 'no'} zone and those of the fit "
+            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+        )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
