@@ -153,7 +153,7 @@ def read_table(
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
     elif clock.step < DAY and bool(clock.zone) != bool(zone):
         raise DataError(
-            f"stamps in {time!r} have {'a' if zone else 'no'} zone and those of the fit "
+            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
             f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
             + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
         )

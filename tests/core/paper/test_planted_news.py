@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 
 from compevo_core.agents.logics import TOPICS
+from compevo_core.lm.encoder import load_encoder
 from compevo_core.paper.planted_news import (
     DISTRACTORS,
     EVENTS,
     HEADLINES,
     WORLDS,
+    PlantedNews,
     list_headlines,
     measure_residuals,
+    plant_news,
 )
 from tests.support.planted import base_windows, planted_world
 
@@ -81,7 +84,8 @@ def test_a_hundred_topics_have_headlines_of_their_own_and_three_of_them_act():
 
 
 def test_an_event_is_told_in_three_lengths_and_moves_the_day_in_each():
-    world, before = planted_world.__wrapped__(**WORLDS["events"]), base_windows()
+    planted, before = PlantedNews(effect=3.0, **WORLDS["events"]), base_windows()
+    world = plant_news(before, planted, load_encoder("hashing"))  # nobody reads it here
     size_of = measure_residuals(before.split("train"))
     lengths = set()
     for old, new in zip(before, world.windows, strict=True):

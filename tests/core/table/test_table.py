@@ -199,8 +199,10 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster.load(tmp_path)
     with pytest.raises(DataError, match="series c were not fitted"):
         fitted.predict(TABLE.replace({"unique_id": {"b": "c"}}))
-    # Read as UTC, they would be hours from those of the fit without a word.
-    with pytest.raises(DataError, match=r"have a zone and those of the fit none: .*tz_localize"):
+    # Read as UTC, they would be hours from the stamps of the fit without a word.
+    with pytest.raises(
+        DataError, match=r"have a zone and the stamps of the fit none: .*tz_localize"
+    ):
         fitted.predict(TABLE.assign(ds=TABLE["ds"].dt.tz_localize("UTC")))
     with pytest.raises(DataError, match="after midnight UTC"):
         tail = TABLE.groupby("unique_id").tail(5)
