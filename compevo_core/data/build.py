@@ -173,14 +173,19 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 
 def find_common_end(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
     """Return the end of the last value that all series have; DataError if one has no value."""
+    return shift(min(_find_last_stamps(spec, series).values()), 1, spec.step)
+
+
+def _find_last_stamps(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, datetime]:
+    """Return the stamp of the last value by entity; DataError if one has no value."""
     chosen, _ = select_series(spec, series)
-    ends = []
+    stamps = {}
     for entity, frame in select_newest(chosen):
         known = frame.drop_nulls("value")
         if not known.height:
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        ends.append(shift(_find_last_stamp(known), 1, spec.step))
-    return min(ends)
+        stamps[entity] = _find_last_stamp(known)
+    return stamps
 
 
 def select_learnt(
@@ -194,9 +199,7 @@ def select_learnt(
 
 def describe_early_end(spec: DatasetSpec, series: pl.DataFrame) -> str:
     """Return which series ends a horizon before others and holds them back; "" where none does."""
-    chosen, _ = select_series(spec, series)
-    known = [(entity, frame.drop_nulls("value")) for entity, frame in select_newest(chosen)]
-    ends = {entity: _find_last_stamp(frame) for entity, frame in known if frame.height}
+    ends = _find_last_stamps(spec, series)
     oldest, newest = min(ends, key=ends.__getitem__), max(ends.values())
     if shift(ends[oldest], spec.horizon_steps, spec.step) > newest:
         return ""

@@ -151,12 +151,8 @@ def read_table(
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
-    elif clock.step < DAY and bool(clock.zone) != bool(zone):
-        raise DataError(
-            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
-            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-        )
+    else:
+        _refuse_other_zone(clock, time, zone)
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
@@ -172,6 +168,16 @@ def read_table(
         known_at=known_at,
     )
     return rows, form
+
+
+def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
+    """Refuse stamps with a zone beside a fit without one, and the other way round."""
+    if clock.step < DAY and bool(clock.zone) != bool(zone):
+        raise DataError(
+            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
+            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+        )
 
 
 def _refuse_duplicates(

@@ -59,8 +59,7 @@ def fit(
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    reads_news = is_population and bool(config.encoder)
-    windows = _prepare_windows(deployment, dataset, reads_news=reads_news)
+    windows = _prepare_windows(deployment, dataset, config.encoder if is_population else "")
 
     plan: MethodPlan | None = None
     fits = SharedFits()
@@ -104,11 +103,13 @@ def fit(
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
-def _prepare_windows(deployment: "Deployment", dataset: str, *, reads_news: bool) -> "WindowSet":
+def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "WindowSet":
     """Read a data set's files and news, cut and store its windows, and print how many there are.
 
+    ``encoder`` names the encoder of the news that the method reads; empty if it reads none.
+
     Raises:
-        SourceError: files cannot be read; of news where the method ``reads_news``.
+        SourceError: files cannot be read; of news where the method reads any.
     """
     from compevo_core.errors import SourceError
     from compevo_pipeline.work.deployment import utc_now
@@ -123,7 +124,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, *, reads_news: bool
         try:
             read = ingest_dataset(deployment, name, clock=utc_now, log=log)
         except SourceError as error:
-            if name != NEWS or reads_news:
+            if name != NEWS or encoder:
                 raise
             log.warning("no news, which the method does not read: %s", error)
             deployment.news_store().create()

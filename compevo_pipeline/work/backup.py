@@ -19,7 +19,14 @@ from pathlib import Path
 
 from compevo_core import __version__
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.files import file_lock, hash_file, read_json, write_json
+from compevo_core.runtime.files import (
+    LOCK_FILE,
+    PART_SUFFIX,
+    file_lock,
+    hash_file,
+    read_json,
+    write_json,
+)
 
 LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
 LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
@@ -102,7 +109,7 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
 
 def _copy_folder(folder: Path, target: Path) -> None:
     """Copy what a folder holds, under the lock of its writers where it has one."""
-    lock = folder / ".lock"
+    lock = folder / LOCK_FILE
     # Of raw files only those are locked out who pack them.
     is_locked = (lock.exists() and _RAW not in folder.parent.parts) or folder.name == _RAW
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
@@ -116,7 +123,7 @@ def _copy_folder(folder: Path, target: Path) -> None:
 
 def _is_kept(path: Path) -> bool:
     # Dagster's settings come with the code. A file that goes meanwhile was a temporary one.
-    is_temporary = path.suffix in (".lock", ".part") or path.name == ".lock"
+    is_temporary = path.suffix in (LOCK_FILE, PART_SUFFIX) or path.name == LOCK_FILE
     return not is_temporary and not path.name.endswith(_SIDE_FILES) and path.suffix != ".yaml"
 
 

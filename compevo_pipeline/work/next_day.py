@@ -467,9 +467,9 @@ def _issue(
     on_step(f"reading what is stored of {spec.name}")
     frames = StoredFrames.read(deployment, spec)
     run = run or find_current_run(deployment.layout, spec.name)
+    rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
     frames = replace(frames, series=learnt)
-    rule = find_news_rule(deployment, spec.name, news_rule, run)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
         raise DataError(

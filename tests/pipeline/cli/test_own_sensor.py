@@ -1,8 +1,6 @@
 """A public series that is not ours, as a new user would try it: one PeMS sensor, hour by hour."""
 
 import gzip
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +9,6 @@ from typer.testing import CliRunner, Result
 from compevo_pipeline.cli.main import app
 
 ROWS = 150 * 24  # from January 2015 on, over the night in which clocks went forward
-
-
-@pytest.fixture(autouse=True)
-def quiet_log() -> Iterator[None]:
-    """The command line sets the root logger up; other tests see it as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 @pytest.mark.slow

@@ -1,26 +1,14 @@
 """A table of one's own from `compevo init` to a forecast, where its series differ in length."""
 
-import logging
-from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import pytest
 from typer.testing import CliRunner, Result
 
 from compevo_pipeline.cli.main import app
 
 FIRST = date(2025, 1, 1)
-
-
-@pytest.fixture(autouse=True)
-def quiet_log() -> Iterator[None]:
-    """The command line sets the root logger up; other tests see it as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 def list_rows(name: str, first: int, end: int) -> list[str]:

@@ -130,5 +130,5 @@ def test_a_method_that_reads_no_news_is_fitted_where_there_are_none(tmp_path, mo
 
     monkeypatch.setattr("compevo_pipeline.work.ingest.ingest_dataset", ingest_series_alone)
     with pytest.raises(SourceAbsent):
-        training._prepare_windows(deployment, operational.DATASET, reads_news=True)
-    assert len(training._prepare_windows(deployment, operational.DATASET, reads_news=False))
+        training._prepare_windows(deployment, operational.DATASET, "hashing")
+    assert len(training._prepare_windows(deployment, operational.DATASET, ""))
