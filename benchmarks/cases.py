@@ -152,12 +152,7 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         their_seconds, their_records = zip(*theirs[-repeats:], strict=True)
 
         parity = compare_records(records, their_records)
-        if parity["loss_pred"] > LARGEST_GAP[dtype]:
-            raise ArithmeticError(
-                f"{dtype} round with {agents} agents: the forecast losses of the two ways differ "
-                f"by {parity['loss_pred']:.2e} of their size, so they no longer do the same work; "
-                "bring benchmarks/peft.py in line with compevo_core/training/round.py"
-            )
+        check_gap(parity["loss_pred"], dtype, f"round with {agents} agents")
         columns |= {"reference": PEFT_SHARED, "parity": parity}
         rows.append(build_row("round", world, seconds, their_seconds, **columns))
     return rows
@@ -227,6 +222,43 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     return rows
 
 
+def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
+    """Measure the forecasts of a round and their gradient, against PEFT agent by agent."""
+
+    def time_ours(world: World) -> list[tuple[float, float]]:
+        step = world.build_trainer(rewrites=False).forecast_step
+        rng = np.random.default_rng(0)  # no news is dropped
+        return _time_losses(
+            repeats, lambda day: step.run(world.logics, world.days[day], rng, day).loss_pred
+        )
+
+    measured = _measure_types(agents, repeats, quick, time_ours)
+
+    from benchmarks.peft import PeftRound
+
+    rows = []
+    for dtype, (timed, columns) in measured.items():
+        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+        world.reset()
+        reference = PeftRound(world)
+        reference.reset()
+        their_timed = _time_losses(
+            repeats, lambda day, ref=reference: ref.train_forecasts(world.days[day])[0]
+        )
+        ours, our_losses = zip(*timed, strict=True)
+        theirs, their_losses = zip(*their_timed, strict=True)
+        gap = max(abs(our / their - 1) for our, their in zip(our_losses, their_losses, strict=True))
+        check_gap(gap, dtype, f"forecasts of {agents} agents")
+        columns |= {"reference": PEFT_BY_AGENT}
+        rows.append(build_row("backward", world, ours, theirs, **columns))
+    return rows
+
+
+def _time_losses(repeats: int, run: Callable[[int], float]) -> list[tuple[float, float]]:
+    """Return seconds and loss of what ``run`` does on each day."""
+    return [time_call(partial(run, day)) for day in _list_rounds(repeats)][-repeats:]
+
+
 def _measure_types(
     agents: int, repeats: int, quick: bool, measure: Callable[[World], Any]
 ) -> dict[str, tuple[Any, Row]]:
@@ -238,6 +270,16 @@ def _measure_types(
         # The next type, or the reference, must not find the world in memory.
         forget_peak()
     return measured
+
+
+def check_gap(gap: float, dtype: str, work: str) -> None:
+    """Raise ArithmeticError where the relative gap of two losses says that the work differs."""
+    if gap > LARGEST_GAP[dtype]:
+        raise ArithmeticError(
+            f"{dtype} {work}: the forecast losses of the two ways differ by {gap:.2e} of their "
+            "size, so they no longer do the same work; bring benchmarks/peft.py in line with "
+            "compevo_core/training/round.py"
+        )
 
 
 def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, float]:
@@ -602,6 +644,7 @@ def measure_sampling(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
 
 CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
+    "backward": (measure_backward, (1, 3, 10)),
     "ceiling": (measure_ceiling, (1,)),
     "product": (measure_products, (1,)),
     "gradient": (measure_gradients, (1, 3, 10)),

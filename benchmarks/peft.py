@@ -251,7 +251,7 @@ class PeftRound:
 
     def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
         """Do one whole round; return its losses, group rewards and gradient norm."""
-        loss_pred, loss_own = self._train_forecasts(examples)
+        loss_pred, loss_own = self.train_forecasts(examples)
 
         self.generate_candidates(replay)
         candidate_AD = self._encode(replay.proposal.candidates)
@@ -335,7 +335,7 @@ class PeftRound:
         truth_BH = stack_truths(examples, self.backbone.device)
         return -forecast_error(values_BGH.transpose(0, 1), truth_BH, metric).mean(-1)
 
-    def _train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
+    def train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
         """Add the gradient of the forecast losses, one micro-batch at a time.
 
         Returns:

@@ -33,6 +33,7 @@ TEXTS = {
     "policy-peft": "candidates, group and policy step",
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",
+    "backward": "one batch's forecasts and their gradient",
     "round-exponent": "exponent of a round's seconds in the agents",
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",

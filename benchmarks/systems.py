@@ -1,0 +1,132 @@
+"""What the paper's systems of agents cost: ``python -m benchmarks.systems FOLDER --out FILE``.
+
+What belongs here: hours an epoch, seconds of a step of forecasts and the peak of memory, by system,
+as in the paper's table of efficiency. What does not: errors, which a random backbone says nothing
+about (``compevo benchmark`` has both for a trained one).
+
+All systems have the preset ``paper`` with three agents, answers by the head, which MAD-RL needs, and
+the packaged encoder. A step is the forecast of one batch of windows by all agents, with its news.
+"""
+
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.clock import name_gpu, read_clock, read_peak
+from benchmarks.rows import (
+    LIBRARIES,
+    RESULTS,
+    Row,
+    describe_surroundings,
+    measure_in_process,
+    print_row,
+    write_rows,
+)
+from compevo_core.config.run import RunConfig
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.paper.changes import find_variant
+from compevo_core.training.trainer import train
+from tests.support.population import news_pool, windows
+
+SYSTEMS = ("mael", "mad-rl", "compevo")
+COLUMNS = (
+    *("system", "backbone", "dtype", "agents", "round_seconds", "epoch_hours", "step_seconds"),
+    *("peak_memory_gb", "rounds", "machine"),
+    *LIBRARIES,
+    "commit",
+)
+
+_EPOCH_WINDOWS = 1975  # train windows of the archive of electricity
+_ROUNDS = 5  # of which the first warms up, and the last is validated
+_STEPS = 4
+
+
+def build_config(system: str, backbone: str) -> RunConfig:
+    """Build the settings of a system that trains a few rounds; ``tiny`` has its own preset."""
+    preset = RunConfig.preset("tiny" if backbone == "tiny" else "paper")
+    settings: dict[str, Any] = {
+        "population.agents": 3,
+        "forecast.decoder": "head",
+        "news.encoder": RunConfig.preset("tiny").news.encoder,
+        "run.supervised_epochs": 0,
+        "run.rounds": _ROUNDS,
+        "evolution.every": 1,
+    }
+    if backbone != "tiny":
+        settings["backbone.name_or_path"] = backbone
+    return find_variant(system).configure(preset.with_overrides(settings))
+
+
+def measure(system: str, backbone: str) -> Row:
+    """Train a system for a few rounds, forecast a few batches, and return its row."""
+    config = build_config(system, backbone)
+    news = news_pool()
+    days = -(-_ROUNDS * config.run.batch_size // 2)  # two windows a day
+    ends: list[float] = []
+
+    with tempfile.TemporaryDirectory() as folder:
+        train(
+            config,
+            windows("train", days),
+            windows("val", 3, first_day=40),
+            news,
+            Path(folder),
+            on_round=lambda _: ends.append(time.perf_counter()),
+        )
+        peak = read_peak()
+        forecaster = CompEvoForecaster.load(Path(folder), news)
+
+    views = windows("test", config.run.batch_size, first_day=50).views()[: config.run.batch_size]
+    steps = []
+    for _ in range(_STEPS):
+        began = read_clock()
+        forecaster.predict(views)
+        steps.append(read_clock() - began)
+
+    rounds = [end - begin for begin, end in itertools.pairwise(ends[:-1])]
+    round_seconds = statistics.median(rounds)
+    return {
+        "system": system,
+        "backbone": Path(backbone).name,
+        "dtype": config.backbone.dtype,
+        "agents": config.population.agents,
+        "round_seconds": round_seconds,
+        "epoch_hours": round_seconds * _EPOCH_WINDOWS / config.run.batch_size / 3600,
+        "step_seconds": statistics.median(steps[1:]),
+        "peak_memory_gb": peak,
+        "rounds": len(rounds),
+        **name_gpu(),
+    }
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    backbone: Annotated[str, typer.Argument(help="Folder or name of a backbone.")],
+    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "systems.csv",
+    system: Annotated[str, typer.Option(hidden=True)] = "",
+) -> None:
+    """Measure what each system costs, each in a process of its own."""
+    if system:
+        print_row(measure(system, backbone))
+        return
+
+    surroundings = describe_surroundings()
+    rows: list[Row] = []
+    for name in SYSTEMS:
+        arguments = (backbone, "--system", name)
+        (row,) = measure_in_process("benchmarks.systems", *arguments, environment={})
+        print_row(row)
+        rows.append(surroundings | row)
+        write_rows(rows, out, COLUMNS)
+
+
+if __name__ == "__main__":
+    app()
