@@ -115,7 +115,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.ingest import ingest_dataset
     from compevo_pipeline.work.source_coverage import NEWS
-    from compevo_pipeline.work.stored_windows import cut_windows
+    from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 
     # A user's own data set brings the articles that its windows hold.
     has_own_news = bool(deployment.registry[dataset].spec.news_source)
@@ -135,7 +135,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
 
     arguments.show_progress("cutting windows")
     windows = cut_windows(deployment, dataset)
-    windows.write(deployment.layout.windows(dataset))
+    write_windows(deployment, windows)
     arguments.show_progress("")
     by_split = ", ".join(
         f"{count} {name}" for name, count in windows.manifest["n_by_split"].items()
