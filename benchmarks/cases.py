@@ -225,11 +225,11 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure the forecasts of a round and their gradient, against PEFT agent by agent."""
 
-    def time_ours(world: World) -> list[tuple[float, float]]:
+    def time_ours(world: World) -> list[tuple[float, Any]]:
         step = world.build_trainer(rewrites=False).forecast_step
         rng = np.random.default_rng(0)  # no news is dropped
         return _time_losses(
-            repeats, lambda day: step.run(world.logics, world.days[day], rng, day).loss_pred
+            world, lambda examples: step.run(world.logics, examples, rng, 0).loss_pred
         )
 
     measured = _measure_types(agents, repeats, quick, time_ours)
@@ -242,21 +242,23 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world.reset()
         reference = PeftRound(world)
         reference.reset()
-        their_timed = _time_losses(
-            repeats, lambda day, ref=reference: ref.train_forecasts(world.days[day])[0]
-        )
         ours, our_losses = zip(*timed, strict=True)
-        theirs, their_losses = zip(*their_timed, strict=True)
-        gap = max(abs(our / their - 1) for our, their in zip(our_losses, their_losses, strict=True))
+        theirs, their_losses = zip(*_time_losses(world, reference.train_forecasts), strict=True)
+        pairs = zip(our_losses, their_losses, strict=True)
+        gap = max(abs(our / their[0] - 1) for our, their in pairs)
         check_gap(gap, dtype, f"forecasts of {agents} agents")
         columns |= {"reference": PEFT_BY_AGENT}
         rows.append(build_row("backward", world, ours, theirs, **columns))
     return rows
 
 
-def _time_losses(repeats: int, run: Callable[[int], float]) -> list[tuple[float, float]]:
-    """Return seconds and loss of what ``run`` does on each day."""
-    return [time_call(partial(run, day)) for day in _list_rounds(repeats)][-repeats:]
+def _time_losses(
+    world: World, run: Callable[[list[ForecastExample]], Any]
+) -> list[tuple[float, Any]]:
+    """Return seconds and losses of what ``run`` does on the windows of each day."""
+    repeats = len(world.days)
+    timed = [time_call(partial(run, world.days[day])) for day in _list_rounds(repeats)]
+    return timed[-repeats:]
 
 
 def _measure_types(

@@ -4,8 +4,8 @@ What belongs here: hours an epoch, seconds of a step of forecasts and the peak o
 as in the paper's table of efficiency. What does not: errors, which a random backbone says nothing
 about (``compevo benchmark`` has both for a trained one).
 
-All systems have the preset ``paper`` with three agents, answers by the head, which MAD-RL needs, and
-the packaged encoder. A step is the forecast of one batch of windows by all agents, with its news.
+All systems have the preset ``paper`` with three agents, answers by the head, which MAD-RL needs,
+and the tests' encoder. A step is the forecast of one batch of windows by all agents, with its news.
 """
 
 import itertools

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.rows import REPO, RESULTS, Row, read_rows
 from compevo_core.report.markdown import replace_between
-from compevo_core.report.tables import markdown_table
+from compevo_core.report.paper.tables import EFFICIENCY, find_published
+from compevo_core.report.tables import markdown_table, method_name
 from compevo_core.runtime.files import write_text
 
 STORE_HEADER = ("step", "articles", "seconds", "processor's", "exponent", "peak MB", "disk MB")
@@ -25,6 +26,13 @@ HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB"
 
 #: Columns of the table of rows from a GPU.
 GPU_HEADER = ("operation (reference)", "backbone", "agents", "ours", "reference", "ratio", "GB")
+
+#: Figure of a system's row, the paper's name of it, how it is called, and its digits.
+SYSTEM_FIGURES = (
+    ("epoch_hours", "train_hours_per_epoch", "hours an epoch", 2),
+    ("step_seconds", "seconds_per_step", "seconds a step of forecasts", 2),
+    ("peak_memory_gb", "peak_memory_gb", "peak memory, GB", 1),
+)
 
 #: What a row measures, in the order of the table; a case without a text is not shown.
 TEXTS = {
@@ -218,10 +226,39 @@ def format_split(rows: Sequence[Row]) -> str:
     )
 
 
+def format_systems(rows: Sequence[Row]) -> str:
+    """Return what the systems of agents cost, each beside the paper's figure and its own ratio."""
+    cells = []
+    for column, published, title, digits in SYSTEM_FIGURES:
+        own = [float(row[column]) for row in rows]
+        papers = [read_paper(row["system"], published) for row in rows]
+        for name, figures in ((title, own), (f"{title}, the paper", papers)):
+            shown = (f"{each:.{digits}f} ({each / figures[0]:.1f})" for each in figures)
+            cells.append((name, *shown))
+
+    header = ("figure (ratio to the first)", *(method_name(row["system"]) for row in rows))
+    first = rows[0]
+    return (
+        f"{markdown_table(header, cells, align='lrrr')}\n\n"
+        f"Medians of {first['rounds']} rounds and steps on an {first['machine']}, "
+        f"{first['agents']} agents, {first['dtype']}; torch {first['torch']}, transformers "
+        f"{first['transformers']}."
+    )
+
+
+def read_paper(system: str, metric: str) -> float:
+    """Return the paper's figure of a system's costs."""
+    figure = find_published(EFFICIENCY, "electricity", system, metric)
+    if figure is None:
+        raise LookupError(f"the paper prints no {metric} of {system}")
+    return figure.value
+
+
 #: How the rows of each table are shown, and the page of the documentation where.
 TABLES = {
     "engine": (format_speed_table, "explanation/benchmarks.md"),
     "gpu": (format_gpu, "explanation/benchmarks.md"),
+    "systems": (format_systems, "explanation/benchmarks.md"),
     "store": (format_store, "explanation/benchmarks.md"),
     "gkg": (format_gkg, "explanation/benchmarks.md"),
     "sharded_backbone": (format_split, "how-to/cluster.md"),

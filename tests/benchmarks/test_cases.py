@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import cases
+from benchmarks import cases, systems
 from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import World, build_config
@@ -67,3 +67,27 @@ def test_a_pass_reads_its_windows_once_by_every_agent():
     (inference,) = CASES["preset-inference"][0](3, 1, quick=True)
     (one_pass,) = CASES["preset-pass"][0](3, 1, quick=True)
     assert one_pass["tokens"] == inference["tokens"]
+
+
+@pytest.mark.slow
+def test_forecasts_with_gradient_have_the_loss_of_peft_or_it_is_an_error(monkeypatch):
+    rows = CASES["backward"][0](2, 1, quick=True)
+    assert {row["dtype"] for row in rows} == {"mixed", "float32"}
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
+
+    monkeypatch.setitem(cases.LARGEST_GAP, "float32", -1.0)
+    with pytest.raises(ArithmeticError, match="float32 forecasts of 2 agents: the forecast losses"):
+        CASES["backward"][0](2, 1, quick=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", systems.SYSTEMS)
+def test_a_system_is_what_its_row_says(system):
+    config = systems.build_config(system, "tiny")
+    assert (config.population.system, config.population.agents) == (system, 3)
+    row = systems.measure(system, "tiny")
+    assert row["rounds"] == 3
+    # 395 batches of five windows are an epoch of the paper's preset.
+    epoch = row["round_seconds"] * 1975 / config.run.batch_size
+    assert row["epoch_hours"] == pytest.approx(epoch / 3600)

@@ -298,5 +298,8 @@ def test_the_targets_are_reached_and_missed_as_the_documentation_states():
     # A row is fair where both ways have the same types, and one processor measured all of them.
     assert len({row["machine"] for row in measured}) == 1
 
-    rounds = [row for row in rows.read_rows(rows.RESULTS / "gpu.csv") if row["case"] == "round"]
+    gpu = rows.read_rows(rows.RESULTS / "gpu.csv")
+    rounds = [row for row in gpu if row["case"] == "round"]
     assert len(rounds) == 3 and all(float(row["ratio"]) > 2.5 for row in rounds)
+    backward = [row for row in gpu if row["case"] == "backward"]
+    assert len(backward) == 3 and all(float(row["ratio"]) > 2 for row in backward)
