@@ -8,7 +8,8 @@ are stamped an hour before the origin, so that a window may read them, and every
 shows whether words are read, never what a forecaster would have had. The worded forecasts of
 ``demand`` are what the public knew: the newest that was collected before the origin. ``ireland``
 has words of the day's news titles, for which a gain was published. ``ireland-earlier`` has words
-of 35 days before as a control: a gain that they show as well is not due to news.
+of 35 days before as a control: a gain that they show as well is not due to news. ``toy`` is a
+made-up sine whose changes of period are announced in words.
 """
 
 import csv
@@ -38,11 +39,13 @@ from compevo_core.paper.planted_news import make_pool
 
 WEATHER, DEMAND = "weather", "demand"
 IRELAND, IRELAND_EARLIER = "ireland", "ireland-earlier"
+TOY = "toy"
 TEXTS: Mapping[str, str] = {
     WEATHER: "",
     DEMAND: "electricity-operational",
     IRELAND: "",
     IRELAND_EARLIER: "",
+    TOY: "",
 }
 """Worded data by name, and the built data set whose windows they are given; "" for none."""
 
@@ -141,6 +144,29 @@ _IRELAND = DatasetSpec(
 _WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
 _EARLIER = timedelta(days=35)  # as published: weekdays agree, and nothing of it is news
 
+# Fourteen changes of the period lie in train, one in val, four in test.
+_SINE = "SINE"
+_SINE_DAYS = {
+    "train": (date(2020, 1, 1), date(2032, 12, 31)),
+    "val": (date(2033, 1, 1), date(2034, 12, 31)),
+    "test": (date(2035, 1, 1), date(2039, 12, 31)),
+}
+_TOY = DatasetSpec(
+    name=TOY,
+    variable="level",
+    step=timedelta(days=1),
+    stride_steps=1,
+    series=((_SINE, "the sine"),),
+    places={},
+    default_place=Place(timezone="UTC"),
+    spans=tuple(
+        Span(split=split, series_pattern=_SINE, first_day=first, last_day=last)
+        for split, (first, last) in _SINE_DAYS.items()
+    ),
+    task="Forecast {entity}.",
+)
+_STEADY = "goes as a steady sine wave"  # what is written where nothing changes
+
 _FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
 _MARKET_OFFSET = timedelta(hours=10)
 
@@ -149,6 +175,7 @@ _FOLDERS = {
     DEMAND: "bom_worded_forecasts",
     IRELAND: "ni_load",
     IRELAND_EARLIER: "ni_load",
+    TOY: "text_toy",
 }
 
 Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
@@ -200,6 +227,11 @@ def read_worded_data(
             refit_days=28,
             trains=False,  # one article a day leaves a logic nothing to choose
         )
+    if name == TOY:
+        values, titles = _read_sine(folder)
+        windows = build_windows(_TOY, _make_series(_TOY, _SINE, "1", values))
+        given, news = _give_articles(windows, titles, encoder, name)
+        return WordedData(windows=given, news=news, foresight=False, trains=False)
     if windows is None:
         windows = build_windows(_WEATHER, _read_temperatures(folder))
         given, news = _give_articles(windows, _read_captions(folder), encoder, "captions")
@@ -242,6 +274,19 @@ def _read_load(folder: Path) -> pl.DataFrame:
             start = datetime.fromisoformat(row["Date"]).replace(tzinfo=UTC)
             values.setdefault(start, float(row["Load"]))
     return _make_series(_IRELAND, _NI, "MW", values)
+
+
+def _read_sine(folder: Path) -> tuple[dict[datetime, float], Titles]:
+    """Return the days, and for the day after each what was said of a change of the period."""
+    values: dict[datetime, float] = {}
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for row in csv.DictReader(_open(folder / "toydata_with_text.csv.gz"), delimiter="|"):
+        start = datetime.fromisoformat(row["date"]).replace(tzinfo=UTC)
+        values[start] = float(row["Channel 1"])
+        if _STEADY not in row["text"]:
+            end = start + timedelta(days=1)
+            titles["the sine", end] = [(row["text"], end - _MINUTE)]
+    return values, titles
 
 
 def _make_series(

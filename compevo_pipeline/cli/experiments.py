@@ -211,7 +211,7 @@ def run_control(
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
 def run_text(
-    name: Annotated[str, typer.Argument(help="weather, demand, ireland or ireland-earlier.")],
+    name: Annotated[str, typer.Argument(help="weather, demand, ireland, ireland-earlier or toy.")],
     preset: arguments.Preset = "evidence",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
@@ -220,8 +220,8 @@ def run_text(
     """Read real text about the day that is forecast, from the archive.
 
     Weather has captions of the same day (perfect foresight), demand has worded forecasts, ireland
-    the words of the day's news titles, and ireland-earlier the words of 35 days before. Rows go to
-    text-*.csv.
+    the words of the day's news titles, ireland-earlier the words of 35 days before, and toy a sine
+    whose changes of period are announced. Rows go to text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
     from compevo_core.report.control_tables import format_text

@@ -5,18 +5,21 @@ import gzip
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.text_evidence import read_by_ridges
 from compevo_core.paper.worded_data import (
     DEMAND,
     IRELAND,
     IRELAND_EARLIER,
+    TOY,
     WEATHER,
     read_worded_data,
 )
-from tests.support.planted import base_windows
+from tests.support.planted import base_windows, sentence_encoder
 
 DAY = timedelta(days=1)
 HOURS = (0, 6, 12, 18)
@@ -148,6 +151,22 @@ def test_a_day_reads_the_words_of_the_day_before_or_of_35_days_before_that(tmp_p
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
 
 
+def test_a_change_of_the_sine_is_read_on_the_day_after_it_was_announced(tmp_path):
+    folder = tmp_path / "text_toy"
+    folder.mkdir()
+    first = datetime(2020, 1, 1, tzinfo=UTC)
+    lines = [f"{first + n * DAY:%Y-%m-%d}|{n}|It goes as a steady sine wave" for n in range(120)]
+    lines[60] = f"{first + 60 * DAY:%Y-%m-%d}|60|The period will be changed to 7 in 1 days"
+    with gzip.open(folder / "toydata_with_text.csv.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(["date|Channel 1|text", *lines]))
+
+    data = read_worded_data(TOY, tmp_path, HashingEncoder())
+    assert not data.foresight and not data.trains and len(data.windows) == 25
+    (view,) = (window.view for window in data.windows if window.view.candidate_ids)
+    assert view.x[-1] == 60 and data.news.get_title(view.candidate_ids[0]).endswith("7 in 1 days")
+    assert data.news.get_date(view.candidate_ids[0]) < view.origin_utc
+
+
 def test_an_unknown_name_missing_windows_and_a_missing_folder_are_named(tmp_path):
     with pytest.raises(ConfigError, match="no worded data 'poems'; known: weather, demand"):
         read_worded_data("poems", tmp_path, HashingEncoder())
@@ -161,3 +180,15 @@ def test_the_archive_holds_five_years_of_captions(archive_dir):
     counts = {s: len(data.windows.split(s)) for s in ("train", "val", "test")}
     assert counts == {"train": 1090, "val": 364, "test": 364}
     assert {len(w.view.candidate_ids) for w in data.windows} <= {21, 23, 24, 25}
+
+
+@pytest.mark.slow
+def test_announced_changes_of_a_sine_are_read_and_those_of_another_day_are_not(archive_dir):
+    data = read_worded_data(TOY, archive_dir, sentence_encoder())
+    truth_NH = np.stack([w.y for w in data.windows.split("test") if w.view.candidate_ids])
+    errors = {
+        arm: np.abs(forecast_NH - truth_NH).mean()
+        for arm, forecast_NH in read_by_ridges(data, sentence_encoder()).items()
+    }
+    assert len(truth_NH) == 80
+    assert errors["ridge"] < 0.85 * errors["prior"] < 0.85 * errors["ridge-swapped"]
