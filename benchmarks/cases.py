@@ -256,9 +256,8 @@ def _time_losses(
     world: World, run: Callable[[list[ForecastExample]], Any]
 ) -> list[tuple[float, Any]]:
     """Return seconds and losses of what ``run`` does on the windows of each day."""
-    repeats = len(world.days)
-    timed = [time_call(partial(run, world.days[day])) for day in _list_rounds(repeats)]
-    return timed[-repeats:]
+    run(world.days[0])  # warms up
+    return [time_call(partial(run, examples)) for examples in world.days]
 
 
 def _measure_types(
@@ -517,12 +516,13 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     parameters = world.model.forecast_parameters()
 
     seconds = []
-    for day, examples in enumerate(world.days):
+    for day in (0, *range(len(world.days))):
         trainer.optimizer.zero_grad(set_to_none=True)
         rng = np.random.default_rng(day)
-        run = partial(trainer.forecast_step.run, world.logics, examples, rng, day)
+        run = partial(trainer.forecast_step.run, world.logics, world.days[day], rng, day)
         seconds.append(time_call(run)[0])
-    return seconds, [each.grad.clone() for each in parameters if each.grad is not None]
+    # The first one warms up.
+    return seconds[1:], [each.grad.clone() for each in parameters if each.grad is not None]
 
 
 def _compare_gradients(ours: list[Tensor], theirs: list[Tensor]) -> float:

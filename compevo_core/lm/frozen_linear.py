@@ -140,10 +140,19 @@ _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 def product_type(weight: Tensor) -> torch.dtype:
     """Return the type in which a product with a frozen weight is computed.
 
-    Adapters and attention beside it have the same: float32 there would cost more than it keeps.
+    Adapters beside it have the same: float32 there would cost more than it keeps.
     """
     is_widened = WIDENS_BFLOAT16 and weight.device.type == "cpu" and weight.dtype == torch.bfloat16
     return torch.float32 if is_widened else weight.dtype
+
+
+def attention_type(weight: Tensor) -> torch.dtype:
+    """Return the type of attention beside products with a frozen weight.
+
+    On a processor torch's fused kernel takes longer in bfloat16 than in float32, whatever the
+    instructions: three to four times in its backward pass.
+    """
+    return torch.float32 if weight.device.type == "cpu" else product_type(weight)
 
 
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

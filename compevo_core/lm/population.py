@@ -31,8 +31,8 @@ from compevo_core.lm.attention import (
 )
 from compevo_core.lm.backbone import Backbone, find_adapter_targets, select_first_layers
 from compevo_core.lm.frozen_linear import (
+    attention_type,
     frozen_linear,
-    product_type,
     restricted_token_logp,
     token_logp,
 )
@@ -324,7 +324,7 @@ class Population(nn.Module):
             position_ids=positions_AL,
             use_cache=False,
             attention_backend=attention,
-            attention_dtype=product_type(next(iter(self.layers.values())).base.weight),
+            attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
         # Heads and losses work in float32 whatever the type of the backbone.
         states_ALD: Tensor = out.last_hidden_state.float()

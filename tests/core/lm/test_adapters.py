@@ -12,7 +12,8 @@ PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 CONDITIONS = pytest.mark.parametrize(
     ("checkpointing", "dropout"), [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
 )
-PRODUCTS = ((torch, "bmm"), (torch.nn.functional, "scaled_dot_product_attention"))
+ATTENTION = "scaled_dot_product_attention"
+PRODUCTS = ((torch, "bmm"), (torch.nn.functional, ATTENTION))
 
 
 def _packed(population, agents=slice(None)):
@@ -43,7 +44,7 @@ def _assert_equal(found, expected):
 
 def _note_types(multiply, seen):
     def note(*tensors, **options):
-        seen.update(tensor.dtype for tensor in tensors)
+        seen.update((multiply.__name__, tensor.dtype) for tensor in tensors)
         return multiply(*tensors, **options)
 
     return note
@@ -105,7 +106,9 @@ def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_beside_bfloat16_products_adapters_and_attention_have_that_type_too(dropout, monkeypatch):
+def test_beside_bfloat16_products_adapters_have_that_type_and_attention_float32(
+    dropout, monkeypatch
+):
     monkeypatch.setattr(frozen_linear, "WIDENS_BFLOAT16", False)
     measured = {}
     for dtype in ("float32", "mixed"):
@@ -121,10 +124,17 @@ def test_beside_bfloat16_products_adapters_and_attention_have_that_type_too(drop
         measured[dtype] = (seen, float(loss.detach()), torch.cat([g.flatten() for g in gradients]))
 
     (exact_types, exact_loss, exact), (types, loss, rounded) = measured.values()
-    assert (exact_types, types) == ({torch.float32}, {torch.bfloat16})
+    assert {dtype for _, dtype in exact_types} == {torch.float32}
+    assert types == {("bmm", torch.bfloat16), (ATTENTION, torch.float32)}
     assert rounded.dtype == torch.float32  # trained tensors stay exact
     assert loss == pytest.approx(exact_loss, rel=0.02) and loss != exact_loss
     assert float((rounded - exact).norm() / exact.norm()) < 0.03
+
+
+def test_attention_has_the_type_of_the_products_on_an_accelerator_alone():
+    weight = torch.empty(2, 2, dtype=torch.bfloat16)
+    assert frozen_linear.attention_type(weight) == torch.float32
+    assert frozen_linear.attention_type(weight.to("meta")) == torch.bfloat16
 
 
 def test_a_route_ends_with_its_block_also_after_an_error_and_after_a_recomputation():
