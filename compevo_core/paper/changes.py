@@ -80,6 +80,7 @@ class Experiment:
     # Whether each change is trained; otherwise it is applied to finished runs of the full method
     trains: bool = True
     scores_later: bool = False  # whether the days after the test split are scored as well
+    split: Literal["test", "val"] = "test"  # whose windows are scored
 
     @property
     def names(self) -> list[str]:
@@ -107,6 +108,7 @@ FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation i
 SWAPPED_NEWS = "swapped-news"
 
 ABLATION = "ablation"
+PARTS = "parts"
 PREFIX = "experiment-"
 """What ``experiment`` begins with in rows of all experiments but the ablation."""
 
@@ -230,6 +232,23 @@ def _keep_error_models(config: RunConfig) -> Settings:
     return {"population.members": error_models, "population.agents": len(error_models)}
 
 
+# The printed weights, and what the preset ``default`` has in place of them
+_FOUR_PARTS: Mapping[str, Settings] = {
+    "all": {
+        "evolution.update": "three-stage",
+        "grpo.enabled": True,
+        "objective.lambda_div": 0.1,
+        "objective.lambda_prune": 0.01,
+    },
+    "none": {
+        "evolution.update": "simplified",
+        "grpo.enabled": False,
+        "objective.lambda_div": 0.0,
+        "objective.lambda_prune": 0.0,
+    },
+}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -343,6 +362,17 @@ EXPERIMENTS: dict[str, Experiment] = {
             reference="layers=30",
             # The paper varies the model; here the packaged one is read after fewer layers.
             changes=_sweep("layers", "5.5", "forecast.layers", 4, 8, 16, 30),
+        ),
+        Experiment(
+            name=PARTS,
+            title="Fusion, GRPO, diversity and pruning at once",
+            reference="parts=all",
+            changes=tuple(
+                NamedChange(name=f"parts={name}", kind="sweep", settings=settings)
+                for name, settings in _FOUR_PARTS.items()
+            ),
+            # They may come back into a preset, so that the test split must not judge them.
+            split="val",
         ),
     )
 }

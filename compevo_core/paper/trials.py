@@ -15,7 +15,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_reference
-from compevo_core.evaluation.scopes import Scope, select_scopes, select_test_scopes
+from compevo_core.evaluation.scopes import Scope, select_scopes
 from compevo_core.evaluation.score_files import write_tables
 from compevo_core.evaluation.scoring import collect_seeds, load_population, score_population
 from compevo_core.lm.encoder import load_encoder
@@ -36,14 +36,14 @@ class Trial:
 def _select_scopes(
     experiment: Experiment, windows: WindowSet, every: int, count: int | None
 ) -> list[Scope]:
-    """Return what is scored: test scopes in order, and as many of later days where asked for."""
-    tests = select_test_scopes(windows, every)[:count]
+    """Return what is scored: scopes in order, and as many of later days where asked for."""
+    chosen = select_scopes(windows, split=experiment.split, every=every)[:count]
     if not experiment.scores_later or not windows.manifest["n_by_split"].get("inference"):
-        return tests
+        return chosen
     later = select_scopes(windows, split="inference", every=every)[:count]
     # One pass over all days: a population in daily use comes to the later ones through the others.
     days = windows.with_windows([*windows.split("test"), *windows.split("inference")])
-    return [replace(scope, days=days) for scope in (*tests, *later)]
+    return [replace(scope, days=days) for scope in (*chosen, *later)]
 
 
 def list_trials_of_runs(
@@ -84,10 +84,10 @@ def score_experiment(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
-    Every ``every``-th origin of the first ``scopes`` test scopes (None: all) is scored. ``budget``
-    names the training's in the rows; empty for the preset's own. ``fit`` refits priors, and shares
-    fits where it keeps them. Returns the file of rows, the rows, and the paired tests with the
-    reference.
+    Every ``every``-th origin of the first ``scopes`` scopes of its split (None: all) is scored.
+    ``budget`` names the training's in the rows; empty for the preset's own. ``fit`` refits priors,
+    and shares fits where it keeps them. Returns the file of rows, the rows, and the paired tests
+    with the reference.
     """
     # One population in memory at a time.
     scores = []

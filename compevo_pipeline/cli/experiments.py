@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TABLES = {"ablation": "ablation", "layers": "backbones", "news": "perturbation"}
+_ABLATION = "ablation"
+TABLES = {_ABLATION: _ABLATION, "parts": _ABLATION, "layers": "backbones", "news": "perturbation"}
 """Table that shows an experiment, where it is not ``sensitivity``."""
 
 _PAPER = "paper"
@@ -62,7 +63,7 @@ def run_paper(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, weather or layers."
+            "instruction, news, weather, layers or parts."
         ),
     ],
     dataset: arguments.BuiltDataset,
@@ -93,7 +94,7 @@ def run_paper(
 
     Changes one setting at a time and compares each variant with the reference on the same windows.
     Rows go to experiment-NAME-DATASET.csv (ablation: ablation-DATASET.csv); `compevo table`
-    compares them with the paper.
+    compares them with the paper. `parts` changes four settings, and scores validation.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.paper.changes import find_experiment

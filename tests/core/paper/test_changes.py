@@ -13,6 +13,7 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.report.paper.tables import PRINTED, list_subjects
+from compevo_core.training.checkpoint import hash_stage
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows
 
@@ -84,7 +85,7 @@ def test_only_swapped_news_gets_other_windows():
     assert find_variant("swapped-news").change_windows(windows).hash == swapped.hash
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news"}))
+@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news", "parts"}))
 def test_a_change_differs_from_the_reference_in_its_own_settings_alone(name):
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
@@ -103,6 +104,21 @@ def test_the_weight_of_the_policy_term_is_varied_where_policies_learn():
     assert not base.grpo.enabled
     for change in EXPERIMENTS["lambda-pg"].changes:
         assert change.configure(base).grpo.enabled
+
+
+def test_the_parts_that_are_off_come_back_at_once_after_one_supervised_stage():
+    off, paper = RunConfig.preset("default"), RunConfig.preset("paper")
+    parts = {change.name: change.configure(off) for change in EXPERIMENTS["parts"].changes}
+    assert parts["parts=none"] == off
+    back = list_differences(off, parts["parts=all"])
+    assert back == {name: list_differences(off, paper)[name] for name in back}
+    assert sorted(back) == [
+        "evolution.update",
+        "grpo.enabled",
+        "objective.lambda_div",
+        "objective.lambda_prune",
+    ]
+    assert len({hash_stage(config, {}) for config in parts.values()}) == 1
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))

@@ -83,6 +83,13 @@ def test_changed_news_is_scored_on_the_windows_it_was_changed_in(windows, run):
     assert counts[2] >= counts[0] > 0
 
 
+def test_parts_that_may_come_back_are_judged_on_validation_alone(windows):
+    (scope,) = _select_scopes(EXPERIMENTS["parts"], windows, 1, None)
+    assert scope.subset == "val"
+    assert {window.view.split for window in scope.windows} == {"val"}
+    assert scope.days is None
+
+
 def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
     parts = [
         make_windows("train", 24),
