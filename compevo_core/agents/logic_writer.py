@@ -1,9 +1,10 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
 
 What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
-samples, by its own adapters or by a frozen model behind an endpoint, and their log-probabilities.
-What does not: scoring them (``agents.strategy``), the policy loss (``agents.objective``), the
-algebra of the fusion (``agents.fusion``), what counts as a logic (``agents.logics``).
+samples, by its own adapters, here or at a server, or by a frozen model behind an endpoint, and
+their log-probabilities. What does not: scoring them (``agents.strategy``), the policy loss
+(``agents.objective``), the algebra of the fusion (``agents.fusion``), what counts as a logic
+(``agents.logics``).
 
 A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
@@ -15,8 +16,13 @@ L packed length, D hidden, N sampled tokens of all agents.
 """
 
 import dataclasses
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -34,16 +40,28 @@ from compevo_core.agents.prompts import (
     tokenize_prompt,
 )
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, SourceRejected
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.attention import PrefillCache
-from compevo_core.lm.chat_endpoint import ENDPOINT, Transport, read_content
+from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport, read_content
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
+from compevo_core.lm.peft_io import TENSOR_FILE, save_adapter
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.files import hash_file, hash_text
+from compevo_core.runtime.seeding import derive_seed
 
 MOST_READ = 3  # titles that an agent sees when it rewrites its logic
+
+_NAME_DIGITS = 12  # hex digits of a hash that set an adapter's name apart
+
+# Named in every request, or a server takes those of the model's ``generation_config.json``.
+_WHOLE_SOFTMAX = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+_Draw = Callable[[int], tuple[Tensor, Tensor]]
+"""Samples so many logics of every local agent: ids and mask, (A, G, T)."""
+_Ids = list[list[int]]  # token ids of an agent's samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +79,7 @@ class Observation:
     # For each agent, titles that it did not read and what they would have changed, see
     # ``unread_news``; empty if it shall not see them. Of the local agents alone
     unread: Sequence[Sequence[tuple[str, float]]] = ()
+    round: int = 0  # its number, from 0; no agent sees it
 
     def of(self, agent: int) -> AgentObservation:
         """Return what one agent knows."""
@@ -206,8 +225,8 @@ class LogicWriter:
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
-        read = self._read_prompts(prompt_ids, None)
-        draft_AGT, draft_mask_AGT = self._sample(read, 1, generators)
+        draw = self._begin(prompt_ids, None, observation.round, generators)
+        draft_AGT, draft_mask_AGT = draw(1)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
         candidate_AD = self.shards.all_gather(
@@ -221,11 +240,12 @@ class LogicWriter:
 
         # Without a soft prompt, samples go on from what the drafts went on from.
         if soft_prompt_AD is not None:
-            del read  # two of them would be the peak of the round
-            read = self._read_prompts(prompt_ids, self.shards.local(soft_prompt_AD))
+            del draw  # what two of them have read would be the peak of the round
+            soft_AD = self.shards.local(soft_prompt_AD)
+            draw = self._begin(prompt_ids, soft_AD, observation.round, generators)
         size = self.config.grpo.group_size
         n_flat = round(self.config.evolution.flat_share * size)
-        ids_AGT, mask_AGT = self._sample(read, size - n_flat, generators)
+        ids_AGT, mask_AGT = draw(size - n_flat)
         group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
 
         # What chance drew stands last; no token of it was sampled, so none is credited.
@@ -344,6 +364,18 @@ class LogicWriter:
 
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
+
+    def _begin(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        soft_prompt_AD: Tensor | None,
+        round_number: int,
+        generators: Sequence[torch.Generator],
+    ) -> _Draw:
+        """Read the prompts of the local agents; return what samples after them."""
+        del round_number  # the generators go on from round to round
+        read = self._read_prompts(prompt_ids, soft_prompt_AD)
+        return partial(self._sample, read, generators=generators)
 
     @torch.no_grad()
     def _read_prompts(
@@ -483,6 +515,153 @@ class LogicWriter:
             for ids in samples
             for place in range(len(ids))
         ]
+
+
+class ServerWriter(LogicWriter):
+    """Let a server that holds the backbone sample the logics: vLLM's protocol (decision 12-engine).
+
+    Before each rewriting the logic adapter of every local agent is saved in ``folder``, which the
+    server sees under the same path, and loaded there under a new name. Rewards, log-probabilities
+    and the update stay in this process. Seeds come from run, agent and round: a run that resumes
+    asks the same.
+
+    Raises:
+        ConfigError: no server, one that has another model, or processes that split the backbone.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        population: Population,
+        fusion: StrategyFusion | None,
+        shards: AgentShards,
+        server: Server | None,
+        folder: Path | None,
+    ) -> None:
+        super().__init__(config, population, fusion, shards)
+        writer = config.evolution.writer
+        if server is None or folder is None:
+            raise ConfigError(
+                f"evolution.writer = {writer!r} needs a server: pass server=..., or on the command "
+                "line set COMPEVO_WRITER_URL"
+            )
+        if not shards.splits_agents:
+            raise ConfigError(
+                f"evolution.writer = {writer!r} would be asked by every process that splits the "
+                "backbone, for all agents: leave --shard-backbone or the writer out"
+            )
+        self._server = server
+        self._folder = folder.resolve()
+
+        # Now, and not after the hours of a supervised stage.
+        answer = server("models", None)
+        try:
+            names = [card["id"] for card in answer["data"]]
+        except (KeyError, TypeError):
+            names = []
+        if writer.removeprefix(SERVER) not in names:
+            raise ConfigError(
+                f"evolution.writer = {writer!r}, and its server has the models {names}: serve the "
+                "run's own backbone, and name it in the setting"
+            )
+
+    def _begin(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        soft_prompt_AD: Tensor | None,
+        round_number: int,
+        generators: Sequence[torch.Generator],
+    ) -> _Draw:
+        """Load the local agents' adapters; return what asks the server for samples."""
+        del soft_prompt_AD, generators  # the settings allow none, and the server draws
+        agents = self.shards.local_agents
+        names = [self._load(agent, round_number) for agent in agents]
+
+        def draw(samples: int) -> tuple[Tensor, Tensor]:
+            seeds = [
+                derive_seed(self.config.run.seed, "server", agent, round_number, samples)
+                for agent in agents
+            ]
+            # At the same time: the server decodes the agents' samples in one batch.
+            with ThreadPoolExecutor(len(names)) as pool:
+                ask = partial(self._ask, samples)
+                groups = list(pool.map(ask, names, prompt_ids, seeds))
+            return self._stack(groups)
+
+        return draw
+
+    def _load(self, agent: int, round_number: int) -> str:
+        """Save an agent's adapter and let the server load it; return the name that it has there."""
+        tag = f"-agent-{agent:02d}-round-"
+        part = self._folder / f"part-{agent:02d}"
+        save_adapter(self.population, agent, LOGIC, part)
+        # By content too: what a server has read of a prompt, it keeps by the adapter's name.
+        content = hash_text(f"{part} {hash_file(part / TENSOR_FILE)}")[:_NAME_DIGITS]
+        name = f"{self._folder.parent.name}{tag}{round_number:04d}-{content}"
+
+        # The folders tell what was loaded before, by a process that was killed as well.
+        for old in {*self._folder.glob(f"*{tag}*"), self._folder / name}:
+            with suppress(SourceRejected):  # it has been restarted, or never got that far
+                self._server("unload_lora_adapter", {"lora_name": old.name})
+            shutil.rmtree(old, ignore_errors=True)
+
+        folder = part.rename(self._folder / name)
+        try:
+            self._server("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+        except SourceRejected as error:
+            raise ConfigError(
+                f"the server of evolution.writer does not load {folder} ({error}): it must see "
+                f"this folder, take adapters of rank {self.population.config.rank}, and load them "
+                "while it runs (VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, --enable-lora)"
+            ) from error
+        return name
+
+    def _ask(self, samples: int, name: str, prompt_ids: Sequence[int], seed: int) -> _Ids:
+        """Return the token ids of one agent's samples; DataError if the answer has none."""
+        body = {
+            "model": name,
+            "prompt": list(prompt_ids),
+            "n": samples,
+            "max_tokens": self._max_new_tokens,
+            "temperature": self.config.evolution.temperature,
+            **_WHOLE_SOFTMAX,
+            "seed": seed,
+            "stop_token_ids": self._stop_ids,
+            "return_token_ids": True,
+        }
+        answer = self._server("completions", body)
+
+        size = self.population.vocabulary_size
+        try:
+            rows: _Ids = [choice["token_ids"] for choice in answer["choices"]]
+            # To Python ``True`` is a number, and an id from ``size`` on would be a soft token.
+            is_read = len(rows) == samples and all(
+                0 < len(ids) <= self._max_new_tokens
+                and all(type(i) is int and 0 <= i < size for i in ids)
+                for ids in rows
+            )
+        except (KeyError, TypeError):
+            is_read = False
+        if not is_read:
+            raise DataError(
+                f"the server of evolution.writer answered {str(answer)[:200]} and not {samples} "
+                f"choices with 1 to {self._max_new_tokens} token_ids below {size}: it must know "
+                "return_token_ids, as vLLM does, and serve the run's own backbone"
+            )
+        return rows
+
+    def _stack(self, groups: Sequence[_Ids]) -> tuple[Tensor, Tensor]:
+        """Return ids and mask (A, G, T) of all samples, without what follows the first lines."""
+        backbone = self.population.backbone
+        pad = backbone.tokenizer.pad_token_id
+        lengths_AG = torch.tensor([[len(ids) for ids in group] for group in groups])
+        longest = int(lengths_AG.max())
+
+        ids_AGT = torch.tensor(
+            [[[*ids, *[pad] * (longest - len(ids))] for ids in group] for group in groups]
+        ).to(backbone.device)
+        mask_AGT = (torch.arange(longest) < lengths_AG[..., None]).long().to(backbone.device)
+        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
 
 
 class EndpointWriter(LogicWriter):

@@ -124,6 +124,11 @@ class RunConfig(SettingsSection):
                 f"compevo train --variant {system}, which sets all of them"
             )
 
+        if system != "compevo" and self.evolution.writer != "backbone":
+            raise ValueError(
+                f"population.system = {system!r} has no adapters that write logics, and "
+                f"evolution.writer = {self.evolution.writer!r} samples with them: leave it out"
+            )
         if system == "mad-rl" and self.forecast.decoder == "text":
             raise ValueError(
                 "population.system = 'mad-rl' tries forecasts around the numeric head's forecasts, "

@@ -280,6 +280,9 @@ class EvolutionConfig(SettingsSection):
     selector: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
     """what mutates logics in the system 'mae-gpt': the frozen backbone, or 'endpoint:NAME', a model
     behind an OpenAI-compatible endpoint"""
+    writer: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
+    """what samples logics in the system 'compevo': the backbone in this process, or 'server:NAME',
+    a server of vLLM's protocol that holds it under this name and loads the agents' adapters"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
     flat_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
@@ -308,6 +311,22 @@ class EvolutionConfig(SettingsSection):
             raise ValueError(
                 f"selector = {self.selector!r} writes free text, and form = {self.form!r} allows "
                 "sentences of its grammar alone: set form = 'free'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_writer(self) -> Self:
+        if self.writer == "backbone":
+            return self
+        if not self.writer.startswith("server:") or self.writer == "server:":
+            raise ValueError(f"writer = {self.writer!r} is neither 'backbone' nor 'server:NAME'")
+
+        needed = {"update": "simplified", "form": "free", "selector": "backbone"}
+        differing = [f"{k} = {v!r}" for k, v in needed.items() if getattr(self, k) != v]
+        if differing:
+            raise ValueError(
+                f"writer = {self.writer!r} writes free text, without a soft prompt, and nothing "
+                f"beside it: set {', '.join(differing)}, or leave the writer out"
             )
         return self
 

@@ -1,7 +1,7 @@
-"""A chat endpoint as seen from the core: a function, and how a setting names one.
+"""Chat endpoints and servers as seen from the core: functions, and how a setting names one.
 
 What belongs here: these names and reading an answer, which need no heavy library. What does not:
-HTTP, retries and keys (the pipeline's transport), the questions (``agents.logic_writer``,
+HTTP, retries and keys (the pipeline's transports), the questions (``agents.logic_writer``,
 ``paper.lud_judges``).
 """
 
@@ -15,6 +15,14 @@ ENDPOINT = "endpoint:"
 
 Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Sends the JSON body of a chat completion and returns the JSON answer."""
+
+SERVER = "server:"
+"""What ``evolution.writer`` begins with where it names the backbone at a server."""
+
+Server = Callable[[str, Mapping[str, Any] | None], Mapping[str, Any]]
+"""Sends a JSON body to a route of a server, or nothing, and returns the JSON answer.
+
+It is empty where the server answers in words. SourceRejected if the server refuses."""
 
 
 def read_content(answer: Mapping[str, Any], name: str, failure: type[CompEvoError]) -> object:

@@ -19,7 +19,8 @@ from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.population import Population
 
-_TENSOR_FILE = "adapter_model.safetensors"
+TENSOR_FILE = "adapter_model.safetensors"
+"""File of a folder that holds the adapter's weights."""
 _PREFIX = "base_model.model."  # under which PEFT saves the layers of the model that it wraps
 
 
@@ -51,7 +52,7 @@ def save_adapter(population: Population, agent: int, kind: str, folder: Path) ->
         name: parameter.detach().cpu().contiguous()
         for name, parameter in _named_tensors(population, agent, kind)
     }
-    save_file(tensors, folder / _TENSOR_FILE, metadata={"format": "pt"})
+    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
 
 
 @torch.no_grad()
@@ -78,7 +79,7 @@ def load_adapter(population: Population, agent: int, kind: str, folder: Path) ->
             "train it without rank_pattern, alpha_pattern and use_dora"
         )
 
-    tensors = load_file(folder / _TENSOR_FILE)
+    tensors = load_file(folder / TENSOR_FILE)
     targets = dict(_named_tensors(population, agent, kind))
     # In either direction: a tensor too many would be ignored in silence.
     if differing := sorted(targets.keys() ^ tensors.keys()):

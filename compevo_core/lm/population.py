@@ -108,7 +108,7 @@ class Population(nn.Module):
 
     def soft_token_id(self, row: int) -> int:
         """Return the id that stands for a row of the soft tokens given to :meth:`embed`."""
-        return self._vocabulary_size + row
+        return self.vocabulary_size + row
 
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
         """Embed tokens, ids (..., T) to (..., T, D).
@@ -118,7 +118,7 @@ class Population(nn.Module):
         them: give them the size of what this method returns. ValueError if an id names no row of
         the vocabulary or of the table.
         """
-        known = self._vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
+        known = self.vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
         if bool((ids >= known).any()):
             raise ValueError(
                 f"token id {int(ids.max())} is not below {known}, the vocabulary and the soft "
@@ -130,12 +130,12 @@ class Population(nn.Module):
             embeds: Tensor = embedding(ids)
             return embeds
 
-        is_soft_AT = ids >= self._vocabulary_size
+        is_soft_AT = ids >= self.vocabulary_size
         embeds_ATD: Tensor = embedding(ids.masked_fill(is_soft_AT, 0))
         agents_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
 
         # One flat table, so that the gradient is one sum over its rows.
-        rows_N = agents_N * soft_ASD.shape[1] + ids[agents_N, positions_N] - self._vocabulary_size
+        rows_N = agents_N * soft_ASD.shape[1] + ids[agents_N, positions_N] - self.vocabulary_size
         soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
         return embeds_ATD.index_put((agents_N, positions_N), soft_ND)
 
@@ -258,7 +258,8 @@ class Population(nn.Module):
         return cap
 
     @property
-    def _vocabulary_size(self) -> int:
+    def vocabulary_size(self) -> int:
+        """Number of token ids, V."""
         # Of the matrix, which may have more rows than the tokenizer has tokens.
         return int(self.backbone.model.get_input_embeddings().weight.shape[0])
 

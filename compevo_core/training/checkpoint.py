@@ -48,7 +48,7 @@ _STATE_FILE = "state.json"
 _LATER_ALONE = {
     "evolution": (
         *("update", "instruction", "max_new_tokens", "temperature", "every"),
-        *("flat_share", "cross_share", "unread"),
+        *("flat_share", "cross_share", "unread", "writer"),
     ),
     "grpo": (
         *("enabled", "group_size", "kl_coefficient", "clip_range", "iterations"),

@@ -26,11 +26,11 @@ from compevo_core.agents.debate import (
     weigh_by_score,
 )
 from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.lm.adapters import VALUE
-from compevo_core.lm.chat_endpoint import Transport
 from compevo_core.training.forecast_step import PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer
@@ -41,13 +41,13 @@ def build_round_trainer(
     model: PopulationModel,
     executor: StrategyExecutor,
     schedule: RunSchedule,
-    selector: Transport | None = None,
+    writer: LogicWriter | None = None,
     train_examples: Sequence[ForecastExample] = (),
 ) -> RoundTrainer:
-    """Return what trains the rounds of a system; ``selector`` asks an endpoint to mutate logics."""
+    """Return what trains the rounds of a system; without ``writer`` the model's own writes."""
     if isinstance(executor, DebateExecutor):
         return DebateTrainer(model, executor, schedule)
-    return RoundTrainer(model, executor, schedule, model.writer(selector), train_examples)
+    return RoundTrainer(model, executor, schedule, writer, train_examples)
 
 
 @dataclasses.dataclass(frozen=True)

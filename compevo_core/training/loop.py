@@ -89,7 +89,11 @@ class TrainingLoop:
         retriever = build_retriever(setup.news, config.news)
         self.executor = self.model.executor(retriever, data.train_examples)
         self.round_trainer = build_round_trainer(
-            self.model, self.executor, schedule, setup.selector, data.train_examples
+            self.model,
+            self.executor,
+            schedule,
+            self.model.writer(setup.selector, setup.server, folder.served),
+            data.train_examples,
         )
         self.generators = RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device

@@ -28,7 +28,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.training_data import TrainingData
 
 if TYPE_CHECKING:
-    from compevo_core.lm.chat_endpoint import Transport
+    from compevo_core.lm.chat_endpoint import Server, Transport
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -124,6 +124,7 @@ class RunSetup:
     shards: AgentShards
     start: int  # number of the run's start (``RunFolder.begin_again``)
     selector: "Transport | None"
+    server: "Server | None"
     clock: Callable[[], float]
 
 

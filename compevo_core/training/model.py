@@ -19,7 +19,12 @@ from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import FittedReader, LinearReader, SealedReadings
-from compevo_core.agents.logic_writer import FlatWriter, LogicWriter, build_mutation_writer
+from compevo_core.agents.logic_writer import (
+    FlatWriter,
+    LogicWriter,
+    ServerWriter,
+    build_mutation_writer,
+)
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
@@ -31,7 +36,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.chat_endpoint import Transport
+from compevo_core.lm.chat_endpoint import SERVER, Server, Transport
 from compevo_core.lm.encoder import load_encoder
 from compevo_core.lm.peft_io import load_adapter, save_adapter
 from compevo_core.lm.population import Population
@@ -199,8 +204,16 @@ class PopulationModel(MemberModel):
             self.config, self.population, self.decoder, news_retriever, self.mix_AP, reader
         )
 
-    def writer(self, selector: Transport | None = None) -> LogicWriter | None:
-        """Return what writes the agents' logics (paper 4.3); None if they keep theirs."""
+    def writer(
+        self,
+        selector: Transport | None = None,
+        server: Server | None = None,
+        served: Path | None = None,
+    ) -> LogicWriter | None:
+        """Return what writes the agents' logics (paper 4.3); None if they keep theirs.
+
+        ``server`` reads adapters from the folder ``served``.
+        """
         entities = sorted(self.scaler.mean)
         if self.system.mutates:
             return build_mutation_writer(
@@ -208,6 +221,10 @@ class PopulationModel(MemberModel):
             )
         if self.fusion is None:
             return None
+        if self.config.evolution.writer.startswith(SERVER):
+            return ServerWriter(
+                self.config, self.population, self.fusion, self.shards, server, served
+            )
         if self.config.evolution.flat_share == 1.0:
             return FlatWriter(
                 self.config, self.population, None, self.shards, entities, adapters=None

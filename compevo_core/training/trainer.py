@@ -56,7 +56,7 @@ from compevo_core.training.training_data import (
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
-    from compevo_core.lm.chat_endpoint import Transport
+    from compevo_core.lm.chat_endpoint import Server, Transport
     from compevo_core.training.checkpoint import SharedStages
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ def train(
     stages: "SharedStages | None" = None,
     shard_backbone: bool = False,
     selector: "Transport | None" = None,
+    server: "Server | None" = None,
     clock: Callable[[], float] = time.monotonic,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -102,6 +103,7 @@ def train(
         stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
+        server: asks the server that ``evolution.writer`` names, which must see ``out``.
         clock: seconds, for durations.
         facts: what else the manifest and the summary say of the run, ready for JSON.
 
@@ -125,7 +127,7 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        setup = RunSetup(config, news, identity, shards, start, selector, clock)
+        setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
         prepare = partial(TrainingData.prepare, article_size=news.embeddings.shape[1], fit=fit)
         data = prepare(config, train_windows, val_windows)
         begin = _choose_training(setup, data)

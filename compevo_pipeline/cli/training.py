@@ -182,7 +182,7 @@ def train(
     from compevo_core.paper.changes import FULL_METHOD, find_variant
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
-    from compevo_pipeline.config.endpoints import read_selector
+    from compevo_pipeline.config.endpoints import read_selector, read_server
     from compevo_pipeline.config.settings import process_rank
     from compevo_pipeline.launchers.worker import describe_round
 
@@ -204,6 +204,7 @@ def train(
             on_round=lambda record: arguments.show_progress(describe_round(record)),
             shard_backbone=shard_backbone,
             selector=read_selector(config),
+            server=read_server(config),
         )
 
     # The processes of torchrun share one terminal.

@@ -1,15 +1,17 @@
-"""OpenAI-compatible endpoints of a deployment: the judges of logics, and what mutates logics.
+"""OpenAI-compatible endpoints of a deployment: the judges of logics, and what writes logics.
 
-What belongs here: settings -> judges and selector; one POST with a time limit, and what each
-failure means. What does not: prompts and verdicts (``compevo_core.paper.lud_judges``,
+What belongs here: settings -> judges, selector and server; one request with a time limit, and what
+each failure means. What does not: prompts and verdicts (``compevo_core.paper.lud_judges``,
 ``compevo_core.agents.logic_writer``), retries by the caller. A deployment has one endpoint: the
-selector's address and key are the judge's, and a run's settings name the model. The key travels in
-one header, to one host, over TLS or to this machine only; it is in no error message.
+selector's address and key are the judge's, and a run's settings name the model. A server with the
+agents' adapters has an address and a key of its own. A key travels in one header, to one host, over
+TLS or to this machine only; it is in no error message.
 """
 
 import ipaddress
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,15 +25,17 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_core.lm.chat_endpoint import ENDPOINT, Transport
+from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport
 from compevo_core.paper.lud_judges import BackboneJudge, EndpointJudge, Judge, SlotJudge
 from compevo_pipeline.config.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
-MAX_REPLY_BYTES = 1_000_000
+WRITER_TIMEOUT_SECONDS = 600.0  # the samples of all agents wait for each other
+MAX_REPLY_BYTES = 10_000_000  # vLLM repeats the prompt's ids beside each sample's
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _BLOCKED = frozenset({401, 402, 403})
+_ANSWERED_IN_WORDS = ("load_lora_adapter", "unload_lora_adapter")
 
 
 def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
@@ -43,46 +47,60 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
         SourceRejected: any other status, redirects included.
         SchemaDrift: an answer that is not a JSON object, or longer than ``MAX_REPLY_BYTES``.
     """
-    _check_address(base_url, has_key=bool(api_key))
-    url = f"{base_url.rstrip('/')}/chat/completions"
+    return partial(_connect(base_url, api_key, "judge", TIMEOUT_SECONDS), "chat/completions")
+
+
+def server_transport(base_url: str, *, api_key: str | None) -> Server:
+    """A callable that asks a server with several adapters (vLLM's protocol), by route and body.
+
+    It raises what :func:`endpoint_transport` names; the routes of adapters answer in words.
+    """
+    return _connect(base_url, api_key, "writer", WRITER_TIMEOUT_SECONDS)
+
+
+def _connect(base_url: str, api_key: str | None, whose: str, timeout: float) -> Server:
+    _check_address(base_url, whose, has_key=bool(api_key))
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     session = requests.Session()
 
-    def post(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def ask(route: str, body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        url = f"{base_url.rstrip('/')}/{route}"
         try:
             # A redirect would carry the key to another host or turn the POST into a GET.
-            with session.post(
+            with session.request(
+                "GET" if body is None else "POST",
                 url,
-                json=dict(body),
+                json=None if body is None else dict(body),
                 headers=headers,
-                timeout=TIMEOUT_SECONDS,
+                timeout=timeout,
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                _check_status(url, response.status_code)
-                return _json_object(url, response)
+                _check_status(url, whose, response.status_code)
+                return {} if route in _ANSWERED_IN_WORDS else _json_object(url, response)
         except (
             requests.ConnectionError,
             requests.Timeout,
             requests.exceptions.ChunkedEncodingError,
         ) as error:
             raise SourceTransient(
-                f"{url}: {type(error).__name__}; is the judge up? try again later"
+                f"{url}: {type(error).__name__}; is the {whose} up? try again later"
             ) from error
 
-    return post
+    return ask
 
 
-def _check_address(base_url: str, *, has_key: bool) -> None:
+def _check_address(base_url: str, whose: str, *, has_key: bool) -> None:
     parts = urlsplit(base_url)
     # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
         raise ConfigError(
-            "the judge's address must be http(s)://host[:port]/path without user, password or query"
+            f"the {whose}'s address must be http(s)://host[:port]/path without user, password or "
+            "query"
         )
     if has_key and parts.scheme == "http" and not _is_local(parts.hostname):
         raise ConfigError(
-            f"refusing to send the judge's key to {parts.hostname} in clear: use https"
+            f"refusing to send the {whose}'s key to {parts.hostname} in clear: use https"
         )
 
 
@@ -95,16 +113,16 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _check_status(url: str, status: int) -> None:
+def _check_status(url: str, whose: str, status: int) -> None:
     if status in _TRANSIENT or status >= 500:
         raise SourceTransient(f"{url}: status {status}; try again later")
     if status in _BLOCKED:
         raise SourceBlocked(
-            f"{url}: status {status}; check the judge's key and credit in the settings"
+            f"{url}: status {status}; check the {whose}'s key and credit in the settings"
         )
     if status != 200:
         raise SourceRejected(
-            f"{url}: status {status}; check the judge's address and model name in the settings"
+            f"{url}: status {status}; check the {whose}'s address and model name in the settings"
         )
 
 
@@ -115,7 +133,7 @@ def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
         content += chunk
         if len(content) > MAX_REPLY_BYTES:
             raise SchemaDrift(
-                f"{url}: more than {MAX_REPLY_BYTES} bytes; a verdict is a few: check the endpoint"
+                f"{url}: more than {MAX_REPLY_BYTES} bytes; answers are shorter: check the endpoint"
             )
 
     try:
@@ -177,4 +195,20 @@ def read_selector(config: RunConfig) -> Transport | None:
         )
     return endpoint_transport(
         settings.judge_url, api_key=settings.judge_key.get_secret_value() or None
+    )
+
+
+def read_server(config: RunConfig) -> Server | None:
+    """Return what asks the server that samples logics, or None where this process does."""
+    if not config.evolution.writer.startswith(SERVER):
+        return None
+
+    settings = Settings.from_environment()
+    if not settings.writer_url:
+        raise ConfigError(
+            f"evolution.writer = {config.evolution.writer!r} needs a server: set "
+            "COMPEVO_WRITER_URL, or leave the setting out"
+        )
+    return server_transport(
+        settings.writer_url, api_key=settings.writer_key.get_secret_value() or None
     )

@@ -146,7 +146,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
     """Train and return the trainer's summary."""
     from compevo_core.config.run import RunConfig
     from compevo_core.training.trainer import train
-    from compevo_pipeline.config.endpoints import read_selector
+    from compevo_pipeline.config.endpoints import read_selector, read_server
 
     config = RunConfig.from_mapping(job.config)
     windows = inputs.windows(job.windows)
@@ -180,6 +180,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         stages=stages,
         shard_backbone=job.shard_backbone,
         selector=read_selector(config),
+        server=read_server(config),
         facts=job.facts,
     )
     return summary

@@ -13,8 +13,11 @@ from tests.support.models import build_executor, build_model, fill_with_noise, m
 from tests.support.population import tiny
 
 
-def build_round_trainer(rounds=100, supervised=0, system="compevo", **overrides):
-    """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
+def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None, **overrides):
+    """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch.
+
+    ``writer`` makes what writes logics from the model.
+    """
     config = find_variant(system).configure(tiny(**overrides))
     model = build_model(config)
     fill_with_noise(model)
@@ -24,7 +27,8 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", **overrides)
         every=config.evolution.every,
         warmup_ratio=config.optim.warmup_ratio,
     )
-    trainer = build_round_trainer_of(model, build_executor(model), schedule)
+    own = writer and writer(model)
+    trainer = build_round_trainer_of(model, build_executor(model), schedule, own)
 
     logics = list(SEED_LOGICS[: config.population.agents])
     state = RoundState(

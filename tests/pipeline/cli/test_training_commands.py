@@ -1,6 +1,7 @@
 """``compevo train`` and ``compevo folds`` hand the right windows to the trainer."""
 
 import io
+import logging
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,9 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
+from compevo_pipeline.config import endpoints
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.launchers.worker import SharedInputs, TrainJob, run_job
 from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import operational
 from tests.support.commands import invoke
@@ -53,6 +56,22 @@ def test_the_chosen_validation_windows_reach_the_trainer(
     if "last-fold" in options:
         pair = build_folds(stored)[-1]
     assert given == [part.hash for part in pair]
+
+
+def test_the_command_and_the_worker_of_a_launcher_hand_the_server_of_logics_over(
+    tmp_path: Path, stored: WindowSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(trainer, "train", lambda *_, server, **__: given.append(server) or {})
+    monkeypatch.setattr(endpoints, "read_server", lambda config: config.evolution.writer)
+    changes = {"evolution.writer": "server:m", "evolution.update": "simplified"}
+    run("train", tmp_path, *(f"--set={name}={value}" for name, value in changes.items()))
+
+    config = RunConfig.preset("tiny").with_overrides(changes)
+    places = {name: str(tmp_path / name) for name in ("windows", "news", "out")}
+    log = logging.getLogger()
+    run_job(TrainJob(config=config.to_dict(), **places), SharedInputs(log), log)
+    assert given == ["server:m", "server:m"]
 
 
 def test_folds_prints_the_table_of_the_configuration_as_csv(

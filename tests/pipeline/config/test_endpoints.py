@@ -94,11 +94,11 @@ def test_no_connection_and_what_is_no_json_object_have_their_classes(
 def test_a_request_ends_after_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
 
-    def stall(session: requests.Session, url: str, **kwargs: object) -> None:
+    def stall(session: requests.Session, method: str, url: str, **kwargs: object) -> None:
         given.update(kwargs)
         raise requests.ReadTimeout
 
-    monkeypatch.setattr(requests.Session, "post", stall)
+    monkeypatch.setattr(requests.Session, "request", stall)
     with pytest.raises(SourceTransient):
         endpoint_transport(BASE, api_key=None)({})
     assert given["timeout"] == judge_transport.TIMEOUT_SECONDS

@@ -1,0 +1,128 @@
+"""A local server of vLLM's OpenAI-compatible protocol, on the tiny backbone; no test lives here.
+
+It has the routes that ``evolution.writer`` asks for. PEFT reads adapters from the folder that a
+request names, and plain transformers draw the samples: nothing of the product computes here.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from tests.support.tiny_backbone import build_backbone
+
+MODEL = "tiny"
+
+
+class LoraServer:
+    """What is loaded, what was asked, and the log-probability of each token that was sampled."""
+
+    def __init__(self, key: str = "") -> None:
+        self.key = key
+        self.url = ""
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.loaded: dict[str, str] = {}  # names, and what PEFT calls them
+        self.logp: dict[tuple[Any, ...], torch.Tensor] = {}  # by the adapter's name and the ids
+        self._model: Any = build_backbone().model
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def answer(self, route: str, body: dict[str, Any]) -> tuple[int, object]:
+        """Return status and answer, with the statuses of vLLM; words where it answers in words."""
+        with self._lock:
+            self.asked.append((route, body))
+            if route == "models":
+                return 200, {"data": [{"id": name} for name in (MODEL, *self.loaded)]}
+            if route == "load_lora_adapter":
+                return self._load(body["lora_name"], Path(body["lora_path"]))
+            if route == "unload_lora_adapter":
+                known = self.loaded.pop(body["lora_name"], None)
+                return (404, "cannot be found") if known is None else (200, "Success")
+            if route != "completions" or body["model"] not in self.loaded:
+                return 404, "does not exist"
+            return 200, {"choices": self._complete(body)}
+
+    def _load(self, name: str, folder: Path) -> tuple[int, str]:
+        if name in self.loaded:
+            return 400, "has already been loaded"
+        if not (folder / "adapter_config.json").is_file():
+            return 404, "No adapter found"
+
+        # A name of its own every time: what was loaded before must not answer for it.
+        self._count += 1
+        own = self.loaded[name] = f"a{self._count}"
+        if isinstance(self._model, PeftModel):
+            self._model.load_adapter(folder, own)
+        else:
+            self._model = PeftModel.from_pretrained(self._model, folder, own)
+        return 200, f"Success: LoRA adapter '{name}' added successfully."
+
+    @torch.no_grad()
+    def _complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        self._model.set_adapter(self.loaded[body["model"]])
+        draws = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
+        stops, temperature = body["stop_token_ids"], body["temperature"]
+        rows: list[list[int]] = [[] for _ in draws]
+        logp: list[list[torch.Tensor]] = [[] for _ in draws]
+
+        read, cache = torch.tensor([body["prompt"]] * len(rows)), None
+        for _ in range(body["max_tokens"]):
+            out = self._model(read, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache = out.past_key_values
+            logp_nV = torch.log_softmax(out.logits[:, -1] / (temperature or 1.0), -1)
+            for ids, drawn, logp_V, draw in zip(rows, logp, logp_nV, draws, strict=True):
+                if ids and ids[-1] in stops:
+                    continue
+                sampled = torch.multinomial(logp_V.exp(), 1, generator=draw)
+                ids.append(int(sampled if temperature else logp_V.argmax()))
+                drawn.append(logp_V[ids[-1]])
+            read = torch.tensor([[ids[-1]] for ids in rows])
+        for ids, drawn in zip(rows, logp, strict=True):
+            self.logp[(body["model"], *ids)] = torch.stack(drawn)
+        return [{"token_ids": ids} for ids in rows]
+
+
+@contextlib.contextmanager
+def serve(key: str = "") -> Iterator[LoraServer]:
+    """Serve on a free port of this machine for the length of the block."""
+    server = LoraServer(key)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send()
+
+        def do_POST(self) -> None:
+            self._send()
+
+        def _send(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
+                status, answer = 401, {"error": "Unauthorized"}
+            else:
+                route = self.path.removeprefix("/v1/")
+                status, answer = server.answer(route, json.loads(body or b"{}"))
+            text = answer if isinstance(answer, str) else json.dumps(answer)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing: pytest shows what a test prints."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_port}/v1"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
