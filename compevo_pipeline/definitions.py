@@ -5,7 +5,7 @@ Tests call it with fakes for resources and get the same graph that runs in produ
 """
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import dagster as dg
 
@@ -28,7 +28,7 @@ from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
-from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules
+from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
 from compevo_pipeline.launchers.pod import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import FeedTable
@@ -56,6 +56,7 @@ def build_defs(
     # Schedules name jobs by object, so both come from one list.
     deployment = Deployment(settings=settings)
     registry = deployment.registry
+    broken = {**find_unscheduled(deployment), **registry.broken}
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
     now = clock or utc_now
     jobs = build_jobs(registry, deployment.layout)
@@ -63,7 +64,8 @@ def build_defs(
     names = frozenset(dataset.name for dataset in registry.own)
     return dg.Definitions(
         assets=dg.map_asset_specs(
-            functools.partial(_fit_to_deployment, settings, names), _build_assets(registry, table)
+            functools.partial(_fit_to_deployment, settings, names),
+            _build_assets(registry, table, broken),
         ),
         metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
         asset_checks=[*build_asset_checks(registry), coverage.check_coverage],
@@ -87,7 +89,9 @@ def build_defs(
     )
 
 
-def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def _build_assets(
+    registry: Registry, table: FeedTable, broken: Mapping[str, str]
+) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of every data set, and those that belong to no data set."""
     daily = [name for name in registry if registry[name].spec.starts_with_days]
     # Articles of own data sets are embedded, too.
@@ -129,7 +133,7 @@ def _build_assets(registry: Registry, table: FeedTable) -> list[dg.AssetsDefinit
             ]
         ),
         report.cleaned,
-        *(sources.build_broken_asset(name, message) for name, message in registry.broken.items()),
+        *(sources.build_broken_asset(name, message) for name, message in broken.items()),
     ]
 
 

@@ -64,8 +64,8 @@ def refresh(
     day: Annotated[
         str,
         typer.Option(
-            help="Day to forecast, such as 2026-03-31 (default: tomorrow for operational demand, "
-            "or today for other data)."
+            help="Day to forecast: YYYY-MM-DD, today or tomorrow (default: tomorrow for "
+            "operational demand, or today for other data)."
         ),
     ] = "",
 ) -> None:
@@ -73,13 +73,18 @@ def refresh(
 
     Trains nothing. The schedules run the same job.
     """
+    from compevo_pipeline.cli.forecast import read_day
     from compevo_pipeline.defs.jobs import choose_day
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     deployment = arguments.open_deployment()
-    day = day or choose_day(deployment.registry[dataset].spec, utc_now())
-    settings = run("refresh", dataset, day)
-    show_forecast(Deployment(settings=settings), dataset, date.fromisoformat(day))
+    spec = deployment.registry[dataset].spec
+    asked = read_day(day, utc_now() + spec.market_offset)
+    chosen = asked.isoformat() if asked else choose_day(spec, utc_now())
+    settings = run("refresh", dataset, chosen)
+    # Windows that begin at any hour have no day to show.
+    if chosen:
+        show_forecast(Deployment(settings=settings), dataset, date.fromisoformat(chosen))
     show_paths(deployment.layout)
 
 

@@ -17,6 +17,7 @@ from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
 from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE, OPERATIONAL
 from compevo_pipeline.defs.jobs import describe_failure
+from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.alerts import NIGHTS, Alert, find_failing, tell
@@ -82,7 +83,10 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         name="tell_failing_sources",
         minimum_interval_seconds=_HOUR,
         default_status=status,
-        description=f"Tells of a source that failed {NIGHTS} nights in a row.",
+        description=(
+            f"Tells of a source that failed {NIGHTS} nights in a row, and of a name in "
+            "COMPEVO_SCHEDULES that starts nothing."
+        ),
     )
     def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         path = deployment.layout.ledger
@@ -91,7 +95,11 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         before = json.loads(context.cursor or "{}")
         since = {source: before.get(source, today.isoformat()) for source in failing}
         context.update_cursor(json.dumps(since))
-        return send(context, _describe_sources(failing, since, today))
+        names = [
+            Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
+            for name, why in find_unscheduled(deployment).items()
+        ]
+        return send(context, [*names, *_describe_sources(failing, since, today)])
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
 

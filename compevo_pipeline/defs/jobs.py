@@ -225,8 +225,12 @@ def hide_notices() -> None:
 def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
     """Run a job in this process; return a line for each step that failed."""
     job = defs.resolve_job_def(job_name(name, dataset))
-    if day and job.partitions_def is None:
+    days = job.partitions_def
+    if day and days is None:
         raise ConfigError(f"{job.name} forecasts no day of its own; leave --day {day} out")
+    if day and days is not None and not days.has_partition_key(day):
+        first, last = days.get_first_partition_key(), days.get_last_partition_key()
+        raise ConfigError(f"{job.name} forecasts no {day}: name a day from {first} to {last}")
     # The view needs all names at the start, to know how much is left.
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}

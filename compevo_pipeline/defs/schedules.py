@@ -16,7 +16,7 @@ from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import DataError
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL
+from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL, next_day_key
 from compevo_pipeline.defs.jobs import job_name, list_collected, list_refreshed
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.work.deployment import Deployment
@@ -48,10 +48,6 @@ _UNDER_WAY = [
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
     """Return all schedules of refreshes; they run from the start where the settings say so."""
     settings, registry = deployment.settings, deployment.registry
-    for name in settings.schedules:
-        if name != "on":
-            registry[name]
-
     by_name = {job.name: job for job in jobs}
     refresh = by_name["refresh"]
     others = [registry[name].spec for name in registry if name != OPERATIONAL]
@@ -68,6 +64,20 @@ def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.Sche
             for spec in others
         ),
     ]
+
+
+def find_unscheduled(deployment: Deployment) -> dict[str, str]:
+    """Return why a name in ``COMPEVO_SCHEDULES`` starts nothing, by name.
+
+    A declaration that was broken, renamed or removed must not end the nights of all others.
+    """
+    registry = deployment.registry
+    found = {}
+    for name in deployment.settings.schedules:
+        if name != "on" and name not in registry.datasets:
+            known = f"no data set {name!r}; known: {', '.join(registry)}"
+            found[name] = f"COMPEVO_SCHEDULES: {registry.broken.get(name, known)}"
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +127,13 @@ def build_refresh_schedule(
         at = context.scheduled_execution_time.astimezone(ZoneInfo(NEM_ZONE))
         day = at.date() + timedelta(days=ticks.days)
         tick = at.time().replace(second=0, microsecond=0)
+        only_reads = bool(ticks.collected) and tick != ticks.times[-1]
         if tick != ticks.times[0]:
             origin = Origin.of(spec, day, ticks.known_to)
-            if reason := _find_no_need(context.instance, deployment, origin):
+            wanted = None if only_reads else ticks.known_to
+            if reason := _find_no_need(context.instance, deployment, origin, wanted):
                 return dg.SkipReason(reason)
 
-        only_reads = bool(ticks.collected) and tick != ticks.times[-1]
         return dg.RunRequest(
             run_key=f"{name}-{day}-{tick:%H%M}",
             partition_key=day.isoformat(),
@@ -163,7 +174,7 @@ def build_evening_sensor(
         origin = Origin.of(spec, day, KnownTo.ISSUE_TIME)
         if now < origin.until or not layout.ledger.exists():
             return dg.SkipReason(f"nothing can be known of {day} yet")
-        if reason := _find_no_need(context.instance, deployment, origin):
+        if reason := _find_no_need(context.instance, deployment, origin, None):
             return dg.SkipReason(reason)
 
         # What is stored is read only where the publishers were asked since the last look.
@@ -192,8 +203,13 @@ def _configure_forecast(known_to: KnownTo) -> dict[str, Any]:
     return {"ops": {"forecast__next_day": {"config": {"known_to": known_to.value}}}}
 
 
-def _find_no_need(instance: dg.DagsterInstance, deployment: Deployment, origin: Origin) -> str:
-    """Return why a forecast of operational demand need not be started; empty where it must."""
+def _find_no_need(
+    instance: dg.DagsterInstance, deployment: Deployment, origin: Origin, wanted: KnownTo | None
+) -> str:
+    """Return why a forecast of operational demand need not be started; empty where it must.
+
+    ``wanted`` is what the forecast knows of which a run is waited for; None waits for any run.
+    """
     issued = deployment.layout.issued(OPERATIONAL)
     if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
         return f"the forecast of {origin.day} has been issued"
@@ -202,9 +218,20 @@ def _find_no_need(instance: dg.DagsterInstance, deployment: Deployment, origin: 
         statuses=_UNDER_WAY,
         tags={"dagster/partition": origin.day.isoformat()},
     )
-    if instance.get_runs(of_day, limit=1):
+    if any(_makes(run, wanted) for run in instance.get_runs(of_day)):
         return f"a run for {origin.day} is under way"
     return ""
+
+
+def _makes(run: dg.DagsterRun, wanted: KnownTo | None) -> bool:
+    """Whether a run makes the forecast as known to an instant; any run does where that is None."""
+    if wanted is None:
+        return True
+    if run.asset_selection and next_day_key(OPERATIONAL) not in run.asset_selection:
+        return False  # it only reads the publishers
+    ops: Any = run.run_config.get("ops", {})
+    config = ops.get("forecast__next_day", {}).get("config", {})
+    return bool(config.get("known_to", wanted) == wanted)
 
 
 def build_daily_schedule(

@@ -4,12 +4,15 @@ What belongs here: one sentence a fault, the record of what was told to whom, an
 program or through Apprise to mail, a chat or a webhook. What does not: who looks for faults
 (``defs.alerts``), where alerts go (``COMPEVO_ALERTS``).
 
-Every alert is in the log. A destination that does not take it is tried again by the next call.
+Every alert is in the log. A destination that does not take it is tried again by the next call. A
+home that cannot be written is a fault to tell: the record is then kept among temporary files.
 """
 
 import hashlib
 import logging
+import os
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -17,6 +20,7 @@ from pathlib import Path
 
 from compevo_core.errors import SourceTransient
 from compevo_core.runtime.files import file_lock, read_json, write_json
+from compevo_core.runtime.storage_errors import describe_storage_error
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
@@ -49,7 +53,21 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
     Raises:
         SourceTransient: a destination is not an address, or an alert failed; the next call retries.
     """
-    folder = settings.layout(settings.mode).alerts
+    folder, faults = settings.layout(settings.mode).alerts, list(alerts)
+    try:
+        return _send_new(folder, settings, faults, day, log)
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        spare = Path(tempfile.gettempdir(), f"compevo-alerts-{os.getuid()}-{_hash(str(folder))}")
+        spare.mkdir(mode=0o700, exist_ok=True)
+        disk = Alert(fault="disk", text=f"{folder}: {describe_storage_error(error)}.")
+        return _send_new(spare, settings, [disk, *faults], day, log)
+
+
+def _send_new(
+    folder: Path, settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger
+) -> int:
     count = 0
     with file_lock(folder / ".lock", exclusive=True):
         for alert in alerts:

@@ -5,8 +5,9 @@ does not: making series again from raw files (``work.ingest``), databases of oth
 (Dagster's storage in Postgres has ``pg_dump``).
 
 The ledger is copied first: what is stored after it is asked for again, and stored once. Databases
-are copied by SQLite itself, folders under the lock of their writers. A copy gets its name when it
-is whole, and its list of hashes is checked before anything is brought back.
+are copied by SQLite itself, folders under the lock of their writers, what links lead to as what
+lies there. A copy gets its name when it is whole, and its list of hashes is checked before anything
+is brought back.
 """
 
 import contextlib
@@ -29,14 +30,16 @@ from compevo_core.runtime.files import (
 )
 
 LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
-LEFT_OUT = frozenset({"locks", "run_locks", "fits", "stages"})
-"""Folders that hold locks, or what is made again when it is missing."""
+LEFT_OUT = {"locks": 1, "run_locks": 1, "fits": 2, "stages": 2}
+"""Folders that hold locks, or what is made again when it is missing, and how deep they lie."""
 
 _PARTS = ("home", "dagster")
 _SQLITE = b"SQLite format 3\x00"
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 _RAW = "raw"  # its files never change, and are too many to keep their writers waiting
 _LEDGER = "ledger.sqlite"
+_RUNS = Path("history", "runs.db")  # Dagster's runs, in its own SQLite storage
+_UNDER_WAY = "SELECT run_id FROM runs WHERE status IN ('STARTING', 'STARTED', 'CANCELING')"
 
 
 def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
@@ -45,7 +48,7 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
     The settings in ``dagster_home`` are not copied.
 
     Raises:
-        ConfigError: the folder exists, or lies in what is copied.
+        ConfigError: the folder exists, or lies in what is copied; a link leads nowhere.
         StoreBusy: a store was written for too long.
     """
     roots = dict(zip(_PARTS, (home.resolve(), dagster_home.resolve()), strict=True))
@@ -63,7 +66,7 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
             # A ledger that is older than the rows asks again for them; a newer one never would.
             for ledger in root.glob(f"*/raw/{_LEDGER}"):
                 _copy_file(ledger, part / name / ledger.relative_to(root))
-            _copy_folder(root, part / name)
+            _copy_folder(root, part / name, root)
 
     files = {
         path.relative_to(part).as_posix(): hash_file(path)
@@ -104,21 +107,50 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
     for path, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
+    runs = dagster_home / _RUNS
+    if runs in targets.values():
+        _leave_locks(runs, dagster_home / "run_locks")
     return len(targets)
 
 
-def _copy_folder(folder: Path, target: Path) -> None:
+def _leave_locks(runs: Path, folder: Path) -> None:
+    """Leave the lock that nobody holds of every run that was under way when it was copied.
+
+    By it the run is known to be dead (``defs.dead_runs``). Without one it would be under way for
+    ever, and those in the queue would wait for it.
+    """
+    folder.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(runs)) as database:
+        for (run_id,) in database.execute(_UNDER_WAY):
+            (folder / f"{run_id}.lock").touch()
+
+
+def _copy_folder(folder: Path, target: Path, root: Path) -> None:
     """Copy what a folder holds, under the lock of its writers where it has one."""
     lock = folder / LOCK_FILE
     # Of raw files only those are locked out who pack them.
     is_locked = (lock.exists() and _RAW not in folder.parent.parts) or folder.name == _RAW
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
-        for path in sorted(folder.iterdir()):
-            if path.is_dir() and not path.is_symlink() and path.name not in LEFT_OUT:
+        for path in _list_files(folder):
+            if path.is_dir() and not _is_left_out(path.relative_to(root)):
                 (target / path.name).mkdir(exist_ok=True)
-                _copy_folder(path, target / path.name)
+                _copy_folder(path, target / path.name, root)
             elif path.is_file() and _is_kept(path) and not (target / path.name).exists():
                 _copy_file(path, target / path.name)
+            elif path.is_symlink() and not path.exists():
+                raise ConfigError(f"{path} leads nowhere; mount its disk, or remove the link")
+
+
+def _list_files(folder: Path) -> list[Path]:
+    # A run that goes on removes folders, too.
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(folder.iterdir())
+    return []
+
+
+def _is_left_out(path: Path) -> bool:
+    # A data set may have such a name, too: its folders lie deeper.
+    return LEFT_OUT.get(path.name) == len(path.parts)
 
 
 def _is_kept(path: Path) -> bool:

@@ -93,7 +93,8 @@ def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInput
 def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
-    A site that was published before is continued: its chains must be the beginnings of today's.
+    A site that was published before is continued: its chains must be the beginnings of today's. A
+    data set whose declaration was removed has no new scores by step.
 
     Returns:
         The chain of each data set.
@@ -111,10 +112,11 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
     for root in sorted(path.parent for path in issued.glob(f"*/{CHAIN_FILE}")):
         dataset = root.name
         chains[dataset] = _continue_chain(root, folder / "issued" / dataset)
-        spec = find_daily_spec(deployment, dataset)
-        truth = grid_chosen(spec, deployment.series_store().read(dataset))
-        by_step[dataset] = score_by_step(root, truth)
-        write_atomically(scores / f"{dataset}-by-step.csv", by_step[dataset].write_csv)
+        if dataset in deployment.registry.datasets:
+            spec = find_daily_spec(deployment, dataset)
+            truth = grid_chosen(spec, deployment.series_store().read(dataset))
+            by_step[dataset] = score_by_step(root, truth)
+            write_atomically(scores / f"{dataset}-by-step.csv", by_step[dataset].write_csv)
         write_atomically(scores / f"{dataset}.csv", read_scored(layout, dataset).write_csv)
     if not chains:
         raise DataError(f"no forecast was issued in {issued}: issue one with `compevo forecast`")
@@ -124,7 +126,10 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
         mode=deployment.data_mode.value,
         generated_at=now,
         rows=empty_rows(),
-        days=[replace(day, by_step=by_step[day.issued.facts["dataset"]]) for day in days],
+        days=[
+            replace(day, by_step=by_step.get(day.issued.facts["dataset"], day.by_step))
+            for day in days
+        ],
     )
     write_text(folder / "index.html", render_forecasts(inputs, is_published=True))
     write_text(folder / ".nojekyll", "")

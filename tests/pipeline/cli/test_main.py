@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from typer.main import get_command
 
 from compevo_core.errors import ConfigError
 from compevo_core.report.figures import Plot
+from compevo_pipeline.cli import demo
 from compevo_pipeline.cli.arguments import parse_changes, show_progress
 from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.work import deployment
 from tests.support.commands import invoke
 from tests.support.report_samples import make_rows, write_run
 
@@ -97,3 +101,33 @@ def test_progress_is_one_line_of_a_terminal_and_lines_elsewhere(is_terminal, mon
     erase = "\r\x1b[2K"
     wanted = f"{erase}round 1{erase}round 2{erase}" if is_terminal else "round 1\nround 2\n"
     assert shown == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "day", "is_shown"),
+    [
+        # Half past four in the afternoon in UTC is the next day in Brisbane.
+        (["--day", "today"], "2026-03-31", True),
+        (["--day", "2026-03-30"], "2026-03-30", True),
+        ([], "2026-04-01", True),
+        # Its windows begin at any hour: new data and no forecast.
+        (["traffic"], "", False),
+    ],
+)
+def test_a_refresh_takes_the_days_that_a_forecast_takes(
+    monkeypatch, tmp_path, words, day, is_shown
+):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    monkeypatch.setattr(deployment, "utc_now", lambda: datetime(2026, 3, 30, 16, 30, tzinfo=UTC))
+    ran, shown = [], []
+    settings = Settings(home=tmp_path)
+    monkeypatch.setattr(demo, "run", lambda *given: ran.append(given) or settings)
+    monkeypatch.setattr(demo, "show_forecast", lambda *given: shown.append(given))
+    invoke("refresh", *words)
+    assert [given[2] for given in ran] == [day]
+    assert [str(given[2]) for given in shown] == ([day] if is_shown else [])
+
+
+def test_a_refresh_of_what_is_no_day_ends_in_one_sentence():
+    with pytest.raises(ConfigError, match=r"--day '2026-13-45' is not a day: give YYYY-MM-DD"):
+        invoke("refresh", "--day", "2026-13-45")

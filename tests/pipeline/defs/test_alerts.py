@@ -1,21 +1,25 @@
 """Alerts: one sentence for each fault and day, at a webhook, from Dagster's own sensors."""
 
+import errno
 import json
 import logging
+import tempfile
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import pytest
 import responses
 
-from compevo_core.errors import ConfigError, SourceTransient
+from compevo_core.errors import SourceTransient
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
+from compevo_core.runtime.files import write_json
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.work import alerts
 from compevo_pipeline.work.alerts import KEPT_DAYS, NIGHTS, Alert, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.live import SetClock
@@ -86,6 +90,28 @@ def test_a_destination_that_is_away_gets_it_later_and_the_others_get_it_once(tmp
     receiver.status = 200
     assert tell(settings, [], DAY, LOG) == 0
     assert receiver.messages == ["A"] and told.read_text() == "A"
+
+
+def test_a_full_disk_is_told_although_nothing_can_be_kept_there(
+    settings, receiver, tmp_path, monkeypatch
+):
+    home = settings.layout(Mode.LIVE).alerts
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+
+    def fill(path, value):
+        if path.is_relative_to(home):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write_json(path, value)
+
+    tell(settings, [Alert(fault="a", text="A")], DAY, LOG)
+    monkeypatch.setattr(alerts, "write_json", fill)
+    fault = Alert(fault="b", text="B")
+    assert [tell(settings, [fault], DAY, LOG) for _ in range(2)] == [2, 0]
+    assert tell(settings, [], DAY, LOG) == 0
+    disk, failed = sorted(receiver.messages[1:], key=len, reverse=True)
+    assert "the disk is full: free space" in disk and str(home) in disk and failed == "B"
+    assert len(receiver.messages) == 3
 
 
 def test_an_address_that_is_none_is_named_by_its_number(tmp_path, caplog):
@@ -230,5 +256,22 @@ def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
     on = running(schedules="on")
     assert on >= told | evening and "refresh_traffic_daily" not in on
     assert "refresh_traffic_daily" in running(schedules="on", pems_user="u")
-    with pytest.raises(ConfigError, match="'exchnge'"):
-        running(schedules="exchnge")
+
+
+def test_a_name_that_starts_nothing_is_told_and_stops_no_other(tmp_path, receiver):
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "mine.toml").write_text("name = 'mine'\n[series\n")
+    # One was renamed, the other's declaration is broken.
+    settings = make_settings(tmp_path, receiver.url, schedules="exchange,old name,mine")
+    assert {"refresh_exchange_daily", "tell_failing_sources"} <= list_running(settings)
+    assets = build_defs(settings).get_repository_def().asset_graph
+    assert {dg.AssetKey(["broken", name]) for name in ("old_name", "mine")} <= set(
+        assets.get_all_asset_keys()
+    )
+
+    instance = dg.DagsterInstance.ephemeral()
+    for _ in range(2):
+        evaluate(settings, "tell_failing_sources", instance, DEADLINE)
+    broken, old = sorted(receiver.messages, key=len, reverse=True)
+    assert "COMPEVO_SCHEDULES: no data set 'old name'; known: electricity, " in old
+    assert "mine.toml: not TOML" in broken and "restart Dagster" in broken

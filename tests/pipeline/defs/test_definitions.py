@@ -288,3 +288,5 @@ def test_a_refresh_forecasts_tomorrow_for_the_market_and_else_the_day_that_has_b
     assert days["exchange"] == "2026-03-30" and days["traffic"] == ""
     with pytest.raises(ConfigError, match="leave --day 2026-03-30 out"):
         run_job(defs, "refresh", "traffic", "2026-03-30")
+    with pytest.raises(ConfigError, match=r"^refresh forecasts no 2026-02-18: name a day from "):
+        run_job(defs, "refresh", "electricity-operational", "2026-02-18")

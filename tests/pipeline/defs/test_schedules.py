@@ -183,6 +183,34 @@ def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on
         assert evaluate_at(first).run_requests
 
 
+def test_a_run_that_makes_another_forecast_or_none_keeps_no_tick_from_it(repository, tmp_path):
+    # It waits in the queue, or a publisher is slow.
+    first = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+
+        def evaluate_later(minutes, name="refresh_evening"):
+            return evaluate(instance, repository, name, first + timedelta(minutes=minutes))
+
+        read = frozenset(evaluate_later(0).run_requests[0].asset_selection)
+        instance.create_run_for_job(
+            repository.get_job("refresh").get_subset(asset_selection=read),
+            asset_selection=read,
+            tags={"dagster/partition": "2026-03-31"},
+        )
+        assert "under way" in evaluate_later(30).skip_message
+        (request,) = evaluate_later(75).run_requests
+        assert request.asset_selection is None
+
+        # At two in the morning the evening's run of the same day is not what is wanted.
+        tags = {"dagster/partition": "2026-03-31"}
+        evening, job = request.run_config, repository.get_job("refresh")
+        instance.create_run_for_job(job, run_config=evening, tags=tags)
+        assert "under way" in evaluate_later(75).skip_message
+        (request,) = evaluate_later(8 * 60 + 15, "refresh_midnight").run_requests
+        instance.create_run_for_job(job, run_config=request.run_config, tags=tags)
+        assert "under way" in evaluate_later(8 * 60 + 15, "refresh_midnight").skip_message
+
+
 def test_tomorrow_is_a_partition_and_the_day_after_is_not():
     now = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
     keys = target_days.get_partition_keys(current_time=now)

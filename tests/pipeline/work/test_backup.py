@@ -6,11 +6,13 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 
+import dagster as dg
 import pytest
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
+from compevo_pipeline.defs.dead_runs import sweep_dead_runs
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.work import backup
 from tests.content_faults.worlds import NEWS, REPORTS
@@ -124,3 +126,60 @@ def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_w
     with pytest.raises(DataError, match="missing or altered"):
         backup.restore(copy, tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "other").exists()
+
+
+def test_links_to_other_disks_and_names_that_others_have_are_copied(tmp_path):
+    home, disk, copy = tmp_path / "home", tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    (disk / "a.parquet").write_text("a")
+    # The names of folders that are left out nearer to the root.
+    issued = home / "real" / "forecasts" / "issued" / "stages" / "facts.json"
+    for path in (issued, home / "real" / "stages" / "b"):
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+    (home / "real" / "series").symlink_to(disk)
+    assert backup.back_up(home, tmp_path / "dagster", copy, NOW) == 2
+    assert (copy / "home" / "real" / "series" / "a.parquet").read_text() == "a"
+
+    # Its disk is not mounted: a copy without it must not look whole.
+    disk.rename(tmp_path / "away")
+    with pytest.raises(ConfigError, match="real/series leads nowhere"):
+        backup.back_up(home, tmp_path / "dagster", tmp_path / "next", NOW)
+
+
+def test_a_folder_that_a_run_removes_meanwhile_does_not_end_a_backup(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / "real" / "a").mkdir(parents=True)
+    (home / "real" / "b.json").write_text("{}")
+    copy_folder = backup._copy_folder
+
+    def remove_first(folder, *others):
+        if folder.name == "a":
+            folder.rmdir()
+        copy_folder(folder, *others)
+
+    monkeypatch.setattr(backup, "_copy_folder", remove_first)
+    assert backup.back_up(home, tmp_path / "dagster", tmp_path / "copy", NOW) == 1
+
+
+def test_a_run_that_was_under_way_in_a_copy_is_ended_where_it_is_restored(tmp_path):
+    def open_dagster(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "dagster.yaml").write_text("telemetry: {enabled: false}")
+        return dg.DagsterInstance.from_config(str(tmp_path / name))
+
+    @dg.job
+    def works():
+        pass
+
+    with open_dagster("dagster") as instance:
+        started, queued = instance.create_run_for_job(works), instance.create_run_for_job(works)
+        event = dg.DagsterEvent(event_type_value="PIPELINE_START", job_name="works")
+        instance.report_dagster_event(event, started.run_id)
+        backup.back_up(tmp_path / "home", tmp_path / "dagster", tmp_path / "copy", NOW)
+
+    backup.restore(tmp_path / "copy", tmp_path / "other", tmp_path / "restored")
+    with open_dagster("restored") as instance:
+        assert sweep_dead_runs(instance) == [started.run_id]
+        states = [instance.get_run_by_id(run.run_id).status.value for run in (started, queued)]
+        assert states == ["CANCELED", "NOT_STARTED"]

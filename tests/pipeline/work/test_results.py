@@ -1,5 +1,6 @@
 """A public site of what was issued: whole, continued, and never replaced."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -78,6 +79,19 @@ def test_what_was_published_is_not_replaced_by_another_past(
     with pytest.raises(CheckpointMismatch, match="not the beginning of the chain"):
         publish_site(deployment, site, NOW)
     assert (site / "issued" / DATASET / CHAIN_FILE).read_bytes() == kept
+
+
+def test_a_data_set_whose_declaration_was_removed_ends_no_publication(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    root, site = deployment.layout.issued("removed"), tmp_path / "site"
+    issued = make_issued()
+    write_issued(root, replace(issued, facts={**issued.facts, "dataset": "removed"}))
+    chains = publish_site(deployment, site, NOW)
+    assert set(chains) == {DATASET, "removed"}
+    assert read_chain(site / "issued" / "removed").head == read_chain(root).head
+    assert not (site / "scores" / "removed-by-step.csv").exists()
+    assert chains["removed"].head in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_nothing_to_publish_names_the_command(tmp_path: Path) -> None:
