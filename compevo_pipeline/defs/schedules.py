@@ -72,12 +72,12 @@ def find_unscheduled(deployment: Deployment) -> dict[str, str]:
     A declaration that was broken, renamed or removed must not end the nights of all others.
     """
     registry = deployment.registry
-    found = {}
+    reasons = {}
     for name in deployment.settings.schedules:
         if name != "on" and name not in registry.datasets:
             known = f"no data set {name!r}; known: {', '.join(registry)}"
-            found[name] = f"COMPEVO_SCHEDULES: {registry.broken.get(name, known)}"
-    return found
+            reasons[name] = f"COMPEVO_SCHEDULES: {registry.broken.get(name, known)}"
+    return reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
