@@ -277,6 +277,10 @@ def _parse_each(
     return lambda raws: refuse_beyond(pl.concat([parse(raw) for raw in raws]), raws, promises)
 
 
+def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
+    return refuse_beyond(parse_operational.parse_step_covariates(*raws), raws, names.promises)
+
+
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     # The targets of the validation sample lie in the train split.
     files = n2f_parsers.read_files(mode, archive, clock)
@@ -329,9 +333,7 @@ _OPERATIONAL = (
         parsers={
             FrameKind.SERIES: aemo.parse_all,
             FrameKind.PUBLISHED: aemo.parse_published,
-            FrameKind.STEP_COVARIATES: _parse_each(
-                parse_operational.parse_step_covariates, names.promises
-            ),
+            FrameKind.STEP_COVARIATES: _parse_solar,
         },
         fetch_live=aemo_live.fetch_operational,
         labels=(f"live:{aemo.OPERATIONAL}/", f"archive:{aemo.OPERATIONAL}/"),

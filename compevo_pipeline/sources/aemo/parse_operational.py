@@ -11,7 +11,7 @@ of its first record, or when its last row was loaded or changed if that is later
 intervals that begin within two days are kept: no view of a day can use later ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, timedelta
 from typing import Annotated
 
@@ -46,6 +46,7 @@ QUANTILES = {"poe10": 0.9, "poe50": 0.5, "poe90": 0.1}
 """Field of the day file -> the quantile it is; POE is a probability of exceedance."""
 
 _REPORT_QUANTILES = {f"OPERATIONAL_DEMAND_{field.upper()}": q for field, q in QUANTILES.items()}
+_ALL_QUANTILES = QUANTILES | _REPORT_QUANTILES
 _ROOFTOP_MEDIAN = "POWERPOE50"
 _KEY = ("REGIONID", "INTERVAL_DATETIME")
 _NO_DEMAND_MW = 1e9
@@ -84,8 +85,8 @@ class _Day(BaseModel):
     regions: Annotated[dict[str, dict[str, object]], AfterValidator(_check_regions)]
 
 
-def parse_operational(raw: RawFile) -> pl.DataFrame:
-    """Parse one file into ``SERIES_SCHEMA``: actuals, and the forecasts of a day file.
+def parse_operational(*raws: RawFile) -> pl.DataFrame:
+    """Parse files into ``SERIES_SCHEMA``: actuals, and the forecasts of day files.
 
     A null actual becomes a row flagged ``missing``. A report of forecasts has no row: one interval
     has many issues, which :func:`parse_published` keeps apart.
@@ -93,12 +94,20 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     Returns:
         Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
     """
-    report = find_report(raw.name)
-    if report == ACTUAL_REPORT:
-        return _parse_actual_report(raw)
-    if report:
-        return pl.DataFrame(schema=SERIES_SCHEMA)
+    frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
+    if actual := _select(raws, ACTUAL_REPORT):
+        frames.append(_parse_actual_reports(actual))
+    if days := _select(raws, ""):
+        frames.append(_parse_days(days))
+    return pl.concat(frames)
 
+
+def _select(raws: Sequence[RawFile], report: str) -> list[RawFile]:
+    """Return the files of a report; "" for day files."""
+    return [raw for raw in raws if (find_report(raw.name) or "") == report]
+
+
+def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
     # Actual and forecasts become different series: a forecast never stands in for an actual.
     is_actual = pl.col("field") == ACTUAL
     forecast = pl.col("field").str.to_uppercase()
@@ -107,8 +116,8 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
         pl.when(is_actual).then(pl.lit(nem.DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
     )
     return tables.build_series_frame(
-        _read_day(raw, "demand", _Demand),
-        raw,
+        tables.stack_files(raws, lambda raw: _read_day(raw, "demand", _Demand)),
+        raws[0],
         series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
         variable=variable,
         start_utc=pl.col("start_utc"),
@@ -118,61 +127,67 @@ def parse_operational(raw: RawFile) -> pl.DataFrame:
     )
 
 
-def parse_published(raw: RawFile) -> pl.DataFrame:
-    """Parse the demand forecasts of one file into ``PUBLISHED_SCHEMA``; other reports have none.
+def parse_published(*raws: RawFile) -> pl.DataFrame:
+    """Parse the demand forecasts of files into ``PUBLISHED_SCHEMA``; other reports have none.
 
     ``available_at`` is when AEMO issued them.
     """
-    report = find_report(raw.name)
-    if report == FORECAST_REPORT:
-        names = _REPORT_QUANTILES
-        issue = _read_issue(raw, ("OPERATIONAL_DEMAND", "FORECAST"), list(names))
-        rows = issue.unpivot(
-            list(names), index=["entity", "start_utc", "available_at"], variable_name="field"
-        )
-    elif report:
-        return pl.DataFrame(schema=PUBLISHED_SCHEMA)
-    else:
-        names = QUANTILES
-        rows = _read_day(raw, "demand", _Demand).filter(pl.col("field") != ACTUAL)
-        rows = rows.rename({"region": "entity"})
+    frames = []
+    if issues := _select(raws, FORECAST_REPORT):
+        names = list(_REPORT_QUANTILES)
+        table = _read_issues(issues, ("OPERATIONAL_DEMAND", "FORECAST"), names)
+        index = [name for name in table.columns if name not in names]
+        frames.append(table.unpivot(names, index=index, variable_name="field"))
+    if days := _select(raws, ""):
+        table = tables.stack_files(days, lambda raw: _read_day(raw, "demand", _Demand))
+        frames.append(table.filter(pl.col("field") != ACTUAL).rename({"region": "entity"}))
 
-    quantile = pl.col("field").replace_strict(names, return_dtype=pl.Float64)
-    return _select(rows.with_columns(quantile.alias("quantile")), raw, PUBLISHED_SCHEMA)
+    quantile = pl.col("field").replace_strict(_ALL_QUANTILES, return_dtype=pl.Float64)
+    return _cast([frame.with_columns(quantile=quantile) for frame in frames], PUBLISHED_SCHEMA)
 
 
-def parse_step_covariates(raw: RawFile) -> pl.DataFrame:
-    """Parse a file's median forecast of rooftop solar power into ``STEP_COVARIATE_SCHEMA``."""
-    report = find_report(raw.name)
-    if report == ROOFTOP_REPORT:
-        issue = _read_issue(raw, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
-        rows = issue.rename({_ROOFTOP_MEDIAN: "value"})
-    elif report:
-        return pl.DataFrame(schema=STEP_COVARIATE_SCHEMA)
-    else:
-        rows = _read_day(raw, "rooftopPv", _Solar).rename({"region": "entity"})
+def parse_step_covariates(*raws: RawFile) -> pl.DataFrame:
+    """Parse the median forecasts of rooftop solar power into ``STEP_COVARIATE_SCHEMA``."""
+    frames = []
+    if issues := _select(raws, ROOFTOP_REPORT):
+        table = _read_issues(issues, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
+        frames.append(table.rename({_ROOFTOP_MEDIAN: "value"}))
+    if days := _select(raws, ""):
+        table = tables.stack_files(days, lambda raw: _read_day(raw, "rooftopPv", _Solar))
+        frames.append(table.rename({"region": "entity"}))
 
-    named = rows.with_columns(pl.lit(ROOFTOP_PV_COVARIATE).alias("name"))
-    return _select(named, raw, STEP_COVARIATE_SCHEMA)
+    name = pl.lit(ROOFTOP_PV_COVARIATE)
+    return _cast([frame.with_columns(name=name) for frame in frames], STEP_COVARIATE_SCHEMA)
 
 
-def _parse_actual_report(raw: RawFile) -> pl.DataFrame:
+def _parse_actual_reports(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse actuals; adjustment and demand-response estimate are not added to the demand."""
     columns = (*_KEY, "OPERATIONAL_DEMAND", "LASTCHANGED")
-    table = read_report(raw, ("OPERATIONAL_DEMAND", "ACTUAL"), columns)
+    raw, name = raws[0], ("OPERATIONAL_DEMAND", "ACTUAL")
+    table = tables.stack_files(raws, lambda one: read_report(one, name, columns))
     table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
     table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
 
     # Of a reissued interval the row changed last counts; of two changed in the same second the
     # later line is the reissue.
-    latest = table.sort("LASTCHANGED", tables.LINE).unique(_KEY, keep="last", maintain_order=True)
+    key = (tables.FILE, *_KEY)
+    latest = table.sort("LASTCHANGED", tables.LINE).unique(key, keep="last", maintain_order=True)
     return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")
 
 
-def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) -> pl.DataFrame:
-    """Return ``values``, ``entity``, ``start_utc`` and ``available_at`` of one issue."""
+def _read_issues(
+    raws: Sequence[RawFile], table_name: tuple[str, str], values: list[str]
+) -> pl.DataFrame:
+    """Return ``values``, ``entity``, ``start_utc`` and ``available_at`` of issues, by file."""
+    raw = raws[0]
     loaded = ["LASTCHANGED"] if table_name[0] == "ROOFTOP" else ["LOAD_DATE", "LASTCHANGED"]
-    table = read_report(raw, table_name, (*_KEY, *values, *loaded))
+    columns = (*_KEY, *values, *loaded)
+    table = tables.stack_files(
+        raws,
+        lambda one: read_report(one, table_name, columns).with_columns(
+            pl.lit(read_created(one)).alias("created")
+        ),
+    )
     table = convert_columns(
         table, raw, "INTERVAL_DATETIME", values, "REGIONID", missing=tables.BLANK
     )
@@ -181,21 +196,29 @@ def _read_issue(raw: RawFile, table_name: tuple[str, str], values: list[str]) ->
     # Nobody could read a row before it was loaded, whatever the first record says.
     for column in loaded:
         table = tables.to_stamp(table, raw.name, column, STAMP_FORMATS)
-    stamps = (nem.interval_start_utc(pl.col(column), timedelta(0)).max() for column in loaded)
-    created = table.select(pl.max_horizontal(pl.lit(read_created(raw)), *stamps)).item()
-
-    rows = table.select(
-        *values,
+    stamps = (nem.interval_start_utc(pl.col(column), timedelta(0)) for column in loaded)
+    rows = table.with_columns(
         pl.col("REGIONID").alias("entity"),
         nem.interval_start_utc(pl.col("INTERVAL_DATETIME"), nem.HALF_HOUR).alias("start_utc"),
-        pl.lit(created).alias("available_at"),
+        pl.max_horizontal("created", *stamps).max().over(tables.FILE).alias("available_at"),
     )
-    return rows.filter(pl.col("start_utc") < created + LONGEST_LEAD)
+    rows = rows.drop(*_KEY, *loaded, "created", tables.LINE)
+    return rows.filter(pl.col("start_utc") < pl.col("available_at") + LONGEST_LEAD)
 
 
-def _select(rows: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    labelled = rows.drop_nulls("value").with_columns(pl.lit(raw.label).alias("source"))
-    return labelled.select(pl.col(name).cast(kind) for name, kind in schema.items())
+def _cast(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the rows with a value in the columns of a schema."""
+    return pl.concat(
+        [
+            pl.DataFrame(schema=schema),
+            *(
+                tables.name_source(frame.drop_nulls("value")).select(
+                    pl.col(name).cast(kind) for name, kind in schema.items()
+                )
+                for frame in frames
+            ),
+        ]
+    )
 
 
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:

@@ -98,14 +98,15 @@ def parse_collected(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFram
     return build_region_series(table, raw, "TOTALDEMAND", "region", stamp, value)
 
 
-def parse_histdemand(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
-    """Parse a ``PUBLIC_HISTDEMAND`` day into ``AEMO/HISTDEMAND/<region>``, in whole MW.
+def parse_histdemand(*raws: RawFile, tolerate_gaps: bool = False) -> pl.DataFrame:
+    """Parse ``PUBLIC_HISTDEMAND`` days into ``AEMO/HISTDEMAND/<region>``, in whole MW.
 
     It is another measure than TOTALDEMAND (a mean 45 MW higher in New South Wales).
     ``SETTLEMENTDATE`` is the trading day at midnight, and ``PERIODID`` counts from 1 to 48.
     """
     columns = ("REGIONID", "SETTLEMENTDATE", "PERIODID", "DEMAND")
-    table = read_report(raw, ("DEMAND", "HISTORIC"), columns)
+    raw, *_ = raws
+    table = tables.stack_files(raws, lambda one: read_report(one, ("DEMAND", "HISTORIC"), columns))
     table = convert_columns(table, raw, "SETTLEMENTDATE", ["PERIODID", "DEMAND"], "REGIONID")
 
     # Read as a number, so 1.5 gets this far.
@@ -285,12 +286,12 @@ def _read_column_names(
 
 
 def _check_whole_days(table: pl.DataFrame, file_name: str) -> None:
-    days = table.group_by("REGIONID", "SETTLEMENTDATE").agg(
+    days = table.group_by(tables.FILE, tables.NAME, "REGIONID", "SETTLEMENTDATE").agg(
         periods=pl.len(), line=pl.max(tables.LINE)
     )
     # A region that lacks the whole day has no row here; the series' gaps show it.
     tables.raise_if_rows(
-        days.sort(tables.LINE),
+        days.sort(tables.FILE, tables.LINE),
         file_name,
         pl.col("periods") != nem.PERIODS_PER_DAY,
         "{REGIONID} on {SETTLEMENTDATE:%Y-%m-%d} has {periods} periods, "

@@ -7,11 +7,13 @@ What belongs here: products, dispatch and precedence. What does not: formats (``
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import polars as pl
 
-from compevo_core.data.schemas import PUBLISHED_SCHEMA, SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
@@ -35,7 +37,8 @@ OPERATIONAL = "aemo_operational_demand"
 class Product:
     """One product."""
 
-    parse: Callable[..., pl.DataFrame]  # parses a file of it into `SERIES_SCHEMA`
+    parse: Callable[..., pl.DataFrame]  # parses a file of it, or several, into `SERIES_SCHEMA`
+    is_joint: bool = False  # whether files are parsed at once: it has many small ones
     files: tuple[str, ...]  # patterns of its file names, packed in any way
     folder: str = ""  # where it lies in an archive, if not in a folder of its name
     may_have_gaps: bool = False  # whether a file with gaps is an error unless a run accepts them
@@ -52,11 +55,15 @@ PRODUCTS = {
         parse=parse_tables.parse_collected, files=("*.csv.*",), may_have_gaps=True
     ),
     "aemo_histdemand": Product(
-        parse=parse_tables.parse_histdemand, files=("PUBLIC_HISTDEMAND_*",), may_have_gaps=True
+        parse=parse_tables.parse_histdemand,
+        is_joint=True,
+        files=("PUBLIC_HISTDEMAND_*",),
+        may_have_gaps=True,
     ),
     # Bundles of day files, and AEMO's reports as downloaded: a zip a half-hour, or zips of zips.
     OPERATIONAL: Product(
         parse=parse_operational.parse_operational,
+        is_joint=True,
         files=("*.tar.gz", *(f"{report}_*" for report in REPORTS)),
     ),
 }
@@ -112,30 +119,28 @@ def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> It
         yield from read_files(mode, archive, clock, products=[OPERATIONAL])
 
 
-def parse(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
-    """Parse one file of any AEMO product into ``SERIES_SCHEMA``.
+def parse(*raws: RawFile, tolerate_gaps: bool = False) -> pl.DataFrame:
+    """Parse files of one AEMO product into ``SERIES_SCHEMA``.
 
     Raises:
-        ConfigError: the file's source is not one of AEMO's.
+        ConfigError: the files' source is not one of AEMO's.
         SourceTransient, SchemaDrift: from the product's parser.
     """
-    product = PRODUCTS.get(raw.source)
+    product = PRODUCTS.get(raws[0].source)
     if product is None:
         raise ConfigError(
-            f"{raw.name}: source {raw.source!r} is not one of {', '.join(PRODUCTS)}; "
+            f"{raws[0].name}: source {raws[0].source!r} is not one of {', '.join(PRODUCTS)}; "
             "use its own parser"
         )
-    if tolerate_gaps and product.may_have_gaps:
-        return product.parse(raw, tolerate_gaps=True)
-    return product.parse(raw)
+    options = {"tolerate_gaps": True} if tolerate_gaps and product.may_have_gaps else {}
+    together = [raws] if product.is_joint else [[raw] for raw in raws]
+    return pl.concat([product.parse(*files, **options) for files in together])
 
 
 def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
     days = [raw for raw in raws if raw.source == OPERATIONAL]
-    frames = [parse_operational.parse_published(raw) for raw in days]
-    rows = pl.concat([pl.DataFrame(schema=PUBLISHED_SCHEMA), *frames])
-    return refuse_beyond(rows, days, promises)
+    return refuse_beyond(parse_operational.parse_published(*days), days, promises)
 
 
 def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -145,13 +150,15 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the
     order of ``raws``.
     """
-    rank = {product: number for number, product in enumerate(PRODUCTS)}
-    frames = [
-        parse(raw, tolerate_gaps=tolerate_gaps).with_columns(_rank=pl.lit(rank[raw.source]))
-        for raw in raws
-    ]
-    if not frames:
+    if not raws:
         return pl.DataFrame(schema=SERIES_SCHEMA)
+
+    rank = {product: number for number, product in enumerate(PRODUCTS)}
+    by_product = groupby(sorted(raws, key=attrgetter("source")), attrgetter("source"))
+    frames = [
+        parse(*files, tolerate_gaps=tolerate_gaps).with_columns(_rank=pl.lit(rank[product]))
+        for product, files in by_product
+    ]
 
     # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]

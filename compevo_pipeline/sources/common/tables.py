@@ -10,7 +10,7 @@ vectorised; the line of a fault is looked up only after a check has found one.
 """
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 
@@ -24,6 +24,8 @@ OBSERVED = "observed"
 MISSING = "missing"
 
 LINE = "line"  # column that holds a row's line number in its file, counted from 1
+# Columns of a table of files: the number of each row's file, its name, label and time
+FILE, NAME, _SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
 BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
 _LAST_YEAR = 2200
@@ -38,6 +40,26 @@ class Quoting(Enum):
     CELLS = auto()  # cells may be quoted, but none holds a line break
     LINES = auto()
     """Quoted cells may hold line breaks; line numbers then need a second, slower pass."""
+
+
+def stack_files(raws: Sequence[RawFile], read: Callable[[RawFile], pl.DataFrame]) -> pl.DataFrame:
+    """Stack the tables of one or more files, so that they are converted and checked at once.
+
+    Each row keeps its line number and knows its file: messages name it, and keys may come again in
+    another one.
+    """
+    return pl.concat(
+        [
+            read(raw).with_columns(
+                pl.lit(number).alias(FILE),
+                pl.lit(raw.name).alias(NAME),
+                pl.lit(raw.label).alias(_SOURCE),
+                pl.lit(raw.fetched_at).alias(_FETCHED),
+            )
+            for number, raw in enumerate(raws)
+        ],
+        how="vertical_relaxed",  # line numbers of quoted rows have another type
+    )
 
 
 def read_table(
@@ -186,18 +208,18 @@ def raise_if_rows(
 
     first = bad.row(0, named=True)
     others = f" (and {bad.height - 1} more)" if bad.height > 1 else ""
-    raise SchemaDrift(
-        f"{file_name}, line {first[LINE]}: {problem.format(**first)}{others}; {remedy}"
-    )
+    name = first.get(NAME, file_name)
+    raise SchemaDrift(f"{name}, line {first[LINE]}: {problem.format(**first)}{others}; {remedy}")
 
 
 def raise_if_duplicates(table: pl.DataFrame, file_name: str, keys: Sequence[str]) -> None:
     """Raise :class:`SchemaDrift`, with key and line, at the second row of a key."""
     key = ", ".join(f"{name} {{{name}}}" for name in keys)
+    of_file = [FILE] if FILE in table.columns else []
     raise_if_rows(
         table,
         file_name,
-        ~pl.struct(*keys).is_first_distinct(),
+        ~pl.struct(*of_file, *keys).is_first_distinct(),
         f"{key} is a duplicate",
         "remove the duplicate or fetch the file again",
     )
@@ -251,10 +273,17 @@ def build_series_frame(
         "source": raw.label,
         "fetched_at": pl.lit(raw.fetched_at),
     }
+    if FILE in table.columns:
+        columns |= {"source": pl.col(_SOURCE), "fetched_at": pl.col(_FETCHED)}
 
     return table.select(
         **{name: pl.lit(cell) if isinstance(cell, str) else cell for name, cell in columns.items()}
     ).cast(pl.Schema(SERIES_SCHEMA))
+
+
+def name_source(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table of files with the label of each row's file in ``source``."""
+    return table.with_columns(pl.col(_SOURCE).alias("source"))
 
 
 def flag_missing(value: pl.Expr) -> pl.Expr:

@@ -130,6 +130,35 @@ def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
             parse_operational.parse_published(wrap(FORECAST_NAME, bad))
 
 
+def test_files_that_are_read_together_are_read_as_each_alone() -> None:
+    """Keys come again in other files, each with its own time, source and line."""
+    end, next_end = "2026/07/19 00:30:00", "2026/07/19 01:00:00"
+    early, late = (
+        wrap(f"{ACTUAL_REPORT}_{n}.CSV", actual(*rows))
+        for n, rows in enumerate([[(end, 1, end)], [(next_end, 3, end), (end, 2, next_end)]])
+    )
+    issues = [
+        wrap(f"{FORECAST_REPORT}_{n}.CSV", forecast((end, "3", "2", "1"), created=created))
+        for n, created in enumerate(["2026/07/18,17:01:04", "2026/07/18,18:00:00"])
+    ]
+    solar = wrap(ROOFTOP_NAME, rooftop((end, "5")))
+    raws = [early, *issues, late, solar]
+    for parse in (
+        parse_operational.parse_operational,
+        parse_operational.parse_published,
+        parse_operational.parse_step_covariates,
+    ):
+        alone = pl.concat([parse(one) for one in raws])
+        assert parse(*raws).sort(alone.columns).equals(alone.sort(alone.columns))
+
+    bad = wrap(f"{ACTUAL_REPORT}_9.CSV", actual((end, 1, end), (next_end, 1, "never")))
+    with pytest.raises(SchemaDrift, match=f"^{bad.name}, line 4: LASTCHANGED is 'never'"):
+        parse_operational.parse_operational(early, bad)
+    twice = wrap(f"{FORECAST_REPORT}_9.CSV", forecast(*[(end, "3", "2", "1")] * 2))
+    with pytest.raises(SchemaDrift, match=f"^{twice.name}, line 4: .* is a duplicate"):
+        parse_operational.parse_published(*issues, twice)
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive folder of downloads: plain files, a zip, a zip of zips, in folders or not."""

@@ -52,6 +52,17 @@ def test_a_footer_with_a_number_of_thousands_of_digits_is_refused_by_name():
         parse(report(day(), count="9" * 5000))
 
 
+def test_of_days_that_are_read_together_the_one_at_fault_is_named():
+    whole, cut = (
+        raw(f"PUBLIC_HISTDEMAND_{number}.csv", report(records), "aemo_histdemand")
+        for number, records in enumerate([day(), day()[:-1]])
+    )
+    # The same day in two files is no duplicate: precedence decides later.
+    assert parse_tables.parse_histdemand(whole, whole).height == 480
+    with pytest.raises(SchemaDrift, match=rf"^{cut.name}, line 241: VIC1 .* has 47 periods"):
+        parse_tables.parse_histdemand(whole, cut)
+
+
 def test_missing_periods_are_named_with_region_and_day_unless_tolerated():
     with pytest.raises(
         SchemaDrift, match=r"VIC1 on 2019-01-01 has 47 periods, not 48.*tolerate_gaps"
