@@ -365,7 +365,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name=PARTS,
-            title="Fusion, GRPO, diversity and pruning at once",
+            title="Four parts of the method at once",
             reference="parts=all",
             changes=tuple(
                 NamedChange(name=f"parts={name}", kind="sweep", settings=settings)
