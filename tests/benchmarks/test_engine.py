@@ -280,21 +280,25 @@ def test_the_tables_of_the_documentation_are_those_of_the_committed_rows(name):
 
 def test_the_targets_are_reached_and_missed_as_the_documentation_states():
     measured = rows.read_rows(engine.RESULTS)
-    found = {(row["case"], row["agents"]): row for row in measured if row["dtype"] == "float32"}
+    found = {(row["case"], row["agents"], row["dtype"]): row for row in measured}
 
-    def get(case, agents):
-        return float(found[case, str(agents)]["ratio"])
+    def get(case, agents, dtype="float32"):
+        return float(found[case, str(agents), dtype]["ratio"])
 
     # Ten agents in the memory of one, for a second reading.
     assert get("memory-by-agent-ratio", 10) <= 1.15 < get("memory-joint-ratio", 10)
     slower = [1 / get("gradient", agents) for agents in (1, 3, 10)]
-    assert min(slower) > 1.25 and max(slower) < 1.35
+    assert min(slower) > 1.25 and max(slower) < 1.5
 
-    assert 1 < get("round", 1) < get("round", 3) < 2.5
-    assert 1 < get("policy-peft", 1) < 1.1 and 3 < get("policy", 1) < 6
-    assert all(1.05 < get("inference", agents) < 1.25 for agents in (1, 3, 10))
-    assert all(1.05 < get("inference-mixed", agents) < 1.4 for agents in (1, 3, 10))
-    assert get("round-exponent", 3) < 1
+    assert 1.1 < get("round", 1) < get("round", 3) < 2.5
+    one, three, ten = (get("round", agents, "mixed") for agents in (1, 3, 10))
+    assert 1.2 < one < three < ten < 2.5
+    assert 1.1 < get("policy-peft", 1) < 1.25 and 3 < get("policy", 1) < 6
+    for dtype in ("float32", "mixed"):
+        assert all(1.05 < get("inference", agents, dtype) < 1.25 for agents in (1, 3, 10))
+        assert all(1.1 < get("inference-mixed", agents, dtype) < 1.4 for agents in (1, 3, 10))
+        assert all(1.05 < get("backward", agents, dtype) < 1.5 for agents in (1, 3, 10))
+    assert get("round-exponent", 10, "mixed") < 1
     # A row is fair where both ways have the same types, and one processor measured all of them.
     assert len({row["machine"] for row in measured}) == 1
 
