@@ -20,7 +20,7 @@ from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.sources.common.ledger import Ledger
-from compevo_pipeline.work.alerts import NIGHTS, Alert, find_failing, tell
+from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import KnownTo, Origin
 
@@ -84,13 +84,15 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         minimum_interval_seconds=_HOUR,
         default_status=status,
         description=(
-            f"Tells of a source that failed {NIGHTS} nights in a row, and of a name in "
-            "COMPEVO_SCHEDULES that starts nothing."
+            f"Tells of a source that failed {NIGHTS} nights in a row, of its recovery, and of a "
+            "name in COMPEVO_SCHEDULES that starts nothing."
         ),
     )
     def failing_sources(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         path = deployment.layout.ledger
-        failing = find_failing(Ledger(path).list_entries(), clock()) if path.exists() else {}
+        entries = Ledger(path).list_entries() if path.exists() else []
+        failing = find_failing(entries, clock())
+        answering = find_answering(entries, clock()) - failing.keys()
         today = _market_time(clock).date()
         before = json.loads(context.cursor or "{}")
         since = {source: before.get(source, today.isoformat()) for source in failing}
@@ -99,7 +101,9 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
             Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
             for name, why in find_unscheduled(deployment).items()
         ]
-        return send(context, [*names, *_describe_sources(failing, since, today)])
+        recovered = {name: day for name, day in before.items() if name in answering}
+        described = _describe_sources(failing, since, today) + _describe_recovered(recovered, today)
+        return send(context, [*names, *described])
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
 
@@ -112,7 +116,8 @@ def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
     why = describe_failure(steps[0]) if steps else context.failure_event.message or "it ended"
     what = f"{run.job_name}{f' for {day}' if day else ''} failed{f' at {where}' if where else ''}"
     return Alert(
-        fault=f"run {what}", text=f"The run {what}: {why} Open run {run.run_id[:8]} in Dagster."
+        fault=f"run {what}",
+        text=f"The run {what}: {why.rstrip('. ')}. Open run {run.run_id[:8]} in Dagster.",
     )
 
 
@@ -158,8 +163,23 @@ def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
     return [Alert(fault=f"late {day}", text=text)]
 
 
+def _find_oldest(today: date) -> str:
+    """Return the day since which a source has to fail before somebody is told."""
+    return (today - timedelta(days=NIGHTS - 1)).isoformat()
+
+
+def _describe_recovered(since: dict[str, str], today: date) -> list[Alert]:
+    return [
+        Alert(
+            fault=f"recovered {source}",
+            text=f"The source {source} answers again; it had failed since {first}.",
+        )
+        for source, first in since.items()
+        if first <= _find_oldest(today)
+    ]
+
+
 def _describe_sources(failing: dict[str, str], since: dict[str, str], today: date) -> list[Alert]:
-    oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
     return [
         Alert(
             fault=f"source {source}",
@@ -167,5 +187,5 @@ def _describe_sources(failing: dict[str, str], since: dict[str, str], today: dat
             "`compevo sources` to see its files, and read the page of the source.",
         )
         for source, what in failing.items()
-        if since[source] <= oldest
+        if since[source] <= _find_oldest(today)
     ]

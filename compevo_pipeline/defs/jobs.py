@@ -263,6 +263,8 @@ def describe_failure(event: dg.DagsterEvent) -> str:
         return failure.user_failure_data.description
 
     error = failure.error
+    if error is not None and error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
+        return "it was interrupted"
     while error is not None and error.cause is not None:
         error = error.cause
     return error.message.strip() if error is not None else "no error was recorded"

@@ -24,7 +24,7 @@ from compevo_core.runtime.storage_errors import describe_storage_error
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
-LONGEST_TEXT = 600  # characters of an alert; what is longer is cut
+LONGEST_TEXT = 600  # characters of an alert; what is longer is cut in the middle
 KEPT_DAYS = 2  # how many days an alert is offered to a destination that has not accepted it
 NIGHTS = 3  # how many nights in a row a source fails before somebody is told
 _ASKED_LATELY = timedelta(days=2)
@@ -74,7 +74,7 @@ def _send_new(
             path = folder / f"{day}-{_hash(alert.fault)}.json"
             if path.exists():
                 continue
-            text = " ".join(alert.text.split())[:LONGEST_TEXT]
+            text = _shorten(" ".join(alert.text.split()))
             log.error(text)
             write_json(path, {"text": text, "told": []})
             count += 1
@@ -100,6 +100,25 @@ def find_failing(entries: Iterable[Entry], now: datetime) -> dict[str, str]:
         if has_failed and now - entry.asked_at < _ASKED_LATELY:
             failing[entry.source] = f"{entry.name}: {entry.note}"
     return failing
+
+
+def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
+    """Return the sources of which a file came, or was the same as before, in the last two days."""
+    return {
+        entry.source
+        for entry in entries
+        if entry.state in (EntryState.FETCHED, EntryState.STORED)
+        and entry.tries == 0
+        and now - entry.asked_at < _ASKED_LATELY
+    }
+
+
+def _shorten(text: str) -> str:
+    """Return a text without its middle where it is too long: what to do stands at its end."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2
+    return f"{text[: half - 5]} ... {text[-half:]}"
 
 
 def _hash(text: str) -> str:

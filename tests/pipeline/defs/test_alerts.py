@@ -171,7 +171,15 @@ def test_a_run_that_failed_is_told_with_its_step_and_why(settings, receiver):
     evaluate_with()
     evaluate_with()
     (message,) = receiver.messages
-    assert "failed at broken: no value of today; read it again" in message
+    assert "failed at broken: no value of today; read it again. Open run " in message
+
+
+def test_a_long_alert_keeps_what_to_do_at_its_end(settings, receiver):
+    text = f"The run failed: {'NSW1 is missing; ' * 60}read it again. Open run 1 in Dagster."
+    tell(settings, [Alert(fault="a", text=text)], DAY, LOG)
+    (message,) = receiver.messages
+    assert len(message) == alerts.LONGEST_TEXT and message.startswith("The run failed: NSW1")
+    assert " ... " in message and message.endswith("read it again. Open run 1 in Dagster.")
 
 
 def test_failed_checks_are_told_as_errors_and_alarms_and_no_other_warning(
@@ -216,9 +224,7 @@ def test_no_forecast_by_the_deadline_is_told_although_nothing_ran(
     assert all("2026-04-02" in message for message in receiver.messages)
 
 
-def test_a_source_that_fails_three_nights_in_a_row_is_told_and_one_that_recovers_is_not(
-    settings, receiver
-):
+def test_a_source_that_fails_three_nights_in_a_row_is_told_and_its_recovery_too(settings, receiver):
     ledger = Ledger(settings.layout(Mode.LIVE).ledger)
     instance, cursor = dg.DagsterInstance.ephemeral(), None
     for night in range(NIGHTS + 1):
@@ -232,6 +238,13 @@ def test_a_source_that_fails_three_nights_in_a_row_is_told_and_one_that_recovers
         _, cursor = evaluate(settings, "tell_failing_sources", instance, now, cursor)
         assert len(receiver.messages) == max(0, night + 2 - NIGHTS)
     assert all("source a has failed since 2026-04-01" in text for text in receiver.messages)
+    # It answers once more: whoever was told of the failure is told of its end, once.
+    for number in range(NIGHTS + 1):
+        ledger.record_fetched("a", f"{number}.zip", url="u", sha256="0", now=now)
+    for _ in range(2):
+        _, cursor = evaluate(settings, "tell_failing_sources", instance, now, cursor)
+    (again,) = receiver.messages[2:]
+    assert again == "The source a answers again; it had failed since 2026-04-01."
     # A file that nobody asks for any more is not a failing source.
     assert find_failing(ledger.list_entries(), now + timedelta(days=2)) == {}
 

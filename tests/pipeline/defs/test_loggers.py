@@ -107,12 +107,26 @@ def test_a_terminal_rewrites_one_line_of_messages():
     assert "round 49 [bold]" in shown and "round 7 " not in shown and shown.count("\n") <= 1
 
 
+@dg.asset
+def interrupted():
+    raise dg.DagsterExecutionInterruptedError
+
+
 def test_a_failed_step_is_shown_with_its_innermost_reason():
     view = make_view(["thing"])
     result = run(view, fails=True)
     (event,) = result.filter_events(lambda e: e.is_step_failure)
     assert describe_failure(event) == "SchemaDrift: x.csv, line 3: header"
     assert "thing: step failed" in text_of(view)
+
+
+def test_a_step_that_somebody_interrupted_is_not_called_faulty():
+    with dg.DagsterInstance.ephemeral() as instance:
+        with pytest.raises(dg.DagsterExecutionInterruptedError):
+            dg.materialize([interrupted], instance=instance)
+        (run,) = instance.get_runs()
+        logs = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    assert [describe_failure(entry.dagster_event) for entry in logs] == ["it was interrupted"]
 
 
 @pytest.mark.parametrize("variable", ["", "true"])
