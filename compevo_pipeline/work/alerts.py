@@ -114,7 +114,7 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return a text without its middle where it is too long: what to do stands at its end."""
+    """Return a text, without its middle where it is too long: the end says what to do."""
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2
