@@ -5,14 +5,12 @@ program or through Apprise to mail, a chat or a webhook. What does not: who look
 (``defs.alerts``), where alerts go (``COMPEVO_ALERTS``).
 
 Every alert is in the log. A destination that does not take it is tried again by the next call. A
-home that cannot be written is a fault to tell: the record is then kept among temporary files.
+home that cannot be written is a fault to tell: the record is then kept in Dagster's.
 """
 
 import hashlib
 import logging
-import os
 import subprocess
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -21,7 +19,7 @@ from pathlib import Path
 from compevo_core.errors import SourceTransient
 from compevo_core.runtime.files import file_lock, read_json, write_json
 from compevo_core.runtime.storage_errors import describe_storage_error
-from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.config.settings import Settings, ensure_dagster_home
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
 LONGEST_TEXT = 600  # characters of an alert; what is longer is cut in the middle
@@ -59,8 +57,7 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
     except (ConnectionError, TimeoutError):
         raise
     except OSError as error:
-        spare = Path(tempfile.gettempdir(), f"compevo-alerts-{os.getuid()}-{_hash(str(folder))}")
-        spare.mkdir(mode=0o700, exist_ok=True)
+        spare = ensure_dagster_home() / "alerts"
         disk = Alert(fault="disk", text=f"{folder}: {describe_storage_error(error)}.")
         return _send_new(spare, settings, [disk, *faults], day, log)
 

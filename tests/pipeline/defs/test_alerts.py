@@ -3,7 +3,6 @@
 import errno
 import json
 import logging
-import tempfile
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -96,8 +95,7 @@ def test_a_full_disk_is_told_although_nothing_can_be_kept_there(
     settings, receiver, tmp_path, monkeypatch
 ):
     home = settings.layout(Mode.LIVE).alerts
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
 
     def fill(path, value):
         if path.is_relative_to(home):
