@@ -23,7 +23,7 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.paper.changes import ABLATION, EXPERIMENTS, PARTS, list_changes
+from compevo_core.paper.changes import ABLATION, EXPERIMENTS, list_changes
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.report.figures import ACCENT, OTHER_BARS, Picture, Plot, Style, add_legend
 from compevo_core.report.inputs import ReportInputs
@@ -976,11 +976,8 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
     "agents": ("Agent systems", build_agents),
     "ablation": (
         "Ablation",
-        lambda inputs: (
-            _build_changes(
-                inputs, ABLATION, DATASETS, VARIANTS, list_changes("variant"), "architecture"
-            )
-            + build_sweep(inputs, PARTS)
+        lambda inputs: _build_changes(
+            inputs, ABLATION, DATASETS, VARIANTS, list_changes("variant"), "architecture"
         ),
     ),
     "backbones": ("Backbones", build_backbones),
