@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,14 @@ from torch.nn.functional import linear
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
-from benchmarks.world import CHOICE, Replay, World, build_compared_config, build_config
+from benchmarks.world import (
+    CHOICE,
+    TRAIN_WINDOWS,
+    Replay,
+    World,
+    build_compared_config,
+    build_config,
+)
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logic_writer import fit_logic_prompt
 from compevo_core.agents.logics import build_slots
@@ -48,6 +55,9 @@ from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.schedule import seed_agent_generators
 from compevo_core.training.update import PolicyStep
+
+if TYPE_CHECKING:
+    from benchmarks.peft import PeftRound
 
 # The reference is imported where our part is done: its libraries count in no peak of ours.
 
@@ -71,7 +81,6 @@ _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _PRODUCT_ROWS = (3, 24, 768)  # decoding for 3 agents, for their groups of 8, and a prefill
 _MATRIX_SIDE, _QUICK_MATRIX_SIDE = 2048, 128
 _PROMPT_TOKENS, _QUICK_PROMPT_TOKENS = 512, 64
-_PASS_WINDOWS = 1975  # train windows of the archive
 _INFERENCE_WINDOWS = 100
 _QUICK_WINDOWS = 6
 _SAMPLES = 4
@@ -197,17 +206,10 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world.reset()
         return _time_days(world, world.model.executor(world.news_retriever))
 
-    measured = _measure_types(agents, repeats, quick, time_ours)
-
-    from benchmarks.peft import PeftRound
-
     rows = []
-    for dtype, (timed, columns) in measured.items():
+    for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
         # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        world.reset()
-        population = PeftRound(world)
-        population.reset()
+        world, population = _prepare_reference(agents, repeats, quick, dtype)
         ours = [seconds for seconds, _ in timed]
         for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
             population.forecasts.is_mixed = way == PEFT_MIXED
@@ -232,24 +234,31 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
             world, lambda examples: step.run(world.logics, examples, rng, 0).loss_pred
         )
 
-    measured = _measure_types(agents, repeats, quick, time_ours)
-
-    from benchmarks.peft import PeftRound
-
     rows = []
-    for dtype, (timed, columns) in measured.items():
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        world.reset()
-        reference = PeftRound(world)
-        reference.reset()
+    for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
+        world, reference = _prepare_reference(agents, repeats, quick, dtype)
         ours, our_losses = zip(*timed, strict=True)
         theirs, their_losses = zip(*_time_losses(world, reference.train_forecasts), strict=True)
+
         pairs = zip(our_losses, their_losses, strict=True)
         gap = max(abs(our / their[0] - 1) for our, their in pairs)
         check_gap(gap, dtype, f"forecasts of {agents} agents")
         columns |= {"reference": PEFT_BY_AGENT}
         rows.append(build_row("backward", world, ours, theirs, **columns))
     return rows
+
+
+def _prepare_reference(
+    agents: int, repeats: int, quick: bool, dtype: str
+) -> tuple[World, "PeftRound"]:
+    """Return a new world, and PEFT's way with the same tensors."""
+    from benchmarks.peft import PeftRound
+
+    world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
+    world.reset()
+    reference = PeftRound(world)
+    reference.reset()
+    return world, reference
 
 
 def _time_losses(
@@ -545,7 +554,7 @@ def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list
 def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure one pass over the train windows without rewriting, validation left out."""
     del repeats
-    windows = _QUICK_WINDOWS if quick else _PASS_WINDOWS
+    windows = _QUICK_WINDOWS if quick else TRAIN_WINDOWS
     config = build_config(agents, quick=quick)
     rounds = -(-windows // config.run.batch_size)
     world = World(config, rounds)

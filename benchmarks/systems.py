@@ -12,12 +12,13 @@ import itertools
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.clock import name_gpu, read_clock, read_peak
+from benchmarks.clock import name_gpu, read_peak, time_call
 from benchmarks.rows import (
     LIBRARIES,
     RESULTS,
@@ -27,13 +28,14 @@ from benchmarks.rows import (
     print_row,
     write_rows,
 )
+from benchmarks.world import TRAIN_WINDOWS
 from compevo_core.config.run import RunConfig
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import find_variant
+from compevo_core.report.paper.tables import SYSTEMS
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, windows
 
-SYSTEMS = ("mael", "mad-rl", "compevo")
 COLUMNS = (
     *("system", "backbone", "dtype", "agents", "round_seconds", "epoch_hours", "step_seconds"),
     *("peak_memory_gb", "rounds", "machine"),
@@ -41,7 +43,6 @@ COLUMNS = (
     "commit",
 )
 
-_EPOCH_WINDOWS = 1975  # train windows of the archive of electricity
 _ROUNDS = 5  # of which the first warms up, and the last is validated
 _STEPS = 4
 
@@ -82,11 +83,7 @@ def measure(system: str, backbone: str) -> Row:
         forecaster = CompEvoForecaster.load(Path(folder), news)
 
     views = windows("test", config.run.batch_size, first_day=50).views()[: config.run.batch_size]
-    steps = []
-    for _ in range(_STEPS):
-        began = read_clock()
-        forecaster.predict(views)
-        steps.append(read_clock() - began)
+    steps = [time_call(partial(forecaster.predict, views))[0] for _ in range(_STEPS)]
 
     rounds = [end - begin for begin, end in itertools.pairwise(ends[:-1])]
     round_seconds = statistics.median(rounds)
@@ -96,7 +93,7 @@ def measure(system: str, backbone: str) -> Row:
         "dtype": config.backbone.dtype,
         "agents": config.population.agents,
         "round_seconds": round_seconds,
-        "epoch_hours": round_seconds * _EPOCH_WINDOWS / config.run.batch_size / 3600,
+        "epoch_hours": round_seconds * TRAIN_WINDOWS / config.run.batch_size / 3600,
         "step_seconds": statistics.median(steps[1:]),
         "peak_memory_gb": peak,
         "rounds": len(rounds),

@@ -42,6 +42,8 @@ from compevo_core.training.schedule import RunGenerators, RunSchedule, seed_agen
 from tests.support.models import make_priors
 from tests.support.population import TITLES, news_pool, windows
 
+TRAIN_WINDOWS = 1975  # of the archive of electricity
+
 _REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 # Standard deviations of adapters and read-out. At their start both ways would forecast the base.

@@ -85,6 +85,15 @@ WEATHER_SETTINGS: Mapping[str, Any] = {
     ),
 }
 
+
+def _make_spans(series: str, days: Mapping[str, tuple[date, date]]) -> tuple[Span, ...]:
+    """Return the spans of one series, given the first and the last day of each split."""
+    return tuple(
+        Span(split=split, series_pattern=series, first_day=first, last_day=last)
+        for split, (first, last) in days.items()
+    )
+
+
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
 _JENA = "JENA"
 _YEARS = {"train": (2014, 2016), "val": (2017, 2017), "test": (2018, 2018)}
@@ -98,14 +107,9 @@ _WEATHER = DatasetSpec(
     # Stamps are of the wall clock: read as a fixed one, a day of spring lacks an hour.
     default_place=Place(timezone="UTC"),
     align_to_market_day=True,
-    spans=tuple(
-        Span(
-            split=split,
-            series_pattern=_JENA,
-            first_day=date(first, 1, 1),
-            last_day=date(last, 12, 31),
-        )
-        for split, (first, last) in _YEARS.items()
+    spans=_make_spans(
+        _JENA,
+        {split: (date(first, 1, 1), date(last, 12, 31)) for split, (first, last) in _YEARS.items()},
     ),
     max_fill_steps=12,
     max_filled_inputs=12,
@@ -133,10 +137,7 @@ _IRELAND = DatasetSpec(
     # Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
     default_place=Place(timezone="UTC", country="GB", subdivision="NIR"),
     align_to_market_day=True,
-    spans=tuple(
-        Span(split=split, series_pattern=_NI, first_day=first, last_day=last)
-        for split, (first, last) in _NI_DAYS.items()
-    ),
+    spans=_make_spans(_NI, _NI_DAYS),
     max_fill_steps=12,
     max_filled_inputs=12,
     task="Forecast the electricity load of {entity} in MW.",
@@ -159,10 +160,7 @@ _TOY = DatasetSpec(
     series=((_SINE, "the sine"),),
     places={},
     default_place=Place(timezone="UTC"),
-    spans=tuple(
-        Span(split=split, series_pattern=_SINE, first_day=first, last_day=last)
-        for split, (first, last) in _SINE_DAYS.items()
-    ),
+    spans=_make_spans(_SINE, _SINE_DAYS),
     task="Forecast {entity}.",
 )
 _STEADY = "goes as a steady sine wave"  # what is written where nothing changes

@@ -95,19 +95,20 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
         Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
     """
     frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
-    if actual := _select(raws, ACTUAL_REPORT):
+    if actual := _select_report(raws, ACTUAL_REPORT):
         frames.append(_parse_actual_reports(actual))
-    if days := _select(raws, ""):
+    if days := _select_report(raws, ""):
         frames.append(_parse_days(days))
     return pl.concat(frames)
 
 
-def _select(raws: Sequence[RawFile], report: str) -> list[RawFile]:
+def _select_report(raws: Sequence[RawFile], report: str) -> list[RawFile]:
     """Return the files of a report; "" for day files."""
-    return [raw for raw in raws if (find_report(raw.name) or "") == report]
+    return [raw for raw in raws if find_report(raw.name) == report]
 
 
 def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
+    """Parse the actuals and forecasts of day files."""
     # Actual and forecasts become different series: a forecast never stands in for an actual.
     is_actual = pl.col("field") == ACTUAL
     forecast = pl.col("field").str.to_uppercase()
@@ -115,6 +116,7 @@ def _parse_days(raws: Sequence[RawFile]) -> pl.DataFrame:
     variable = (
         pl.when(is_actual).then(pl.lit(nem.DEMAND_VARIABLE)).otherwise(pl.lit(FORECAST_VARIABLE))
     )
+
     return tables.build_series_frame(
         tables.stack_files(raws, lambda raw: _read_day(raw, "demand", _Demand)),
         raws[0],
@@ -133,31 +135,33 @@ def parse_published(*raws: RawFile) -> pl.DataFrame:
     ``available_at`` is when AEMO issued them.
     """
     frames = []
-    if issues := _select(raws, FORECAST_REPORT):
+    if issues := _select_report(raws, FORECAST_REPORT):
         names = list(_REPORT_QUANTILES)
         table = _read_issues(issues, ("OPERATIONAL_DEMAND", "FORECAST"), names)
         index = [name for name in table.columns if name not in names]
         frames.append(table.unpivot(names, index=index, variable_name="field"))
-    if days := _select(raws, ""):
+    if days := _select_report(raws, ""):
         table = tables.stack_files(days, lambda raw: _read_day(raw, "demand", _Demand))
         frames.append(table.filter(pl.col("field") != ACTUAL).rename({"region": "entity"}))
 
     quantile = pl.col("field").replace_strict(_ALL_QUANTILES, return_dtype=pl.Float64)
-    return _cast([frame.with_columns(quantile=quantile) for frame in frames], PUBLISHED_SCHEMA)
+    return _stack_rows(
+        [frame.with_columns(quantile=quantile) for frame in frames], PUBLISHED_SCHEMA
+    )
 
 
 def parse_step_covariates(*raws: RawFile) -> pl.DataFrame:
     """Parse the median forecasts of rooftop solar power into ``STEP_COVARIATE_SCHEMA``."""
     frames = []
-    if issues := _select(raws, ROOFTOP_REPORT):
+    if issues := _select_report(raws, ROOFTOP_REPORT):
         table = _read_issues(issues, ("ROOFTOP", "FORECAST"), [_ROOFTOP_MEDIAN])
         frames.append(table.rename({_ROOFTOP_MEDIAN: "value"}))
-    if days := _select(raws, ""):
+    if days := _select_report(raws, ""):
         table = tables.stack_files(days, lambda raw: _read_day(raw, "rooftopPv", _Solar))
         frames.append(table.rename({"region": "entity"}))
 
     name = pl.lit(ROOFTOP_PV_COVARIATE)
-    return _cast([frame.with_columns(name=name) for frame in frames], STEP_COVARIATE_SCHEMA)
+    return _stack_rows([frame.with_columns(name=name) for frame in frames], STEP_COVARIATE_SCHEMA)
 
 
 def _parse_actual_reports(raws: Sequence[RawFile]) -> pl.DataFrame:
@@ -206,7 +210,7 @@ def _read_issues(
     return rows.filter(pl.col("start_utc") < pl.col("available_at") + LONGEST_LEAD)
 
 
-def _cast(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return the rows with a value in the columns of a schema."""
     return pl.concat(
         [
