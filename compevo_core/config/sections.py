@@ -6,7 +6,7 @@ The defaults are the paper's (table "Main implementation hyperparameters" of D.2
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 PriorName = Literal[
     "none",
@@ -49,14 +49,27 @@ class SettingsSection(BaseModel):
     )
 
 
+def _resolve_dtype(dtype: object) -> object:
+    """Put this machine's type in place of "auto": a model is used in the type it learned in."""
+    if dtype != "auto":
+        return dtype
+
+    from compevo_core.runtime.machine import multiplies_bfloat16
+
+    return "mixed" if multiplies_bfloat16() else "float32"
+
+
 class BackboneConfig(SettingsSection):
     """The frozen language model that all agents share (paper 5.1, D.2)."""
 
     name_or_path: str = "meta-llama/Llama-3.1-8B-Instruct"
     """hub id, folder, 'packaged:smollm2-135m' or 'tiny-random'"""
-    dtype: Literal["float32", "bfloat16", "mixed"] = "float32"
+    dtype: Annotated[Literal["float32", "bfloat16", "mixed"], BeforeValidator(_resolve_dtype)] = (
+        "float32"
+    )
     """storage and compute type of the frozen weights; mixed: bfloat16 in the products with frozen
-    layers, float32 between them"""
+    layers, float32 between them; 'auto' becomes mixed where the machine multiplies in bfloat16,
+    float32 elsewhere, and the record names what it became"""
     context_length: int = Field(default=4096, ge=64)
     """longest prompt in tokens (paper D.2)"""
     gradient_checkpointing: bool = False
@@ -427,9 +440,10 @@ class RunLengthConfig(SettingsSection):
     micro_batch_size: int = Field(default=5, ge=1)
     """windows in one forward and backward pass; decides memory, not numbers, but for the masks of
     ``population.dropout``, which are drawn for each pass"""
-    gradient: Literal["joint", "by-agent"] = "joint"
+    gradient: Literal["joint", "by-agent", "auto"] = "joint"
     """backward pass of L_pred: through all agents at once, or agent by agent after a second reading
-    (less memory, equal numbers without ``population.dropout``)"""
+    (less memory, equal numbers without ``population.dropout``); auto: at once where what that keeps
+    of the first micro-batch fits in half of the device's memory"""
     refit: bool = False
     """train once more on train and validation, with every choice of the first training kept"""
     validate_every: int = Field(default=50, ge=0)

@@ -24,7 +24,6 @@ D hidden, V vocabulary.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +34,7 @@ from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
 from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.attention import apply_softcap
+from compevo_core.runtime.machine import lacks_bfloat16, read_cpu_facts
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -106,34 +106,19 @@ def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -
     return whole
 
 
-_CPU_FACTS = Path("/proc/cpuinfo")
-
-
 def is_onednn_faster(cpu_facts: str) -> bool:
     """Whether float32 products go through oneDNN on a processor that calls itself this."""
     # By name and not by a trial: two runs on one machine must use the same kernel.
     return "AuthenticAMD" in cpu_facts
 
 
-def lacks_bfloat16(cpu_facts: str) -> bool:
-    """Whether a processor that describes itself like this has no instruction for bfloat16."""
-    # AVX512-BF16, AMX and ARM's own all have it in the name of a feature.
-    return bool(cpu_facts) and "bf16" not in cpu_facts
-
-
-def _read_cpu_facts() -> str:
-    if not _CPU_FACTS.is_file():
-        return ""
-    return _CPU_FACTS.read_text(encoding="utf-8", errors="replace")
-
-
 # Only where it was measured; elsewhere torch chooses.
 _USES_ONEDNN = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    and is_onednn_faster(_read_cpu_facts())
+    and is_onednn_faster(read_cpu_facts())
 )
-WIDENS_BFLOAT16 = lacks_bfloat16(_read_cpu_facts())
+WIDENS_BFLOAT16 = lacks_bfloat16(read_cpu_facts())
 _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 

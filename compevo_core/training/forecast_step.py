@@ -8,7 +8,7 @@ Shapes: A agents (of all processes, unless noted), B windows, H horizon.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.runtime.machine import memory_bytes
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import DropoutState
 
@@ -87,6 +88,8 @@ class ForecastStep:
         self._drops_units = has_head and self.config.population.dropout > 0.0
         self._changes_news = self.config.news.dropout > 0.0 or self.config.news.other_logics > 0.0
         self._is_by_agent = self.config.run.gradient == "by-agent"
+        self.chosen_gradient = ""
+        """what ``run.gradient = "auto"`` has become, from the first batch on"""
 
     def run(
         self,
@@ -123,6 +126,8 @@ class ForecastStep:
         scored = []
         for start in range(0, len(examples), size):
             batch = whole.select(range(len(examples))[start : start + size])
+            if self.config.run.gradient == "auto" and not self.chosen_gradient:
+                self._choose_gradient(batch)
             trained, batch_losses = self._train_pass(batch)
             losses += batch_losses
             scored.append((batch, trained))
@@ -145,6 +150,22 @@ class ForecastStep:
             n_cut=sum(part.n_cut for part in passes),
             news=news,
         )
+
+    def _choose_gradient(self, batch: _MicroBatch) -> None:
+        """Choose how L_pred goes backward from what one agent's reading of a micro-batch keeps."""
+        state = DropoutState.read()
+        saved = count_saved_bytes(
+            lambda: self._read(batch, slice(0, 1), batch.read_news, train=True),
+            self.model.backbone.model.parameters(),
+        )
+        state.restore()
+
+        # Half: later prompts may be longer, and weights, their gradients and rewriting need room.
+        room = memory_bytes(self.model.backbone.device) / 2
+        chosen = "joint" if saved * len(batch.logics) <= room else "by-agent"
+        # Processes that split the backbone must read alike.
+        self.chosen_gradient = self.shards.broadcast(chosen)
+        self._is_by_agent = self.chosen_gradient == "by-agent"
 
     def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
         """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
@@ -344,6 +365,24 @@ class ForecastStep:
         ]
         device = self.model.backbone.device
         return torch.tensor(np.stack(weights), dtype=torch.float32, device=device)
+
+
+def count_saved_bytes(read: Callable[[], object], weights: Iterable[Tensor]) -> int:
+    """Return the bytes that autograd keeps of what ``read`` computes, ``weights`` not counted."""
+    held = {weight.untyped_storage().data_ptr() for weight in weights}
+    saved: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in held:
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    # The graph lives until all is counted, so no two tensors of it have one address.
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        graph = read()
+    del graph
+    return sum(saved.values())
 
 
 def stack_truths(examples: Sequence[ForecastExample], device: torch.device) -> Tensor:

@@ -166,6 +166,7 @@ class RoundTrainer:
         record |= self.update.apply(proposal, reward_AG, state.round)
         record["loss_pg"] += played.loss_pg
         record["loss"] = joint_loss(record, self.config.objective) + played.loss_tokens
+        record["gradient"] = self.forecast_step.chosen_gradient
 
         # After the update, which may stop the round and must then leave the state as it was.
         if rewriting:

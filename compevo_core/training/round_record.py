@@ -10,7 +10,7 @@ Shapes: A agents, G sampled logics of an agent, K fixed logics of an agent.
 import json
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 REWRITING_KEYS = frozenset(
     (
@@ -35,6 +35,8 @@ class RoundResult(BaseModel):
     """number of the round, from 0"""
     stage: Literal["supervised", "evolution"] = "evolution"
     """stage of the run: supervised before any logic is rewritten, then evolution (D.2)"""
+    gradient: str = Field(default="", exclude_if=lambda gradient: not gradient)
+    """how the backward pass of L_pred went where ``run.gradient = "auto"`` chose it"""
     evolved: bool = True
     """whether the agents wrote new logics; if not, what belongs to samples is empty or 0"""
     weight_entropy: float

@@ -27,7 +27,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.process_memory import peak_memory_gigabytes
+from compevo_core.runtime.machine import peak_memory_gigabytes
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import (
     CalibrationReport,

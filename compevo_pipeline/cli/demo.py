@@ -90,7 +90,7 @@ def refresh(
 
 def run(name: str, dataset: str, day: str = "") -> "Settings":
     """Run a job in this process and say how it went; return the settings."""
-    from compevo_core.runtime.process_memory import peak_memory_gigabytes
+    from compevo_core.runtime.machine import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,
         disable_progress_bars,

@@ -4,12 +4,7 @@ import pytest
 import torch
 
 from compevo_core.lm import frozen_linear as module
-from compevo_core.lm.frozen_linear import (
-    frozen_linear,
-    is_onednn_faster,
-    lacks_bfloat16,
-    token_logp,
-)
+from compevo_core.lm.frozen_linear import frozen_linear, is_onednn_faster, token_logp
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])
@@ -24,13 +19,6 @@ def test_amds_processors_multiply_by_onednn_and_others_as_torch_chooses():
     assert is_onednn_faster("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
     assert not is_onednn_faster("processor\t: 0\nvendor_id\t: GenuineIntel\n")
     assert not is_onednn_faster("")
-
-
-def test_a_processor_without_bfloat16_is_known_by_its_features():
-    assert lacks_bfloat16("flags\t\t: fma avx2 avx512f\n")
-    assert not lacks_bfloat16("flags\t\t: fma avx2 avx512_bf16\n")
-    assert not lacks_bfloat16("flags\t\t: fma avx2 amx_bf16 amx_tile\n")
-    assert not lacks_bfloat16("")
 
 
 def _drawn(*shape):

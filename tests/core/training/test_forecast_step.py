@@ -11,7 +11,8 @@ from compevo_core.agents import text_decoder
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.population import Population
-from compevo_core.training.forecast_step import stack_truths
+from compevo_core.training import forecast_step
+from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
 from compevo_core.training.schedule import DropoutState
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
@@ -135,6 +136,49 @@ def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scop
     assert by_agent[0].loss_pred == pytest.approx(joint[0].loss_pred, rel=1e-6)
     assert by_agent[0].loss_tokens == pytest.approx(joint[0].loss_tokens, rel=1e-6)
     assert torch.allclose(by_agent[0].values_ABH, joint[0].values_ABH, rtol=1e-6)
+
+
+@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("chosen", ["joint", "by-agent"])
+def test_auto_goes_backward_at_once_where_that_fits_in_half_of_memory(decoder, chosen, monkeypatch):
+    settings = {"forecast__decoder": decoder, "population__dropout": 0.5}
+    counted = []
+    count = forecast_step.count_saved_bytes
+
+    def keep(*given):
+        counted.append(count(*given))
+        return counted[-1]
+
+    def measure_memory(device):  # by one byte too little, or just enough
+        return 2 * 3 * counted[-1] - (chosen == "by-agent")
+
+    monkeypatch.setattr(forecast_step, "count_saved_bytes", keep)
+    monkeypatch.setattr(forecast_step, "memory_bytes", measure_memory)
+    named, left = (build(run__gradient=kind, **settings) for kind in (chosen, "auto"))
+    expected, found = run_forecasts(*named), run_forecasts(*left)
+
+    # What was read to count has drawn no units and left no gradient.
+    assert_close(found[1], expected[1], 1e-6)
+    assert found[0].loss_pred == expected[0].loss_pred
+    assert left[0].forecast_step.chosen_gradient == chosen
+    run_forecasts(*left)
+    assert len(counted) == 1
+
+
+def test_auto_is_told_in_the_record_of_the_round_and_other_runs_say_nothing():
+    records = [run_step(*build_round_trainer(run__gradient=kind)) for kind in ("auto", "joint")]
+    assert [record.to_dict().get("gradient") for record in records] == ["joint", None]
+
+
+def test_what_a_reading_keeps_is_counted_once_and_without_weights():
+    x, weight = torch.ones(4, 8, requires_grad=True), torch.ones(8, 8)
+
+    def read():
+        return (x.exp().square() @ weight).exp()
+
+    exp_and_product = 2 * x.nbytes  # exp keeps its result, the square its input, which is the same
+    assert count_saved_bytes(read, [weight]) == exp_and_product
+    assert count_saved_bytes(read, []) == exp_and_product + weight.nbytes
 
 
 def test_agent_by_agent_both_readings_drop_the_same_units():
