@@ -39,9 +39,9 @@ from benchmarks.world import (
     build_config,
 )
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.logic_writer import fit_logic_prompt
 from compevo_core.agents.logics import build_slots
 from compevo_core.agents.objective import group_advantages
+from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor

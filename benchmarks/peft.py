@@ -34,7 +34,6 @@ from benchmarks.world import Replay, World
 from compevo_core.agents.decoders import ForecastExample, ForecastRequest
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.logic_writer import Observation, fit_logic_prompt
 from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.objective import (
     diversity_loss,
@@ -44,6 +43,7 @@ from compevo_core.agents.objective import (
     prediction_loss,
     pruning_loss,
 )
+from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.prompts import render_logic_prompt, tokenize_prompt
 from compevo_core.agents.selection import FitnessSelection, aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor

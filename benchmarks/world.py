@@ -20,13 +20,9 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.logic_writer import (
-    MOST_READ,
-    LogicWriter,
-    Observation,
-    Proposal,
-)
+from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.observation import MOST_READ, Observation
 from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import GroupForecasts, StrategyExecutor

@@ -1,146 +1,39 @@
-"""Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 2 and 8).
+"""Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 8).
 
-What belongs here: what agents observe, the prompt that holds it, the G logic texts that an agent
-samples, by its own adapters, here or at a server, or by a frozen model behind an endpoint, and
-their log-probabilities. What does not: scoring them (``agents.strategy``), the policy loss
+What belongs here: the G logic texts that an agent samples by its own adapters, and their
+log-probabilities. What does not: what it reads before (``agents.observation``), models elsewhere
+that write (``agents.remote_writers``), scoring logics (``agents.strategy``), the policy loss
 (``agents.objective``), the algebra of the fusion (``agents.fusion``), what counts as a logic
 (``agents.logics``).
 
-A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
-news that an agent read least, recent history, peers. The agent's own logic and reward, the
-instruction and the cue always stay. Each process writes for its local agents; only the candidates'
-states are gathered, which the opponent contexts need.
+Each process writes for its local agents; only the candidates' states are gathered, which the
+opponent contexts need.
 
 Shapes: A agents (all or the local ones, see each docstring), G samples of an agent, T tokens,
 L packed length, D hidden, N sampled tokens of all agents.
 """
 
 import dataclasses
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import build_slots, clean_logic, cross_logics
-from compevo_core.agents.prompts import (
-    AgentObservation,
-    Tokenizer,
-    build_logic_messages,
-    count_first_line,
-    list_stop_tokens,
-    render_logic_prompt,
-    tokenize_prompt,
-)
+from compevo_core.agents.observation import Observation, fit_logic_prompt
+from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import ConfigError, DataError, SourceRejected
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.attention import PrefillCache
-from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport, read_content
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lm.packing import PackedPrompts, PromptGroup
-from compevo_core.lm.peft_io import TENSOR_FILE, save_adapter
 from compevo_core.lm.population import Population
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.files import hash_file, hash_text
-from compevo_core.runtime.seeding import derive_seed
 
-MOST_READ = 3  # titles that an agent sees when it rewrites its logic
-
-_NAME_DIGITS = 12  # hex digits of a hash that set an adapter's name apart
-
-# Named in every request, or a server takes those of the model's ``generation_config.json``.
-_WHOLE_SOFTMAX = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-
-_Draw = Callable[[int], tuple[Tensor, Tensor]]
+Draw = Callable[[int], tuple[Tensor, Tensor]]
 """Samples so many logics of every local agent: ids and mask, (A, G, T)."""
-_Ids = list[list[int]]  # token ids of an agent's samples
-
-
-@dataclasses.dataclass(frozen=True)
-class Observation:
-    """What the agents know when they write their next logics, o_i of Eq. 2."""
-
-    logics: list[str]  # the logic each of A agents used in this round
-    rewards: list[float]  # the reward of each agent in this round (Eq. 3)
-    # For each agent, the agents whose logic and reward it sees (decision 03-rounds)
-    peers: list[list[int]]
-    # For each agent, the titles that it read most in the round, see :func:`list_most_read`; empty
-    # if it must not see them. A process needs only the titles of its local agents
-    headlines: Sequence[Sequence[str]] = ()
-    recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
-    # For each agent, titles that it did not read and what they would have changed, see
-    # ``unread_news``; empty if it shall not see them. Of the local agents alone
-    unread: Sequence[Sequence[tuple[str, float]]] = ()
-    round: int = 0  # its number, from 0; no agent sees it
-
-    def of(self, agent: int) -> AgentObservation:
-        """Return what one agent knows."""
-        return AgentObservation(
-            agent,
-            self.logics[agent],
-            self.rewards[agent],
-            [(peer, self.rewards[peer], self.logics[peer]) for peer in self.peers[agent]],
-            recent=self.recent,
-            headlines=self.headlines[agent] if self.headlines else (),
-            unread=self.unread[agent] if self.unread else (),
-        )
-
-
-def fit_logic_prompt(
-    observation: Observation, agent: int, config: RunConfig, tokenizer: Tokenizer
-) -> tuple[list[int], bool]:
-    """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
-
-    ConfigError if own logic, own reward and instruction alone are too long.
-    """
-    # The soft prompt is read before the instruction.
-    has_soft_prompt = config.evolution.update == "three-stage"
-    limit = config.backbone.context_length - has_soft_prompt
-    is_paraphrased = config.evolution.instruction == "paraphrased"
-
-    for number, seen in enumerate(_drop_evidence(observation.of(agent))):
-        text = render_logic_prompt(seen, paraphrased=is_paraphrased, tokenizer=tokenizer)
-        ids = tokenize_prompt(tokenizer, text)
-        if len(ids) <= limit:
-            return ids, number > 0
-
-    raise ConfigError(
-        f"backbone.context_length = {config.backbone.context_length} is too short: the "
-        f"logic-update prompt of agent {agent} needs {len(ids) + has_soft_prompt} tokens without "
-        "news, history and peers; raise it"
-    )
-
-
-def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST_READ) -> list[str]:
-    """Return the titles that an agent read in most windows; of two, the better match first."""
-    windows = Counter(article.title for articles in news for article in articles)
-    best_rank: dict[str, int] = {}
-    for articles in news:
-        for rank, article in enumerate(articles):
-            best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
-
-    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
-
-
-def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
-    """Yield all that an agent knows, and then ever less of titles, history and peers."""
-    for count in range(len(seen.headlines), 0, -1):
-        yield dataclasses.replace(seen, headlines=seen.headlines[:count])
-    for count in range(len(seen.unread), 0, -1):
-        yield dataclasses.replace(seen, headlines=(), unread=seen.unread[:count])
-    bare = dataclasses.replace(seen, headlines=(), unread=())
-    if seen.recent:
-        yield bare
-    for count in range(len(seen.peers), -1, -1):
-        yield dataclasses.replace(bare, recent="", peers=seen.peers[:count])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +118,7 @@ class LogicWriter:
         fallbacks: list[str] = self.shards.local(observation.logics)
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
-        draw = self._begin(prompt_ids, None, observation.round, generators)
+        draw = self.begin(prompt_ids, None, observation.round, generators)
         draft_AGT, draft_mask_AGT = draw(1)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
@@ -242,7 +135,7 @@ class LogicWriter:
         if soft_prompt_AD is not None:
             del draw  # what two of them have read would be the peak of the round
             soft_AD = self.shards.local(soft_prompt_AD)
-            draw = self._begin(prompt_ids, soft_AD, observation.round, generators)
+            draw = self.begin(prompt_ids, soft_AD, observation.round, generators)
         size = self.config.grpo.group_size
         n_flat = round(self.config.evolution.flat_share * size)
         ids_AGT, mask_AGT = draw(size - n_flat)
@@ -365,13 +258,13 @@ class LogicWriter:
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
-    def _begin(
+    def begin(
         self,
         prompt_ids: Sequence[Sequence[int]],
         soft_prompt_AD: Tensor | None,
         round_number: int,
         generators: Sequence[torch.Generator],
-    ) -> _Draw:
+    ) -> Draw:
         """Read the prompts of the local agents; return what samples after them."""
         del round_number  # the generators go on from round to round
         read = self._read_prompts(prompt_ids, soft_prompt_AD)
@@ -517,211 +410,6 @@ class LogicWriter:
         ]
 
 
-class ServerWriter(LogicWriter):
-    """Let a server that holds the backbone sample the logics: vLLM's protocol (decision 12-engine).
-
-    Before each rewriting the logic adapter of every local agent is saved in ``folder``, which the
-    server sees under the same path, and loaded there under a new name. Rewards, log-probabilities
-    and the update stay in this process. Seeds come from run, agent and round: a run that resumes
-    asks the same.
-
-    Raises:
-        ConfigError: no server, one that has another model, or processes that split the backbone.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        population: Population,
-        fusion: StrategyFusion | None,
-        shards: AgentShards,
-        server: Server | None,
-        folder: Path | None,
-    ) -> None:
-        super().__init__(config, population, fusion, shards)
-        writer = config.evolution.writer
-        if server is None or folder is None:
-            raise ConfigError(
-                f"evolution.writer = {writer!r} needs a server: pass server=..., or on the command "
-                "line set COMPEVO_WRITER_URL"
-            )
-        if not shards.splits_agents:
-            raise ConfigError(
-                f"evolution.writer = {writer!r} would be asked by every process that splits the "
-                "backbone, for all agents: leave --shard-backbone or the writer out"
-            )
-        self._server = server
-        self._folder = folder.resolve()
-
-        # Now, and not after the hours of a supervised stage.
-        answer = server("models", None)
-        try:
-            names = [card["id"] for card in answer["data"]]
-        except (KeyError, TypeError):
-            names = []
-        if writer.removeprefix(SERVER) not in names:
-            raise ConfigError(
-                f"evolution.writer = {writer!r}, and its server has the models {names}: serve the "
-                "run's own backbone, and name it in the setting"
-            )
-
-    def _begin(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        soft_prompt_AD: Tensor | None,
-        round_number: int,
-        generators: Sequence[torch.Generator],
-    ) -> _Draw:
-        """Load the local agents' adapters; return what asks the server for samples."""
-        del soft_prompt_AD, generators  # the settings allow none, and the server draws
-        agents = self.shards.local_agents
-        names = [self._load(agent, round_number) for agent in agents]
-
-        def draw(samples: int) -> tuple[Tensor, Tensor]:
-            seeds = [
-                derive_seed(self.config.run.seed, "server", agent, round_number, samples)
-                for agent in agents
-            ]
-            # At the same time: the server decodes the agents' samples in one batch.
-            with ThreadPoolExecutor(len(names)) as pool:
-                ask = partial(self._ask, samples)
-                groups = list(pool.map(ask, names, prompt_ids, seeds))
-            return self._stack(groups)
-
-        return draw
-
-    def _load(self, agent: int, round_number: int) -> str:
-        """Save an agent's adapter and let the server load it; return the name that it has there."""
-        tag = f"-agent-{agent:02d}-round-"
-        part = self._folder / f"part-{agent:02d}"
-        save_adapter(self.population, agent, LOGIC, part)
-        # By content too: what a server has read of a prompt, it keeps by the adapter's name.
-        content = hash_text(f"{part} {hash_file(part / TENSOR_FILE)}")[:_NAME_DIGITS]
-        name = f"{self._folder.parent.name}{tag}{round_number:04d}-{content}"
-
-        # The folders tell what was loaded before, by a process that was killed as well.
-        for old in {*self._folder.glob(f"*{tag}*"), self._folder / name}:
-            with suppress(SourceRejected):  # it has been restarted, or never got that far
-                self._server("unload_lora_adapter", {"lora_name": old.name})
-            shutil.rmtree(old, ignore_errors=True)
-
-        folder = part.rename(self._folder / name)
-        try:
-            self._server("load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
-        except SourceRejected as error:
-            raise ConfigError(
-                f"the server of evolution.writer does not load {folder} ({error}): it must see "
-                f"this folder, take adapters of rank {self.population.config.rank}, and load them "
-                "while it runs (VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, --enable-lora)"
-            ) from error
-        return name
-
-    def _ask(self, samples: int, name: str, prompt_ids: Sequence[int], seed: int) -> _Ids:
-        """Return the token ids of one agent's samples; DataError if the answer has none."""
-        body = {
-            "model": name,
-            "prompt": list(prompt_ids),
-            "n": samples,
-            "max_tokens": self._max_new_tokens,
-            "temperature": self.config.evolution.temperature,
-            **_WHOLE_SOFTMAX,
-            "seed": seed,
-            "stop_token_ids": self._stop_ids,
-            "return_token_ids": True,
-        }
-        answer = self._server("completions", body)
-
-        size = self.population.vocabulary_size
-        try:
-            rows: _Ids = [choice["token_ids"] for choice in answer["choices"]]
-            # To Python ``True`` is a number, and an id from ``size`` on would be a soft token.
-            is_read = len(rows) == samples and all(
-                0 < len(ids) <= self._max_new_tokens
-                and all(type(i) is int and 0 <= i < size for i in ids)
-                for ids in rows
-            )
-        except (KeyError, TypeError):
-            is_read = False
-        if not is_read:
-            raise DataError(
-                f"the server of evolution.writer answered {str(answer)[:200]} and not {samples} "
-                f"choices with 1 to {self._max_new_tokens} token_ids below {size}: it must know "
-                "return_token_ids, as vLLM does, and serve the run's own backbone"
-            )
-        return rows
-
-    def _stack(self, groups: Sequence[_Ids]) -> tuple[Tensor, Tensor]:
-        """Return ids and mask (A, G, T) of all samples, without what follows the first lines."""
-        backbone = self.population.backbone
-        pad = backbone.tokenizer.pad_token_id
-        lengths_AG = torch.tensor([[len(ids) for ids in group] for group in groups])
-        longest = int(lengths_AG.max())
-
-        ids_AGT = torch.tensor(
-            [[[*ids, *[pad] * (longest - len(ids))] for ids in group] for group in groups]
-        ).to(backbone.device)
-        mask_AGT = (torch.arange(longest) < lengths_AG[..., None]).long().to(backbone.device)
-        return ids_AGT, self._end_at_first_line(ids_AGT, mask_AGT)
-
-
-class EndpointWriter(LogicWriter):
-    """Ask an OpenAI-compatible chat endpoint for mutated logics: MAE-GPT's selector (paper D.4).
-
-    Source: EvoAgent (Yuan et al., 2025), which mutates and crosses over the prompts of agents with
-    a language model and keeps the fittest; the paper adapts it with GPT-4o. What differs here: a
-    prompt is an agent's logic; the task is worded as the full method's (paper G), with a few other
-    agents' logics and rewards, so that a child may be a mutation or a cross; the fittest of parent
-    and children is chosen by its error on train windows (``training.round``), where EvoAgent's
-    model judges its own children; forecasts are averaged, where EvoAgent joins answers.
-
-    Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
-    get other logics. Those of a run that resumes are in its checkpoint.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        population: Population,
-        shards: AgentShards,
-        transport: Transport,
-    ) -> None:
-        super().__init__(config, population, None, shards, adapters=None)
-        self._model = config.evolution.selector.removeprefix(ENDPOINT)
-        self._transport = transport
-
-    @torch.no_grad()
-    def propose(
-        self,
-        observation: Observation,
-        previous_AD: Tensor,
-        generators: Sequence[torch.Generator],
-    ) -> Proposal:
-        """Ask for G children of each local agent's logic, one request a child."""
-        del previous_AD, generators  # no state is fused, and the endpoint draws
-
-        read = [
-            [self._mutate(observation.of(agent)) for _ in range(self.config.grpo.group_size)]
-            for agent in self.shards.local_agents
-        ]
-        return self._propose_texts(read)
-
-    def _mutate(self, seen: AgentObservation) -> tuple[str, bool]:
-        """Return a child of an agent's logic, and whether the answer held none."""
-        evolution = self.config.evolution
-        is_paraphrased = evolution.instruction == "paraphrased"
-        answer = self._transport(
-            {
-                "model": self._model,
-                "temperature": evolution.temperature,
-                "max_tokens": evolution.max_new_tokens,
-                "messages": build_logic_messages(seen, paraphrased=is_paraphrased),
-            }
-        )
-        text = read_content(answer, self._model, DataError)
-        # A refusal comes as null: it holds no logic, and the parent stands in for it.
-        return clean_logic(text if isinstance(text, str) else "", seen.logic)
-
-
 class FlatWriter(LogicWriter):
     """Fill the slots of a sentence by chance: plain search, which a policy must beat.
 
@@ -740,27 +428,6 @@ class FlatWriter(LogicWriter):
 
         groups = self._draw(self.config.grpo.group_size, observation, generators)
         return self._propose_texts([[(logic, False) for logic in group] for group in groups])
-
-
-def build_mutation_writer(
-    config: RunConfig,
-    population: Population,
-    shards: AgentShards,
-    entities: Sequence[str],
-    transport: Transport | None,
-) -> LogicWriter:
-    """Return what mutates logics: an endpoint, or the backbone without adapters.
-
-    ConfigError if an endpoint is named, and no transport is given.
-    """
-    if not config.evolution.selector.startswith(ENDPOINT):
-        return LogicWriter(config, population, None, shards, entities, adapters=None)
-    if transport is None:
-        raise ConfigError(
-            f"evolution.selector = {config.evolution.selector!r} needs an endpoint: pass "
-            "selector=..., or on the command line set COMPEVO_JUDGE_URL"
-        )
-    return EndpointWriter(config, population, shards, transport)
 
 
 def _chooser(generator: torch.Generator) -> Callable[[int], int]:

@@ -1,7 +1,7 @@
 """Chat endpoints and servers as seen from the core: functions, and how a setting names one.
 
 What belongs here: these names and reading an answer, which need no heavy library. What does not:
-HTTP, retries and keys (the pipeline's transports), the questions (``agents.logic_writer``,
+HTTP, retries and keys (the pipeline's transports), the questions (``agents.remote_writers``,
 ``paper.lud_judges``).
 """
 

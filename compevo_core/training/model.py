@@ -19,13 +19,9 @@ from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import FittedReader, LinearReader, SealedReadings
-from compevo_core.agents.logic_writer import (
-    FlatWriter,
-    LogicWriter,
-    ServerWriter,
-    build_mutation_writer,
-)
+from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.remote_writers import ServerWriter, build_mutation_writer
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
@@ -66,7 +62,7 @@ SYSTEMS: Mapping[str, System] = {
     # gives one sentence: "parallel-agent averaging without interaction or evolution".
     "mael": System(adapters=(FORECAST,), competes=False),
     # Multi-agent evolution: the ensemble, whose logics a frozen language model mutates; each agent
-    # plays the fittest of a logic and its mutations (``agents.logic_writer``).
+    # plays the fittest of a logic and its mutations (``agents.remote_writers``).
     "mae-gpt": System(adapters=(FORECAST,), competes=False, mutates=True),
     # Multi-agent debate with reinforcement learning: agents read each other's forecasts and revise
     # their own, verified and weighed (``agents.debate``).

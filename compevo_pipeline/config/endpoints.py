@@ -2,7 +2,7 @@
 
 What belongs here: settings -> judges, selector and server; one request with a time limit, and what
 each failure means. What does not: prompts and verdicts (``compevo_core.paper.lud_judges``,
-``compevo_core.agents.logic_writer``), retries by the caller. A deployment has one endpoint: the
+``compevo_core.agents.remote_writers``), retries by the caller. A deployment has one endpoint: the
 selector's address and key are the judge's, and a run's settings name the model. A server with the
 agents' adapters has an address and a key of its own. A key travels in one header, to one host, over
 TLS or to this machine only; it is in no error message.

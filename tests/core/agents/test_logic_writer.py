@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from compevo_core.agents.decoders import RetrievedArticle
-from compevo_core.agents.logic_writer import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
+from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError

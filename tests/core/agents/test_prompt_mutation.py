@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import EndpointWriter, Observation
+from compevo_core.agents.observation import Observation
+from compevo_core.agents.remote_writers import EndpointWriter
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import find_variant

@@ -6,7 +6,8 @@ import shutil
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import Observation, ServerWriter
+from compevo_core.agents.observation import Observation
+from compevo_core.agents.remote_writers import ServerWriter
 from compevo_core.config.sections import EvolutionConfig
 from compevo_core.errors import ConfigError, DataError, SourceBlocked, SourceTransient
 from compevo_core.lm.adapters import LOGIC

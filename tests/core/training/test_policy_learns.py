@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.logic_writer import Observation
 from compevo_core.agents.logics import find_topics
+from compevo_core.agents.observation import Observation
 from tests.support.rounds import build_round_trainer
 
 pytestmark = pytest.mark.slow

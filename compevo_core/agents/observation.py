@@ -1,0 +1,101 @@
+"""What an agent knows when it writes its next logic, and the prompt for it (paper 4.3, Eq. 2).
+
+A prompt never exceeds ``backbone.context_length``. What does not fit is left out in this order: the
+news that an agent read least, recent history, peers. The agent's own logic and reward, the
+instruction and the cue always stay. The wording is in ``agents.prompts``.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.agents.prompts import (
+    AgentObservation,
+    Tokenizer,
+    render_logic_prompt,
+    tokenize_prompt,
+)
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+
+MOST_READ = 3  # titles that an agent sees when it rewrites its logic
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """What the agents know when they write their next logics, o_i of Eq. 2."""
+
+    logics: list[str]  # the logic each of A agents used in this round
+    rewards: list[float]  # the reward of each agent in this round (Eq. 3)
+    # For each agent, the agents whose logic and reward it sees (decision 03-rounds)
+    peers: list[list[int]]
+    # For each agent, the titles that it read most in the round, see :func:`list_most_read`; empty
+    # if it must not see them. A process needs only the titles of its local agents
+    headlines: Sequence[Sequence[str]] = ()
+    recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
+    # For each agent, titles that it did not read and what they would have changed, see
+    # ``unread_news``; empty if it shall not see them. Of the local agents alone
+    unread: Sequence[Sequence[tuple[str, float]]] = ()
+    round: int = 0  # its number, from 0; no agent sees it
+
+    def of(self, agent: int) -> AgentObservation:
+        """Return what one agent knows."""
+        return AgentObservation(
+            agent,
+            self.logics[agent],
+            self.rewards[agent],
+            [(peer, self.rewards[peer], self.logics[peer]) for peer in self.peers[agent]],
+            recent=self.recent,
+            headlines=self.headlines[agent] if self.headlines else (),
+            unread=self.unread[agent] if self.unread else (),
+        )
+
+
+def fit_logic_prompt(
+    observation: Observation, agent: int, config: RunConfig, tokenizer: Tokenizer
+) -> tuple[list[int], bool]:
+    """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
+
+    ConfigError if own logic, own reward and instruction alone are too long.
+    """
+    # The soft prompt is read before the instruction.
+    has_soft_prompt = config.evolution.update == "three-stage"
+    limit = config.backbone.context_length - has_soft_prompt
+    is_paraphrased = config.evolution.instruction == "paraphrased"
+
+    for number, seen in enumerate(_drop_evidence(observation.of(agent))):
+        text = render_logic_prompt(seen, paraphrased=is_paraphrased, tokenizer=tokenizer)
+        ids = tokenize_prompt(tokenizer, text)
+        if len(ids) <= limit:
+            return ids, number > 0
+
+    raise ConfigError(
+        f"backbone.context_length = {config.backbone.context_length} is too short: the "
+        f"logic-update prompt of agent {agent} needs {len(ids) + has_soft_prompt} tokens without "
+        "news, history and peers; raise it"
+    )
+
+
+def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST_READ) -> list[str]:
+    """Return the titles that an agent read in most windows; of two, the better match first."""
+    windows = Counter(article.title for articles in news for article in articles)
+    best_rank: dict[str, int] = {}
+    for articles in news:
+        for rank, article in enumerate(articles):
+            best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
+
+    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
+
+
+def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
+    """Yield all that an agent knows, and then ever less of titles, history and peers."""
+    for count in range(len(seen.headlines), 0, -1):
+        yield dataclasses.replace(seen, headlines=seen.headlines[:count])
+    for count in range(len(seen.unread), 0, -1):
+        yield dataclasses.replace(seen, headlines=(), unread=seen.unread[:count])
+    bare = dataclasses.replace(seen, headlines=(), unread=())
+    if seen.recent:
+        yield bare
+    for count in range(len(seen.peers), -1, -1):
+        yield dataclasses.replace(bare, recent="", peers=seen.peers[:count])
