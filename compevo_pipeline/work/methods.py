@@ -81,6 +81,8 @@ def plan_method(
             facts={"method": method},
         )
 
+    # A misspelt setting is refused before all candidates are fitted, which takes minutes.
+    configure_method("persistence").with_overrides(changes)
     population = find_population(deployment.layout, dataset, windows)
     choice = choose_method(
         windows.split("train"),

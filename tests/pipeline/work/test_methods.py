@@ -3,7 +3,9 @@
 import pytest
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.work.methods import name_method
+from compevo_pipeline.work import methods
+from compevo_pipeline.work.methods import name_method, plan_method
+from tests.support.population import windows
 
 
 @pytest.mark.parametrize(
@@ -26,3 +28,20 @@ def test_own_data_ask_validation_unless_something_is_named(
 def test_a_preset_is_refused_for_a_method_without_agents() -> None:
     with pytest.raises(ConfigError, match="preset 'tiny' is for the method compevo, not for 'gbm'"):
         name_method("my-load", "gbm", "tiny")
+
+
+@pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])
+def test_a_misspelt_setting_is_refused_before_anything_is_fitted(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "choose_method", lambda *_, **__: pytest.fail("it was fitted"))
+    with pytest.raises(ConfigError, match=r"unknown setting forecast\.refit_dais"):
+        plan_method(
+            None,
+            "my-load",
+            windows("train", 1),
+            method,
+            {"forecast.refit_dais": 3},
+            fits=None,
+            on_step=print,
+        )
