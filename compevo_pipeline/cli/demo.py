@@ -6,6 +6,7 @@ any other, so the UI shows it afterwards. Heavy modules are imported inside the 
 ``compevo --help`` answers at once.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from compevo_core.errors import CompEvoError
+from compevo_core.errors import CompEvoError, SourceTransient, StorageError
 from compevo_core.runtime.durations import format_duration
 from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli import arguments
@@ -109,7 +110,11 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
     Deployment(settings=settings).registry[dataset]  # a wrong name ends here
 
     started = time.monotonic()
-    failures = run_job(build_defs(settings), name, dataset, day)
+    try:
+        failures = run_job(build_defs(settings), name, dataset, day)
+    except StorageError as error:
+        _tell_of_records(settings, error)
+        raise
     seconds = time.monotonic() - started
 
     typer.echo(
@@ -124,6 +129,18 @@ def run(name: str, dataset: str, day: str = "") -> "Settings":
         )
         raise typer.Exit(1)
     return settings
+
+
+def _tell_of_records(settings: "Settings", error: StorageError) -> None:
+    """Tell that Dagster's records cannot be written: no sensor runs that could tell it."""
+    from compevo_pipeline.work.alerts import Alert, tell
+    from compevo_pipeline.work.deployment import utc_now
+
+    silent = logging.Logger(__name__)  # the command itself prints the error
+    silent.addHandler(logging.NullHandler())
+    # What a destination does not take is sent by the next call.
+    with contextlib.suppress(SourceTransient):
+        tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
 
 
 def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> None:

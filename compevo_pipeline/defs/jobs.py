@@ -7,17 +7,21 @@ partition is the day to forecast. It is for operational demand, and every other 
 own, such as ``refresh_exchange``: a publisher that fails stops no forecast of another data set.
 """
 
+import sqlite3
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
+from sqlalchemy.exc import DBAPIError
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.errors import ConfigError
-from compevo_pipeline.config.settings import Layout
+from compevo_core.errors import ConfigError, StorageError
+from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
@@ -236,7 +240,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
     run_id = str(uuid.uuid4())
-    with dg.DagsterInstance.get() as instance:
+    with _translate_record_errors(), dg.DagsterInstance.get() as instance:
         # Dagster runs a job in this process without asking the job's executor, which would do it.
         hold_run_lock(instance, run_id)
         with sweep_meanwhile(instance):
@@ -253,6 +257,24 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
             return []
         failed = result.filter_events(lambda event: event.is_step_failure)
         return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
+
+
+@contextmanager
+def _translate_record_errors() -> Iterator[None]:
+    """Raise StorageError where Dagster cannot keep its records, such as on a full disk."""
+    what = f"Dagster's records in {ensure_dagster_home()}"
+    try:
+        with translate_storage_errors(what):
+            yield
+    except DBAPIError as error:
+        # A server such as Postgres says itself what is wrong with it.
+        if not isinstance(error.orig, sqlite3.Error):
+            raise
+        raise StorageError(
+            f"{what} cannot be written ({error.orig}): free space on that disk, or correct the "
+            "owner of the folder, then run it again: what is stored is whole, and it goes on from "
+            "there"
+        ) from error
 
 
 def describe_failure(event: dg.DagsterEvent) -> str:

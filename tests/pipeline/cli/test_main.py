@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 import pytest
 from typer.main import get_command
 
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, StorageError
 from compevo_core.report.figures import Plot
+from compevo_pipeline import definitions
 from compevo_pipeline.cli import demo
 from compevo_pipeline.cli.arguments import parse_changes, show_progress
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs import jobs
 from compevo_pipeline.work import deployment
 from tests.support.commands import invoke
 from tests.support.report_samples import make_rows, write_run
@@ -126,6 +128,26 @@ def test_a_refresh_takes_the_days_that_a_forecast_takes(
     invoke("refresh", *words)
     assert [given[2] for given in ran] == [day]
     assert [str(given[2]) for given in shown] == ([day] if is_shown else [])
+
+
+def test_a_refresh_that_cannot_be_recorded_is_told_by_the_command(monkeypatch, tmp_path, capsys):
+    def fill(*_):
+        raise StorageError("Dagster's records in /d cannot be written")
+
+    told = tmp_path / "told.txt"
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ncat >> {told}\n")
+    pager.chmod(0o755)
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    monkeypatch.setenv("COMPEVO_ALERTS", f"command:{pager}")
+    monkeypatch.setattr(jobs, "run_job", fill)
+    monkeypatch.setattr(definitions, "build_defs", lambda _: None)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            main(["refresh"])
+    sentence = "Dagster's records in /d cannot be written"
+    assert told.read_text() == sentence
+    assert capsys.readouterr().err == f"compevo: {sentence}\n" * 2
 
 
 def test_a_refresh_of_what_is_no_day_ends_in_one_sentence():

@@ -1,8 +1,14 @@
+import shutil
+
 import dagster as dg
 import pytest
+from sqlalchemy import Engine, event
 
 from compevo_core import errors
+from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
+from compevo_pipeline.defs.jobs import run_job
+from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.errors import (
     MAX_RETRY_AFTER_S,
     RetryDecision,
@@ -90,3 +96,37 @@ def test_dagster_runs_a_permanently_failing_asset_exactly_once():
 
     assert not dg.materialize([broken], raise_on_error=False).success
     assert len(tries) == 1
+
+
+@pytest.fixture
+def full_disk():
+    """Returns a function from whose call on no database of Dagster can grow."""
+
+    def stop_growth(connection, _):
+        connection.execute("PRAGMA max_page_count = 1")
+
+    yield lambda: event.listen(Engine, "connect", stop_growth)
+    if event.contains(Engine, "connect", stop_growth):
+        event.remove(Engine, "connect", stop_growth)
+
+
+@pytest.mark.parametrize("is_full_at_once", [True, False])
+def test_a_full_disk_of_dagsters_records_ends_a_run_in_one_sentence(
+    tmp_path, monkeypatch, full_disk, is_full_at_once
+):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", tmp_path)
+
+    @dg.asset
+    def talkative(context: dg.AssetExecutionContext) -> None:
+        full_disk()
+        for number in range(100):
+            context.log.info(f"{number:0200}")
+
+    full = dg.define_asset_job("full", executor_def=dg.in_process_executor)
+    defs = dg.Definitions(assets=[talkative], jobs=[full], loggers={"progress": progress_logger})
+    if is_full_at_once:
+        full_disk()
+    sentence = rf"records in {tmp_path} cannot be written \(.* is full\): free space .* again"
+    with pytest.raises(errors.StorageError, match=sentence):
+        run_job(defs, "full", "electricity")
