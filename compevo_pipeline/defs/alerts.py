@@ -16,6 +16,7 @@ import dagster as dg
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT
 from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE, OPERATIONAL
+from compevo_pipeline.defs.assets.report import FREE_SPACE
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.schedules import find_unscheduled
 from compevo_pipeline.sources.common.base import Clock
@@ -24,7 +25,7 @@ from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_fai
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import KnownTo, Origin
 
-TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE})
+TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
 
 _SECONDS = 60
@@ -56,7 +57,7 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         minimum_interval_seconds=_SECONDS,
         default_status=status,
         description=(
-            "Tells of asset checks that failed as errors, and of drift, coverage and old data."
+            "Tells of asset checks that failed as errors, drift, coverage, old data, a full disk."
         ),
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:

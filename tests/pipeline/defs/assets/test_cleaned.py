@@ -1,11 +1,17 @@
 """What is removed of Dagster's own records, and what stays."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
+import pytest
 
-from compevo_pipeline.defs.assets.report import RUN_AGE, remove_old_runs
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.defs.alerts import TOLD_WARNINGS
+from compevo_pipeline.defs.assets.report import FREE_SPACE, RUN_AGE, cleaned, remove_old_runs
+from compevo_pipeline.work.deployment import Deployment, utc_now
 
 
 @dg.asset
@@ -34,3 +40,24 @@ def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_vers
         assert remove_old_runs(instance, later) == []
     left = {path.name.split(".")[0] for path in tmp_path.rglob("*")}
     assert left.isdisjoint(runs[:2])
+
+
+@pytest.mark.parametrize("small", ["home", "dagster", ""])
+def test_little_space_on_the_disk_of_either_home_warns_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: str
+) -> None:
+    def measure(path: Path) -> SimpleNamespace:
+        is_small = small != "" and Path(path).is_relative_to(tmp_path / small)
+        return SimpleNamespace(free=(4 if is_small else 6) * 2**30)
+
+    workspace = Deployment(settings=Settings(home=tmp_path / "home"))
+    workspace.layout.root.mkdir(parents=True)
+    (tmp_path / "dagster").mkdir()
+    monkeypatch.setattr(shutil, "disk_usage", measure)
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        resources = {"workspace": workspace, "clock": utc_now}
+        result = dg.materialize([cleaned], instance=instance, resources=resources)
+    (check,) = result.get_asset_check_evaluations()
+    assert check.check_name == FREE_SPACE and FREE_SPACE in TOLD_WARNINGS
+    assert check.passed == (not small)
+    assert small == "" or f"4.0 GiB are free on the disk of {tmp_path / small}" in check.description
