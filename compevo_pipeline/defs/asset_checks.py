@@ -430,12 +430,12 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
         return CheckOutcome(INPUTS, not workspace.is_aside, text)
 
     origin = find_due_origin(spec, now)
+    rule = find_news_rule(workspace, spec.name, NewsRule(action=StaleNews.REFUSE))
     try:
-        frames = StoredFrames.read(workspace, spec)
+        frames = StoredFrames.read(workspace, spec, reads_news=rule is not None)
     except DataError as error:
         return CheckOutcome(INPUTS, passed=False, text=str(error))
 
-    rule = find_news_rule(workspace, spec.name, NewsRule(action=StaleNews.REFUSE))
     inputs = check_inputs(frames, origin, rule)
     ages = {}
     if inputs.newest is not None:

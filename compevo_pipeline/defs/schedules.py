@@ -184,7 +184,8 @@ def build_evening_sensor(
         context.update_cursor(seen)
         try:
             rule = find_news_rule(deployment, OPERATIONAL, NewsRule())
-            inputs = check_inputs(StoredFrames.read(deployment, spec), origin, rule)
+            frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
+            inputs = check_inputs(frames, origin, rule)
         except DataError as error:
             return dg.SkipReason(str(error))
         if inputs.missing or inputs.newest is None:

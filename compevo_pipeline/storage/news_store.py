@@ -14,6 +14,7 @@ time-zone extension. No column is indexed: an index of ten million ids takes mos
 bits of a hash represent each id and each title, and a scan of them finds the few that are wanted.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -43,6 +44,8 @@ _OF_STORAGE = (
     duckdb.OutOfMemoryException,
 )
 """What a full or failing disk makes of a statement or a commit; the transaction is rolled back."""
+
+_HOLDER = re.compile(r"lock is held in (?P<program>\S.*) \(PID (?P<id>\d+)\)")
 
 MEMORY_LIMIT = "400MB"
 """What a connection keeps in memory; sorts and joins that need more go on in temporary files."""
@@ -128,8 +131,10 @@ class DuckDBFile:
                         "restore it from a backup, or remove it and run `compevo rebuild news`"
                     ) from error
                 if time.monotonic() >= deadline:
+                    holder = _HOLDER.search(str(error))
+                    named = f" (process {holder['id']}, {holder['program']})" if holder else ""
                     raise StoreBusy(
-                        f"{self.path} is held by another program; close it and retry ({error})"
+                        f"{self.path} is held by another program{named}; close it and retry"
                     ) from error
 
                 time.sleep(_RETRY_SECONDS)

@@ -152,9 +152,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFrames:
-    """Everything that is stored of a data set; reading it costs a second, so it is read once."""
+    """Everything that is stored of a data set; reading it costs a second, so it is read once.
+
+    Who reads no news does not open its store, which another program may hold.
+    """
 
     spec: DatasetSpec
+    reads_news: bool
     series: pl.DataFrame
     covariates: pl.DataFrame | None
     published: pl.DataFrame | None
@@ -162,18 +166,21 @@ class StoredFrames:
     articles: pl.DataFrame
 
     @classmethod
-    def read(cls, deployment: Deployment, spec: DatasetSpec) -> "StoredFrames":
+    def read(
+        cls, deployment: Deployment, spec: DatasetSpec, *, reads_news: bool = True
+    ) -> "StoredFrames":
         """Read the stores.
 
         Raises:
             DataError: there is no series.
+            StoreBusy: another program holds the news.
         """
         # Nothing that is too old for any view that is made below: neither news nor values by step.
         first = _find_first_later(spec)
         since = None if first is None else first - spec.news_longest_lookback
         news = deployment.news_store()
         articles = pl.DataFrame(schema=ARTICLE_SCHEMA)
-        if news.path.exists():
+        if reads_news and news.path.exists():
             articles = news.read_articles(since)
             if not articles.height:
                 articles = news.read_newest(1)  # its age is what a reader is warned of
@@ -186,6 +193,7 @@ class StoredFrames:
         tables = deployment.frame_store()
         return cls(
             spec=spec,
+            reads_news=reads_news,
             series=deployment.series_store().read(spec.name),
             covariates=tables.read(spec.name, FrameKind.COVARIATES),
             published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
@@ -217,7 +225,7 @@ class StoredFrames:
         if stored is not None:
             ids = set(self.series["series_id"])
             later = [
-                window
+                window if self.reads_news else window.change_view(candidate_ids=())
                 for window in stored
                 if window.view.series_id in ids
                 and (first is None or window.view.origin_utc >= first)
@@ -465,9 +473,9 @@ def _issue(
     supersede: bool,
 ) -> DayForecast:
     on_step(f"reading what is stored of {spec.name}")
-    frames = StoredFrames.read(deployment, spec)
-    run = run or find_current_run(deployment.layout, spec.name)
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
+    frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
+    run = run or find_current_run(deployment.layout, spec.name)
     learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
@@ -527,8 +535,12 @@ def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
     dataset = frames.spec.name
     # Windows of a published benchmark are in the asset, and no days that went by.
     has_others = deployment.frame_store().read(dataset, FrameKind.BENCHMARK) is not None
-    stored = None if has_others else find_current_windows(deployment, dataset)
-    return frames.build_later_windows(stored)
+    current = (
+        None
+        if has_others
+        else find_current_windows(deployment, dataset, counts_news=frames.reads_news)
+    )
+    return frames.build_later_windows(current)
 
 
 def _load_daily(
@@ -577,7 +589,8 @@ def renew_state(
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)
-    later = _find_later(deployment, StoredFrames.read(deployment, spec))
+    frames = StoredFrames.read(deployment, spec, reads_news=bool(find_encoder(run)))
+    later = _find_later(deployment, frames)
     _, _, _, known = _load_daily(deployment, run, later, origin.until, (), log, is_fresh=True)
     return known
 
@@ -653,8 +666,10 @@ def _compare_with_stored(
 ) -> tuple[str, ...]:
     """Return what would be another today; the record stays as it is."""
     notes = []
+    had_news = forecast.facts["newest"].get("article") is not None
     try:
-        views = StoredFrames.read(deployment, spec).build_views(origin).views
+        frames = StoredFrames.read(deployment, spec, reads_news=had_news)
+        views = frames.build_views(origin).views
         revised = not views or hash_views(views) != forecast.facts["views_hash"]
     except CompEvoError as error:
         notes.append(f"what it was made of is no longer stored: {error}")

@@ -78,6 +78,8 @@ def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str =
     dataset, receipts = windows.dataset, deployment.receipts()
     windows.write(deployment.layout.windows(dataset))
     receipts.keep(name_cut(dataset), hash_cut(deployment, dataset, news_cutoff), windows.hash)
+    for_no_news = hash_cut(deployment, dataset, news_cutoff, counts_news=False)
+    receipts.keep(name_cut(dataset, counts_news=False), for_no_news, windows.hash)
     receipts.keep(
         _name_months(dataset),
         _hash_rules(deployment, dataset, news_cutoff),
@@ -153,26 +155,34 @@ def _name_months(dataset: str) -> str:
     return f"months {dataset}"
 
 
-def find_current_windows(deployment: Deployment, dataset: str) -> WindowSet | None:
-    """Return the stored windows if cutting them now would give the same ones, or None."""
+def find_current_windows(
+    deployment: Deployment, dataset: str, *, counts_news: bool = True
+) -> WindowSet | None:
+    """Return the stored windows if cutting them now would give the same ones, or None.
+
+    Without ``counts_news`` they may name other articles, and the news store is not opened.
+    """
     folder = deployment.layout.windows(dataset)
-    made_of = hash_cut(deployment, dataset, "origin")
-    is_current = deployment.receipts().find(name_cut(dataset), made_of) == read_hash(folder)
+    made_of = hash_cut(deployment, dataset, "origin", counts_news=counts_news)
+    name = name_cut(dataset, counts_news=counts_news)
+    is_current = deployment.receipts().find(name, made_of) == read_hash(folder)
     return WindowSet.read(folder) if is_current else None
 
 
-def name_cut(dataset: str) -> str:
+def name_cut(dataset: str, *, counts_news: bool = True) -> str:
     """Return the name of the receipt that says what windows were cut from."""
-    return f"windows {dataset}"
+    return f"windows {dataset}" if counts_news else f"windows beside news {dataset}"
 
 
-def hash_cut(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
+def hash_cut(
+    deployment: Deployment, dataset: str, news_cutoff: str, *, counts_news: bool = True
+) -> str:
     """Return a hash of all that the windows of a data set are cut from, and by which code."""
     news, publisher = deployment.news_store(), deployment.registry[dataset].spec.news_source
     return hash_parts(
         [
             _hash_rules(deployment, dataset, news_cutoff),
             hash_series(deployment, dataset),
-            news.hash_content(publisher) if news.path.exists() else "",
+            news.hash_content(publisher) if counts_news and news.path.exists() else "",
         ]
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from compevo_core.config.run import RunConfig
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.training.trainer import train
@@ -54,16 +55,18 @@ def store_until(layout: Layout, until: datetime) -> None:
     FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
 
 
-def train_population(run: Path) -> None:
-    """Train a tiny population on all pieces."""
+def train_population(run: Path, *, is_numeric: bool = False) -> None:
+    """Train a tiny population on all pieces; a numeric one reads no news."""
     series, published = make_frames()
     windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
-    config = tiny(
-        forecast__prior="published-error-ridge",
-        forecast__known_errors="mean",
-        forecast__prior_folds=2,
-        run__rounds=1,
-    )
+    forecast = {"prior": "published-error-ridge", "known_errors": "mean", "prior_folds": 2}
+    if is_numeric:
+        config = RunConfig.from_mapping(
+            {"forecast": {**forecast, "decoder": "none"}, "population": {"agents": 1}}
+        )
+    else:
+        changes = {f"forecast__{name}": value for name, value in forecast.items()}
+        config = tiny(run__rounds=1, **changes)
     train(config, windows.split("train"), windows.split("val"), small.news_pool(), run)
 
 

@@ -112,7 +112,8 @@ def test_a_foreign_program_that_keeps_the_file_open_ends_in_a_clear_error(store)
         assert foreign.stdout is not None
         assert foreign.stdin is not None
         assert foreign.stdout.readline() == "open\n"
-        with pytest.raises(StoreBusy, match="another program"):
+        holder = rf"another program \(process {foreign.pid}, /.*python[^)]*\); close it and retry$"
+        with pytest.raises(StoreBusy, match=holder):
             NewsStore(store.path, wait_seconds=0.3).read_articles()
         foreign.stdin.close()
     assert store.read_articles().height == 1

@@ -18,10 +18,12 @@ from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import IssuedForecast, find_issued, is_issued
+from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
+from compevo_pipeline.storage.news_store import DuckDBFile
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.next_day import (
@@ -35,12 +37,14 @@ from compevo_pipeline.work.next_day import (
     find_news_rule,
     forecast_day,
     refuse_implausible,
+    renew_state,
 )
 from compevo_pipeline.work.stored_windows import (
     cut_windows,
     find_current_windows,
     hash_cut,
     name_cut,
+    write_windows,
 )
 from tests.support import operational
 from tests.support import population as small
@@ -279,3 +283,33 @@ def test_a_model_that_reads_no_news_needs_none(
         assert check_inputs(read_frames(layout), origin, rule).missing == ()
     finally:
         away.rename(layout.news_database)
+
+
+def test_a_model_that_reads_no_news_does_not_open_their_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operational.train_population(tmp_path / "run", is_numeric=True)
+    layout = operational.make_deployment(
+        tmp_path / "home", operational.issue_time(DAY), tmp_path / "run"
+    )
+    workspace = operational.open_workspace(layout)
+    workspace.news_store().upsert_articles(make_articles([ORIGIN - timedelta(days=3)]))
+    write_windows(workspace, cut_windows(workspace, DATASET))
+
+    def refuse(*_: object) -> None:
+        raise StoreBusy("a DuckDB shell holds it")
+
+    monkeypatch.setattr(DuckDBFile, "reader", refuse)
+    with pytest.raises(StoreBusy):
+        read_frames(layout)
+    found = issue(layout)
+    assert (found.is_new, found.notes) == (True, ())
+    assert found.forecast.facts["newest"]["article"] is None
+    assert (issue(layout).is_new, issue(layout).notes) == (False, ())
+    renew_state(workspace, DATASET, DAY, log=LOG)
+
+    # Kept states are known by their windows: whatever the stored ones name counts for nothing.
+    frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=False)
+    stored = find_current_windows(workspace, DATASET, counts_news=False)
+    assert stored is not None and any(view.candidate_ids for view in stored.views())
+    assert frames.build_later_windows(stored).hash == frames.build_later_windows().hash
