@@ -27,9 +27,11 @@ from compevo_core.runtime.files import (
     hash_file,
     read_json,
     write_json,
+    write_text,
 )
 
 LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
+_UNFINISHED = ".restoring"  # lies in a home while it is brought back, with the hash of the list
 LEFT_OUT = {"locks": 1, "run_locks": 1, "fits": 2, "stages": 2}
 """Folders that hold locks, or what is made again when it is missing, and how deep they lie."""
 
@@ -83,6 +85,8 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:
     """Bring a copy back to where nothing of it is; return the number of files.
 
+    A restore that was killed goes on by another one of the same copy.
+
     Raises:
         ConfigError: no copy, or a file of it exists already.
         DataError: a file of the copy is missing or is not what was copied.
@@ -100,16 +104,20 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
             raise DataError(f"{path} is missing or altered; take another copy")
         part, _, inner = name.partition("/")
         targets[path] = roots[part] / inner
+    mark, digest = home / _UNFINISHED, hash_file(folder / LIST_FILE)
+    is_begun = mark.exists() and mark.read_text(encoding="utf-8") == digest
     there = next((target for target in targets.values() if target.exists()), None)
-    if there is not None:
+    if there is not None and not is_begun:
         raise ConfigError(f"{there} exists; move {home} and Dagster's storage away, then restore")
 
+    write_text(mark, digest)
     for path, target in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     runs = dagster_home / _RUNS
     if runs in targets.values():
         _leave_locks(runs, dagster_home / "run_locks")
+    mark.unlink()
     return len(targets)
 
 

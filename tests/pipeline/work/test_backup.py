@@ -4,7 +4,7 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
@@ -126,6 +126,36 @@ def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_w
     with pytest.raises(DataError, match="missing or altered"):
         backup.restore(copy, tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_restore_that_was_killed_goes_on_from_the_same_copy_alone(
+    home, dagster, tmp_path, monkeypatch
+):
+    shutil.rmtree(home.workspace.layout.fits)
+    before = read(home, dagster)
+    for number in (1, 2):
+        made_at = NOW + timedelta(days=number)
+        backup.back_up(home.home, dagster, tmp_path / f"copy{number}", made_at)
+    shutil.rmtree(home.home)
+    shutil.rmtree(dagster / "storage")
+
+    whole, done = shutil.copy2, []
+
+    def kill(path, target):
+        if len(done) == 5:
+            target.write_bytes(path.read_bytes()[:1])
+            raise KeyboardInterrupt
+        done.append(whole(path, target))
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "copy2", kill)
+        backup.restore(tmp_path / "copy1", home.home, dagster)
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(tmp_path / "copy2", home.home, dagster)
+    backup.restore(tmp_path / "copy1", home.home, dagster)
+    assert read(home, dagster) == before
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(tmp_path / "copy1", home.home, dagster)
 
 
 def test_links_to_other_disks_and_names_that_others_have_are_copied(tmp_path):
