@@ -77,6 +77,10 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
+FIXED_CLOCK = (
+    "days begin at {origin:%H:%M} UTC in summer and winter: with grid.stride = 1 in the "
+    "declaration, and fit again, compevo forecast begins at any step"
+)
 OLD_STATE = (
     "goes on from what an earlier version of the code learnt from past days; compevo refit "
     "{dataset} learns them again with this version"
@@ -384,10 +388,18 @@ def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -
         known = find_common_end(spec, series) - origin.origin_utc
         if 2 * known >= DAY:
             yield (
-                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as days "
-                f"begin at {origin.origin_utc:%H:%M} UTC in summer and winter: with grid.stride = "
-                "1 in the declaration, and fit again, forecasts begin at any step"
+                f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
+                + FIXED_CLOCK.format(origin=origin.origin_utc)
             )
+
+
+def _describe_gap(spec: DatasetSpec, series: pl.DataFrame, origin: Origin) -> str:
+    """Say why a declared file that ends with a day of its own clock may end before ours begins."""
+    gap = origin.origin_utc - find_common_end(spec, series)
+    if spec.name in DATASETS or not spec.align_to_market_day or not timedelta(0) < gap < DAY / 2:
+        return ""
+    hours = gap / timedelta(hours=1)
+    return f"; {hours:g} h before it is missing, as {FIXED_CLOCK.format(origin=origin.origin_utc)}"
 
 
 def find_next_day(
@@ -484,6 +496,7 @@ def _issue(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
+            f"{_describe_gap(spec, frames.series, origin)}"
         )
 
     # Errors that have become known since validation: the levels of the priors move on with them.

@@ -40,6 +40,10 @@ def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_the
     forecast = run_in(tmp_path, "forecast", "load")
     assert "Monday 09 June 2025" in forecast.output
     assert "23 hours of this forecast are in the file" in forecast.output
+    refused = run_in(tmp_path, "forecast", "load", "--day", "2025-06-10")
+    assert "1 h before it is missing, as days begin at 23:00 UTC" in str(refused.exception)
+    refused = run_in(tmp_path, "forecast", "load", "--day", "2025-06-12")
+    assert "before it is missing" not in str(refused.exception)
 
     declaration = tmp_path / "load.toml"
     declared = declaration.read_text().replace("# stride = 0", "stride = 1")
