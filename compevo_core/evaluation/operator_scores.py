@@ -1,7 +1,7 @@
 """How good a publisher's forecast is by month, series and time of the day, beside every method's.
 
 What belongs here: errors, bias and coverage of sealed forecasts step by step, and their means. What
-does not: scores by day and skill (``evaluation.issued_scores``), the page (``report.operator``).
+does not: scores by day and skill (``evaluation.issued_scores``), the page (``report.tomorrow``).
 
 Everything is computed from the sealed records and from the series as they are stored now, so anyone
 who has both gets the same table.

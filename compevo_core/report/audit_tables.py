@@ -57,10 +57,8 @@ def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
 
 def format_audit(rows: Sequence[Row]) -> str:
     """Return every audited scope as Markdown: its verdict, then its table."""
-    parts = [
-        audit_table(scope).to_titled_markdown(judge_news(scope)) for scope in list_audits(rows)
-    ]
-    return "\n\n".join(parts) or NO_ROWS
+    tables = map(audit_table, list_audits(rows))
+    return "\n\n".join(table.to_titled_markdown() for table in tables) or NO_ROWS
 
 
 def judge_news(rows: Sequence[Row]) -> str:
@@ -144,6 +142,7 @@ def audit_table(rows: Sequence[Row]) -> Table:
         },
         caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
         f"{SOURCES.get(first['source'], first['source'])}?",
+        verdict=judge_news(rows),
         wrap_columns=(4, 5, 6),
         highlighted=(0,),
         notes=(

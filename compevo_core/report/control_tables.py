@@ -5,9 +5,10 @@ the logics name, how ways to write logics compare, what is read of worded data. 
 worlds, the data and their runs (``paper.control``, ``paper.text_evidence``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
+from typing import Any
 
 from scipy import stats
 
@@ -117,7 +118,7 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
     for control in list_controls(rows):
         plots = show_control(control, rounds).plots
         images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
-        parts.append(control_table(control).to_titled_markdown(judge_control(control), images))
+        parts.append(control_table(control).to_titled_markdown(images))
     parts += [search_table(search).to_titled_markdown() for search in list_searches(rows)]
     return "\n\n".join(parts) or NO_ROWS
 
@@ -141,6 +142,18 @@ def judge_control(rows: Sequence[Row]) -> str:
     return " ".join(sentences) or "There is no world with an effect and all arms."
 
 
+def _tabulate_arms(
+    lines: Sequence[list[Row]],
+    cells: Mapping[str, Callable[[list[Row]], str]],
+    highlighted: str,
+    **layout: Any,  # noqa: ANN401
+) -> Table:
+    """Return a table of the arms that have rows, each the mean over its seeds; one is shaded."""
+    known = [line for line in lines if line]
+    shaded = [i for i, line in enumerate(known) if line[0]["arm"] == highlighted]
+    return tabulate(known, cells, highlighted=shaded, **layout)
+
+
 def control_table(rows: Sequence[Row]) -> Table:
     """Return one line for each effect and arm, as means over the seeds."""
     lines = [
@@ -148,26 +161,23 @@ def control_table(rows: Sequence[Row]) -> Table:
         for effect in sorted({row["effect"] for row in rows})
         for arm in ARM_TITLES
     ]
-    first = rows[0]
 
-    cells: dict[str, Callable[[list[Row]], str]] = {
-        "Effect": lambda line: f"{line[0]['effect']:g}",
-        "Arm": lambda line: ARM_TITLES[line[0]["arm"]],
-        "Seeds": lambda line: str(len(line)),
-        f"MAE {first['unit']}": lambda line: format_number(_mean(line, "mae")),
-        "Recovered": _format_recovered,
-        "Slope": partial(_format_with_spread, "slope"),
-        "Precision": partial(_format_named, "precision"),
-        "Recall": partial(_format_named, "recall"),
-    }
-
-    lines = [line for line in lines if line]
-    return tabulate(
+    return _tabulate_arms(
         lines,
-        cells,
-        caption=f"{_name_world(first)}: what is found of news whose worth is known",
+        {
+            "Effect": lambda line: f"{line[0]['effect']:g}",
+            "Arm": lambda line: ARM_TITLES[line[0]["arm"]],
+            "Seeds": lambda line: str(len(line)),
+            f"MAE {rows[0]['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Recovered": _format_recovered,
+            "Slope": partial(_format_with_spread, "slope"),
+            "Precision": partial(_format_named, "precision"),
+            "Recall": partial(_format_named, "recall"),
+        },
+        EVOLVED,
+        caption=f"{_name_world(rows[0])}: what is found of news whose worth is known",
+        verdict=judge_control(rows),
         text_columns=(1,),
-        highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == EVOLVED],
         notes=(
             "Effect: by how much one acting topic moves a day, in standard deviations of what a "
             "calendar ridge misses. Recovered: share of what the effect costs the calendar ridge, "
@@ -199,8 +209,7 @@ def search_table(rows: Sequence[Row]) -> Table:
         half = stats.t.ppf(0.975, len(pairs) - 1) * stdev(pairs) / len(pairs) ** 0.5
         return f"{fmean(pairs):+.2f} ± {half:.2f}"
 
-    lines = [line for line in lines if line]
-    return tabulate(
+    return _tabulate_arms(
         lines,
         {
             "World": lambda line: _WORLD_TITLES[line[0]["world"]],
@@ -214,9 +223,9 @@ def search_table(rows: Sequence[Row]) -> Table:
             "Precision": partial(_format_named, "precision"),
             "Recall": partial(_format_named, "recall"),
         },
+        POLICY,
         caption=f"{rows[0]['dataset'].capitalize()}: who writes logics, as many for each",
         text_columns=(0, 2),
-        highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == POLICY],
         notes=(
             "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
             "the ridge alone. Less flat draws, less the policies: the difference of the slopes of "
@@ -235,7 +244,7 @@ def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
 
 def format_text(rows: Sequence[Row]) -> str:
     """Return every set of worded data as Markdown: verdict and table."""
-    parts = [text_table(words).to_titled_markdown(judge_text(words)) for words in list_texts(rows)]
+    parts = [text_table(words).to_titled_markdown() for words in list_texts(rows)]
     return "\n\n".join(parts) or "*No rows yet: `compevo experiment text NAME` makes them.*"
 
 
@@ -258,27 +267,24 @@ def judge_text(rows: Sequence[Row]) -> str:
 
 def text_table(rows: Sequence[Row]) -> Table:
     """Return one line for each arm, as means over the seeds."""
-    lines = [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES]
-    lines = [line for line in lines if line]
     first = rows[0]
-
-    cells: dict[str, Callable[[list[Row]], str]] = {
-        "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
-        "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
-        "Seeds": lambda line: str(len(line)) if line[0]["seed"] is not None else MISSING,
-        f"MAE {first['unit']}": lambda line: format_number(_mean(line, "mae")),
-        "Against the calendar ridge": _format_share,
-        f"Interval {first['unit']}": _format_interval,
-    }
-
     foresight = " (perfect foresight: words made from the day that is forecast)"
-    return tabulate(
-        lines,
-        cells,
+
+    return _tabulate_arms(
+        [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES],
+        {
+            "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
+            "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
+            "Seeds": lambda line: str(len(line)) if line[0]["seed"] is not None else MISSING,
+            f"MAE {first['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Against the calendar ridge": _format_share,
+            f"Interval {first['unit']}": _format_interval,
+        },
+        EVOLVED,
         caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
         f"is read of its words, {_SPLITS[first['split']]}",
+        verdict=judge_text(rows),
         text_columns=(0, 1),
-        highlighted=[i for i, line in enumerate(lines) if line[0]["arm"] == EVOLVED],
         notes=(
             f"{first['n_windows']} windows with articles. Interval: of the difference from "
             "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",

@@ -19,12 +19,10 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from compevo_core.report import summaries
-from compevo_core.report.audit_tables import audit_table, judge_news, list_audits
+from compevo_core.report.audit_tables import audit_table, list_audits
 from compevo_core.report.charts import Chart
 from compevo_core.report.control_tables import (
     control_table,
-    judge_control,
-    judge_text,
     list_controls,
     list_searches,
     list_texts,
@@ -268,30 +266,20 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what news tells, each with verdicts."""
-    controls: list[dict[str, Any]] = [
-        {
-            "verdict": judge_control(rows),
-            "table": control_table(rows),
-            "picture": show_control(rows, inputs.control_rounds),
-        }
+    controls = [
+        (control_table(rows), show_control(rows, inputs.control_rounds))
         for rows in list_controls(inputs.control)
     ]
     searches = [search_table(rows) for rows in list_searches(inputs.control)]
-    texts: list[dict[str, Any]] = [
-        {"verdict": judge_text(rows), "table": text_table(rows)} for rows in list_texts(inputs.text)
-    ]
+    texts = [text_table(rows) for rows in list_texts(inputs.text)]
     if controls or searches or texts:
-        finding = summaries.join_verdicts([view["verdict"] for view in (*controls, *texts)])
+        finding = summaries.join_verdicts([*(table for table, _ in controls), *texts])
         view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does competition find evidence?", finding, **view)
 
-    audits: list[dict[str, Any]] = [
-        {"verdict": judge_news(rows), "table": audit_table(rows)}
-        for rows in list_audits(inputs.audit)
-    ]
+    audits = [audit_table(rows) for rows in list_audits(inputs.audit)]
     if audits:
-        finding = summaries.join_verdicts([view["verdict"] for view in audits])
-        yield _fold("news", "Does news help?", finding, audits=audits)
+        yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
 
 
 def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:

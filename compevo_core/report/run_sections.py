@@ -28,7 +28,6 @@ from compevo_core.report.plots import (
     plot_updates,
     plot_values,
 )
-from compevo_core.report.summaries import find_of_run
 from compevo_core.report.tables import (
     MISSING,
     Row,
@@ -94,7 +93,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
                 Section(
                     anchor=f"{macro}-{index}",
                     title=f"{title}: {run.name}" if len(runs) > 1 else title,
-                    finding=find_of_run(macro, run, view),
+                    finding=view["finding"],
                     template="run.html",
                     macro=macro,
                     view=view,
@@ -107,6 +106,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
 def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     """Return what logics became, what their news saved, and what agents read on test windows."""
     first, last = run.rounds[0].logics, run.rounds[-1].logics
+    moved = sum(before != after for before, after in zip(first, last, strict=True))
     cells: dict[str, Callable[[int], str]] = {
         "Agent": lambda i: f"agent {i}",
         "First logic": lambda i: first[i],
@@ -124,6 +124,7 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
 
     return {
+        "finding": f"{moved} of {run.agents} agents ended with another logic than they began with.",
         # What chance drew says nothing of a policy.
         "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
         "table": table,
@@ -137,6 +138,7 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
 def view_training(run: TrainingRun) -> Mapping[str, Any]:
     """Return the facts and the curves of a run."""
     return {
+        "finding": _describe_errors(run),
         "facts": list_facts(run),
         "losses": Picture(plot_losses(run), columns=2),
         "selection": Picture(plot_values(run, SELECTION, HALF), columns=2),
@@ -146,6 +148,22 @@ def view_training(run: TrainingRun) -> Mapping[str, Any]:
         "has_stages": run.first_evolving_round is not None,
         "cut_prompts": sum(record.cut_prompts for record in run.rounds),
     }
+
+
+def _describe_errors(run: TrainingRun) -> str:
+    """Say from where to where the error on validation went."""
+    errors, priors = (
+        [value for value in run.values_of(key) if value is not None]
+        for key in ("val_mae_scaled", "val_prior_mae_scaled")
+    )
+    if not errors:
+        return f"{len(run.rounds)} rounds; no error on validation was measured."
+    text = (
+        f"Over {len(run.rounds)} rounds the scaled error on validation went from "
+        f"{format_number(errors[0])} to {format_number(errors[-1])}"
+    )
+    prior = f", with {format_number(priors[-1])} by the prior alone" if priors else ""
+    return f"{text}{prior}."
 
 
 def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
@@ -191,10 +209,15 @@ def view_calibration(run: TrainingRun) -> Mapping[str, Any] | None:
 def view_health(run: TrainingRun) -> Mapping[str, Any]:
     """Return whether the population is more than one agent repeated, by round and at the end."""
     last = [record for record in run.rounds if record.effective_agents is not None][-LAST_ROUNDS:]
-    means = {key: sum(getattr(record, key) for record in last) / len(last) for key in HEALTH}
+    means = {
+        key: format_number(sum(getattr(record, key) for record in last) / len(last))
+        for key in HEALTH
+    }
     return {
+        "finding": f"The {run.agents} agents are worth {means['effective_agents']} with unrelated "
+        f"errors; their errors correlate by {means['error_correlation']}.",
         "picture": Picture(plot_values(run, HEALTH), columns=3),
-        "means": {key: format_number(mean) for key, mean in means.items()},
+        "means": means,
         "n_rounds": len(last),
         "agents": run.agents,
         "weights": [format_number(weight) for weight in run.rounds[-1].weights],
@@ -221,10 +244,15 @@ def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
     """Return the plots, and the growth of regret as a table where it was fitted."""
     measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
+    growth = growth_table(run)
+    finding = "Gaps to the best response, regret and margins of one finite run; no fit of growth."
+    if growth:
+        finding = f"Growth of regret, mean of agents: {growth.rows[-1][-1]}."
     return {
+        "finding": finding,
         "picture": Picture(plot_values(run, measured), columns=3),
         "has_fixed_regret": has_fixed_regret(run),
-        "growth": growth_table(run),
+        "growth": growth,
     }
 
 
@@ -278,12 +306,16 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
     # A run folder that is trained again keeps the files of the first training.
     trained = run.summary.get("artifact_hash")
     if trained and lud["artifact_hash"] != trained:
-        return {"is_stale": True}
+        finding = "Measured for an earlier training; measure it again with: compevo lud."
+        return {"is_stale": True, "finding": finding}
 
     # A run without fixed logics has no gains to measure.
     scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
     failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
+    shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]
     return {
+        "finding": "From the first to the last logic the embeddings moved by "
+        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change.",
         "is_stale": False,
         # The answers of a small local model look like measurements, so the page warns of them.
         "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),

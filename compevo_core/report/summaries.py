@@ -16,7 +16,7 @@ import polars as pl
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
-from compevo_core.report.inputs import ReportInputs, TrainingRun
+from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.result_tables import HIGHLIGHTED_METHOD
 from compevo_core.report.rows import (
     average_over_seeds,
@@ -30,7 +30,6 @@ from compevo_core.report.tables import (
     Row,
     Table,
     find_side,
-    format_number,
     format_percent,
     format_with_unit,
     method_name,
@@ -314,44 +313,6 @@ def count_near(panels: Sequence[ForecastPanel]) -> str:
     )
 
 
-def find_of_run(part: str, run: TrainingRun, view: Mapping[str, Any]) -> str:
-    """Return the sentence of one part of a training run."""
-    if part == "logics":
-        first, last = run.rounds[0].logics, run.rounds[-1].logics
-        moved = sum(before != after for before, after in zip(first, last, strict=True))
-        return f"{moved} of {run.agents} agents ended with another logic than they began with."
-
-    if part == "training":
-        errors = [value for value in run.values_of("val_mae_scaled") if value is not None]
-        priors = [value for value in run.values_of("val_prior_mae_scaled") if value is not None]
-        if not errors:
-            return f"{len(run.rounds)} rounds; no error on validation was measured."
-        text = (
-            f"Over {len(run.rounds)} rounds the scaled error on validation went from "
-            f"{format_number(errors[0])} to {format_number(errors[-1])}"
-        )
-        prior = f", with {format_number(priors[-1])} by the prior alone" if priors else ""
-        return f"{text}{prior}."
-
-    if part == "health":
-        return (
-            f"The {view['agents']} agents are worth {view['means']['effective_agents']} with "
-            f"unrelated errors; their errors correlate by {view['means']['error_correlation']}."
-        )
-    if part == "theory":
-        gaps = "Gaps to the best response, regret and margins of one finite run; no fit of growth."
-        growth: Table | None = view["growth"]
-        return f"Growth of regret, mean of agents: {growth.rows[-1][-1]}." if growth else gaps
-
-    if view["is_stale"]:
-        return "Measured for an earlier training; measure it again with: compevo lud."
-    shifts = [float(agent["first_to_last"]) for agent in run.lud["agents"]]
-    return (
-        "From the first to the last logic the embeddings moved by "
-        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change."
-    )
-
-
 def describe_mechanism(inputs: ReportInputs) -> str:
     """Say how many agents' rewards were still rising."""
     known = inputs.logics.drop_nulls("reward_slope")
@@ -382,7 +343,7 @@ def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def join_verdicts(verdicts: Sequence[str]) -> str:
-    """Return the first sentence of each verdict, equal ones counted."""
-    first = Counter(verdict.partition(". ")[0].rstrip(".") for verdict in verdicts)
+def join_verdicts(tables: Sequence[Table]) -> str:
+    """Return the first sentence of each table's verdict, equal ones counted."""
+    first = Counter(table.verdict.partition(". ")[0].rstrip(".") for table in tables)
     return "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items()) + "."

@@ -232,6 +232,7 @@ class Table:
     header: Sequence[str]  # column titles
     rows: Sequence[Sequence[str]]  # one sequence of cells a row, as long as the header
     caption: str = ""
+    verdict: str = ""  # what its rows show, in a sentence above it
     text_columns: Collection[int] = (0,)  # aligned left; the others hold numbers, aligned right
     wrap_columns: Collection[int] = ()  # columns of numbers that may break over lines
     best_cells: Collection[tuple[int, int]] = ()  # (row, column) of the cells set in bold
@@ -265,8 +266,9 @@ class Table:
         return "\n\n".join([markdown_table(self.header, rows, align=align), *self.notes])
 
     def to_titled_markdown(self, *texts: str) -> str:
-        """Return the caption, texts and the table as Markdown, which has no captions of its own."""
-        return "\n\n".join([f"**{self.caption}**", *texts, self.to_markdown()])
+        """Return caption, verdict, texts and table as Markdown, which itself has no captions."""
+        above = (f"**{self.caption}**", self.verdict, *texts)
+        return "\n\n".join([*filter(None, above), self.to_markdown()])
 
 
 class Column(NamedTuple):

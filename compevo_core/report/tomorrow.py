@@ -1,7 +1,8 @@
 """The forecast of a day as a forecaster reads it: tables, charts, errors of late, weights, record.
 
-What belongs here: what the page and Dagster show of an issued forecast and of the days before it.
-What does not: the numbers (``compevo_core.forecast``, ``evaluation.issued_scores``), drawing
+What belongs here: what the page and Dagster show of an issued forecast and of the days before it,
+and how good the publisher's own forecast was beside it. What does not: the numbers
+(``compevo_core.forecast``, ``evaluation.issued_scores``, ``evaluation.operator_scores``), drawing
 (``report.charts``), markup (``templates/forecast.html``), colours (``report.figures``).
 
 Logics and news are untrusted text, which the templates escape. Everything comes from issued
@@ -9,7 +10,7 @@ forecasts and scored rows, so it is the same for every method and every grid.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ import polars as pl
 
 from compevo_core.data.arrays import FloatArray
 from compevo_core.evaluation.issued_scores import PERSISTENCE, select_standing
+from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import (
     BAND_80,
     BAND_95,
@@ -36,7 +38,6 @@ from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecas
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.inputs import ForecastDay
-from compevo_core.report.operator import view_operator
 from compevo_core.report.tables import (
     MISSING,
     Table,
@@ -55,6 +56,13 @@ RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 _BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"
 _NAMES = {METHOD: "forecast", PUBLISHED: "published forecast"}
+_SHORT_NAMES = _NAMES | {PUBLISHED: "published"}
+_LOOKS: Mapping[str, Mapping[str, Any]] = {
+    PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
+    PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
+    METHOD: {"colour": ACCENT, "width": 2.4},
+}
+"""Methods in charts of errors, the upper ones last, and how their lines look."""
 
 
 def view_day(day: ForecastDay) -> Mapping[str, Any]:
@@ -252,26 +260,13 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
         "of the days' peaks": ours["peak_inside_80"].mean(),
     }
 
-    by_day = recent.group_by("day", "method").agg(pl.col("mae").mean()).sort("day")
-    styles: dict[str, dict[str, Any]] = {
-        PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
-        PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
-        METHOD: {"colour": ACCENT, "width": 2.4},
-    }
-    lines = [
-        TimeLine(
-            name=_NAMES.get(method, method_name(method)),
-            times=[datetime.combine(day, time()) for day in part["day"]],
-            values=part["mae"].to_list(),
-            **style,
-        )
-        for method, style in styles.items()
-        if not (part := by_day.filter(method=method)).is_empty()
-    ]
-    unit, last = str(ours["unit"][0]), by_day["day"][-1]
-    chart = draw_chart(
-        lines,
+    by_day = recent.group_by(pl.col("day").cast(pl.Datetime).alias("start"), "method")
+    errors = by_day.agg(pl.col("mae").mean()).sort("start")
+    unit, last = str(ours["unit"][0]), errors["start"][-1]
+    chart = _chart_errors(
+        errors,
         f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
+        _NAMES,
         step=timedelta(days=1),
         decimals=choose_decimals(ours["mae"].to_list()),
         clock="%a %d %b,",
@@ -281,9 +276,35 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
         "caption": f"{ours['day'].n_unique()} days to {last:%d %B %Y}",
         "unit": unit,
         "held": join_items(held),
-        "chart": chart,
-        "legend": lines,
+        **chart,
     }
+
+
+def _chart_errors(
+    errors: pl.DataFrame,
+    label: str,
+    names: Mapping[str, str],
+    **scale: Any,  # noqa: ANN401 - of the chart
+) -> Mapping[str, Any]:
+    """Return the chart of the MAE by ``start`` and method, and the lines of its legend."""
+    lines = [
+        TimeLine(
+            name=names.get(method, method_name(method)),
+            times=part["start"].to_list(),
+            values=part["mae"].to_list(),
+            **look,
+        )
+        for method, look in _LOOKS.items()
+        if not (part := errors.filter(method=method)).is_empty()
+    ]
+    return {"chart": draw_chart(lines, label, **scale), "legend": lines}
+
+
+def _weigh(name: str, weight: str = "n_points") -> pl.Expr:
+    """Return the mean of a column by points: a day of which half is missing counts half."""
+    value, points = pl.col(name), pl.col(weight)
+    known = points.filter(value.is_not_null())
+    return ((value * points).sum() / known.sum()).fill_nan(None).alias(name)
 
 
 def method_table(day: ForecastDay) -> Table | None:
@@ -294,19 +315,13 @@ def method_table(day: ForecastDay) -> Table | None:
     recent = select_recent(day.scores)
     if recent.is_empty():
         return None
-    keys, weight = ["is_on_time", "day", "entity"], pl.col("n_points")
+    keys = ["is_on_time", "day", "entity"]
     ours = recent.filter(method=METHOD).select(*keys, own_mae="mae")
-
-    def mean(name: str) -> pl.Expr:
-        # By points: a day of which half is missing counts half.
-        value = pl.col(name)
-        return (value * weight).sum() / weight.filter(value.is_not_null()).sum()
-
     measures = ("mae", "own_mae", "pinball_10_50_90", "coverage_80")
     means = (
         recent.join(ours, on=keys)
         .group_by("is_on_time", "method")
-        .agg(*(mean(name).alias(name) for name in measures), pl.col("day").n_unique())
+        .agg(*map(_weigh, measures), pl.col("day").n_unique())
         .sort("is_on_time", "mae", "method", descending=[True, False, False])
     )
     decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
@@ -322,8 +337,10 @@ def method_table(day: ForecastDay) -> Table | None:
                 if row["method"] == METHOD or not row["mae"]
                 else f"{100 * (1 - row['own_mae'] / row['mae']):+z.1f} %"
             ),
-            f"pinball, {unit}": lambda row: _show_score(row["pinball_10_50_90"], decimals + 1),
-            "in the 80 % band": lambda row: _show_score(row["coverage_80"], 0, 100, " %"),
+            f"pinball, {unit}": lambda row: _show(row["pinball_10_50_90"], decimals + 1),
+            "in the 80 % band": lambda row: (
+                MISSING if row["coverage_80"] is None else f"{100 * row['coverage_80']:,.0f} %"
+            ),
             "days": lambda row: str(row["day"]),
             "issued": lambda row: "on time" if row["is_on_time"] else "later",
         },
@@ -331,11 +348,6 @@ def method_table(day: ForecastDay) -> Table | None:
         highlighted={i for i, row in enumerate(rows) if row["method"] == METHOD},
         notes=["Which agent alone is the best one is known only afterwards."],
     )
-
-
-def _show_score(value: float, decimals: int, factor: float = 1, unit: str = "") -> str:
-    """Return a mean that is not a number where no row had one."""
-    return f"{factor * value:,.{decimals}f}{unit}" if np.isfinite(value) else MISSING
 
 
 def weight_table(day: ForecastDay) -> Table:
@@ -437,3 +449,113 @@ def list_legend(day: ForecastDay) -> list[TimeLine]:
     charted = day.issued.entities[:MOST_CHARTS]
     lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
     return list({line.name: line for line in reversed(lines)}.values())[::-1]
+
+
+def view_operator(rows: pl.DataFrame) -> Mapping[str, Any] | None:
+    """Return the tables and the chart of a data set; None where nobody publishes a forecast.
+
+    Of forecasts that knew to different instants those that knew least are shown; the file has all.
+    """
+    if rows.filter(method=PUBLISHED).is_empty():
+        return None
+    # Before midnight comes before midnight in the order of the names, too.
+    known_to = rows["known_to"].min()
+    shown = rows.filter(known_to=known_to)
+    return {
+        "known_to": known_to,
+        "months": month_table(shown),
+        "methods": score_table(shown),
+        "errors": _chart_clock(shown),
+    }
+
+
+def pool(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Return means over points of rows that are alike in some columns and the method."""
+    return (
+        rows.group_by(*by, "method")
+        .agg(
+            *(_weigh(name) for name in ("mae", "bias")),
+            *(_weigh(name, "n_banded") for name in ("coverage_80", "width_80")),
+            pl.col("n_points").sum(),
+            pl.col("unit").first(),
+        )
+        .sort(*by, "mae", "method")
+    )
+
+
+def month_table(rows: pl.DataFrame) -> Table:
+    """Return the published forecast beside the issued one, by month and series."""
+    each = pool(rows, "month", "entity")
+    together = pool(rows, "month").with_columns(entity=pl.lit(POOLED)).select(each.columns)
+    keys = ["month", "entity"]
+    sides = pl.concat([each, together])
+
+    pairs = (
+        sides.filter(method=PUBLISHED)
+        .join(sides.filter(method=METHOD), on=keys, suffix="_own")
+        .sort("month", pl.col("entity") == POOLED, "entity")
+        .to_dicts()
+    )
+    decimals = choose_decimals([row["mae"] for row in pairs])
+    unit = pairs[0]["unit"] if pairs else ""
+
+    return tabulate(
+        pairs,
+        {
+            "month": lambda row: row["month"],
+            "series": lambda row: row["entity"],
+            f"published: MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
+            "bias": lambda row: f"{row['bias']:+,.{decimals}f}",
+            "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
+            f"forecast: MAE, {unit}": lambda row: f"{row['mae_own']:,.{decimals}f}",
+            "its bias": lambda row: f"{row['bias_own']:+,.{decimals}f}",
+            "in the forecast's band": lambda row: format_percent(row["coverage_80_own"]),
+            "points": lambda row: f"{row['n_points']:,}",
+        },
+        caption="By month and series",
+        text_columns=(0, 1),
+        highlighted={i for i, row in enumerate(pairs) if row["entity"] == POOLED},
+    )
+
+
+def score_table(rows: pl.DataFrame) -> Table:
+    """Return every method over all months and series."""
+    records = pool(rows).to_dicts()
+    decimals = choose_decimals([row["mae"] for row in records])
+    unit = records[0]["unit"]
+
+    return tabulate(
+        records,
+        {
+            "method": lambda row: _SHORT_NAMES.get(row["method"], method_name(row["method"])),
+            f"MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
+            f"bias, {unit}": lambda row: f"{row['bias']:+,.{decimals}f}",
+            "in its 80 % band": lambda row: format_percent(row["coverage_80"]),
+            f"width of the band, {unit}": lambda row: (
+                MISSING if row["width_80"] is None else f"{row['width_80']:,.{decimals}f}"
+            ),
+            "points": lambda row: f"{row['n_points']:,}",
+        },
+        caption="All methods",
+        highlighted={i for i, row in enumerate(records) if row["method"] == METHOD},
+    )
+
+
+def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
+    """Return the error by time of the day; None where steps are days."""
+    by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
+    if by_time.is_empty():
+        return None
+    # A time of any day: charts name no date.
+    errors = by_time.with_columns(start=("2000-01-01 " + pl.col("at")).str.to_datetime())
+    starts, unit = errors["start"].unique().sort(), str(rows["unit"][0])
+    chart = _chart_errors(
+        errors,
+        f"Mean absolute error in {unit} by time of the day, over all months and series.",
+        _SHORT_NAMES,
+        step=starts[1] - starts[0],
+        decimals=choose_decimals(by_time["mae"].to_list()),
+        clock="%H:%M",
+        is_clock=True,
+    )
+    return {"unit": unit, **chart}

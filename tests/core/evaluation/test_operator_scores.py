@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.evaluation.operator_scores import OPERATOR_SCHEMA, score_by_step
-from compevo_core.report.operator import month_table, pool, score_table, view_operator
+from compevo_core.report.tomorrow import month_table, pool, score_table, view_operator
 from tests.core.evaluation.test_issued_scores import DAY, grid
 from tests.support.scored_samples import write_forecast
 
@@ -67,7 +67,7 @@ def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(t
     ]
     assert view["months"].rows[1][1] == "pooled"
     assert [row[0] for row in view["methods"].rows] == ["forecast", "published"]
-    assert len(view["chart"]["drawing"].steps) == 48
+    assert len(view["errors"]["chart"].steps) == 48
 
     nobody = rows.filter(pl.col("method") != "published")
     assert view_operator(nobody) is None
