@@ -13,10 +13,11 @@ import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores
-from compevo_core.evaluation.baseline_scores import ValidationForecasts
+from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.panels import read_panels
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed
@@ -337,3 +338,23 @@ def test_runs_of_other_settings_or_of_one_seed_twice_are_refused():
         require_seeds_of_one_method([config, second.with_overrides({"population.rank": 2})])
     with pytest.raises(ConfigError, match="same seed"):
         require_seeds_of_one_method([second, second])
+
+
+SCALER = Scaler.fit(TRAIN)
+VAL = small.windows("val", 40, first_day=60)
+TEST = small.windows("test", 6, first_day=120)
+
+
+def test_errors_without_a_direction_add_nothing():
+    signs = np.array([1 if view.origin_utc.toordinal() % 2 else -1 for view in VAL.views()])
+    level = fit_known_errors(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
+    assert level.rule.form == "none"
+    assert not level.apply(TEST.views(), np.zeros((len(TEST), 1, 48))).any()
+
+
+def test_windows_of_another_split_are_refused():
+    mixed = WindowSet([*VAL, *TEST], dataset=VAL.dataset)
+    with pytest.raises(LeakageError, match="test"):
+        fit_known_errors(mixed, mixed.truth(), SCALER)
+    with pytest.raises(DataError, match="forecast every window once"):
+        fit_known_errors(VAL, VAL.truth()[1:], SCALER)

@@ -1,5 +1,8 @@
-"""Named changes: each changes what its name says, none repeats the full method."""
+"""Named changes: each changes what its name says, of settings, news or weather, and no more."""
 
+from datetime import timedelta
+
+import numpy as np
 import pytest
 
 from compevo_core.config.run import RunConfig
@@ -7,7 +10,9 @@ from compevo_core.errors import ConfigError
 from compevo_core.paper.changes import (
     ABLATION,
     CHANGES,
+    DISTANCE,
     EXPERIMENTS,
+    change_weather,
     find_experiment,
     find_variant,
     list_changes,
@@ -16,6 +21,7 @@ from compevo_core.report.paper.tables import PRINTED, list_subjects
 from compevo_core.training.checkpoint import hash_stage
 from tests.support.population import tiny
 from tests.support.population import windows as make_windows
+from tests.support.window_samples import make_window_set
 
 EXPECTED = {
     "random-layers": {"backbone.weights": "random"},
@@ -151,3 +157,43 @@ def test_an_unknown_experiment_or_change_is_refused_by_name():
         EXPERIMENTS["tau"].select(["tau=7"])
     with pytest.raises(ConfigError, match="'no-new'; known: compevo"):
         find_variant("no-new")
+
+
+DAY = timedelta(days=1)
+N_DAYS = 12
+OTHERS = ("past_lag1", "past_mean14", "published_error_lag1", "rooftop_mw", "rooftop_mw_mean14")
+WEATHER = ("temperature_c", "temperature_c_lag1", "temperature_c_mean14")
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """One window a day, whose covariates by step are all the number of its day."""
+    given = make_window_set(N_DAYS)
+    first = given[0].view.origin_utc
+    return given.with_windows(
+        window.change_view(
+            origin_utc=first + i * DAY,
+            step_covariates={name: np.full(48, float(i)) for name in (*OTHERS, *WEATHER)},
+        )
+        for i, window in enumerate(given)
+    )
+
+
+def test_without_weather_all_else_stays(windows):
+    for before, after in zip(windows, change_weather(windows, "none"), strict=True):
+        assert set(after.view.step_covariates) == set(OTHERS)
+        assert after.y.tobytes() == before.y.tobytes()
+    assert change_weather(windows, "own") is windows
+
+
+def test_weather_of_another_day_comes_from_before_and_no_other(windows):
+    changed = change_weather(windows, "nine-days-before")
+    for day, view in enumerate(changed.views()):
+        lent = view.step_covariates
+        assert all((lent[name] == day).all() for name in OTHERS)
+        if day < DISTANCE / DAY:
+            assert not set(lent) & set(WEATHER)
+        else:
+            assert all((lent[name] == day - 9).all() for name in WEATHER)
+    with pytest.raises(ConfigError, match="no weather 'tomorrow'"):
+        change_weather(windows, "tomorrow")

@@ -1,18 +1,34 @@
-"""The table of methods: what it lists, and finding methods in it."""
+"""The table of methods: what each is fitted with, the rules that all keep, what rows say."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from compevo_core.baselines import BASELINES
 from compevo_core.baselines.base import MethodFacts
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, LeakageError
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope
+from compevo_core.lm import backbone, encoder, packaged_models
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.lm.population import Population
 from compevo_core.networks.forecaster import NETWORKS
-from compevo_core.paper.method import BUDGETS, STANDARD, Method, find_budget
+from compevo_core.paper import ltp_llm, news2forecast
+from compevo_core.paper.method import (
+    BUDGETS,
+    LANGUAGE_MODEL_SEEDS,
+    STANDARD,
+    Budget,
+    FitInputs,
+    Method,
+    find_budget,
+)
 from compevo_core.paper.method_table import (
     METHODS,
     find_method,
@@ -20,7 +36,24 @@ from compevo_core.paper.method_table import (
     score_seed,
     select_methods,
 )
-from tests.support.window_samples import make_window
+from compevo_core.paper.news2forecast import News2Forecast
+from tests.support.answers import answer_in_numbers
+from tests.support.population import news_pool, tiny, windows
+
+TUNED = BUDGETS["tuned"]
+SECONDS = Budget(
+    name="seconds",
+    meaning="seconds",
+    passes=1,
+    patience=1,
+    pass_windows=16,
+    learning_rates=(1e-3,),
+    tuning_passes=0,
+    rounds=2,
+    round_windows=2,
+)
+TRAIN, VAL = windows("train", 12), windows("val", 6, first_day=30)
+TEST = windows("test", 4, first_day=40)
 
 
 def test_every_baseline_and_every_network_is_a_method_with_its_own_number_of_seeds():
@@ -53,16 +86,6 @@ def test_a_budget_is_found_by_its_name_and_limits_the_number_of_seeds():
     assert list(find_budget("standard").choose_seeds(3)) == [0, 1, 2]
     with pytest.raises(ConfigError, match="no budget 'huge'; known: quick, standard"):
         find_budget("huge")
-
-
-TUNED = BUDGETS["tuned"]
-
-
-def make_split(split, n, first=0):
-    return WindowSet([make_window(first + i, split=split) for i in range(n)], dataset="electricity")
-
-
-TRAIN, VAL, TEST = make_split("train", 4), make_split("val", 2, 10), make_split("test", 3, 20)
 
 
 class Talking:
@@ -142,8 +165,8 @@ def test_no_fit_is_given_a_test_window():
     assert set(given) == {"train", "val"}
 
 
-@pytest.mark.parametrize(("known_windows", "first"), [(None, 10), (2, 12)])
-def test_a_slow_method_forecasts_the_last_validation_windows_alone(known_windows, first):
+@pytest.mark.parametrize("known_windows", [None, 2])
+def test_a_slow_method_forecasts_the_last_validation_windows_alone(known_windows):
     asked = []
 
     class Listening(Talking):
@@ -152,8 +175,120 @@ def test_a_slow_method_forecasts_the_last_validation_windows_alone(known_windows
             return super().predict(views)
 
     method = make_method(fit=lambda inputs: Listening(), known_windows=known_windows)
-    val = make_split("val", 4, 10)
-    inputs = prepare_inputs(method, TRAIN, val, TUNED)
+    inputs = prepare_inputs(method, TRAIN, VAL, TUNED)
     score_seed(method, inputs, 0, [Scope(subset="test", windows=TEST)], commit="abc")
-    expected = [*val.views()[first - 10 :], *TEST.views()]
+    expected = [*VAL.views()[-(known_windows or len(VAL)) :], *TEST.views()]
     assert asked == [view.window_id for view in expected]
+
+
+INPUTS = FitInputs(
+    train=windows("train", 3),
+    val=windows("val", 4, first_day=10),
+    seed=0,
+    budget=replace(find_budget("quick"), passes=1, rounds=3, round_windows=1),
+    learning_rate=2e-3,
+    news=news_pool(),
+)
+
+
+@pytest.fixture(autouse=True)
+def use_tiny_models(monkeypatch, tmp_path):
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
+    monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
+    monkeypatch.setattr(packaged_models, "DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr(ltp_llm, "SENTENCE_TOKENS", 4)
+
+
+@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "ltp-llm"])
+def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
+    method = METHODS[name]
+    assert (method.family, method.seeds) == ("news-aware", 3)
+    fitted = method.fit(INPUTS)
+    assert fitted.name == name
+    views = windows("test", 1, first_day=20).views()
+    assert np.isfinite(fitted.predict(views)).all()
+    assert fitted.report.passes == 1
+    assert fitted.facts.learning_rate == 2e-3
+    assert fitted.facts.backbone == TINY
+
+
+def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
+    changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
+    config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
+    monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
+    # What the rows' hash stands for can be written beside them.
+    assert METHODS["news2forecast"].configure(INPUTS) is config
+    monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    taught = []
+    measure = News2Forecast.measure_loss
+    monkeypatch.setattr(
+        News2Forecast, "measure_loss", lambda self, w: taught.append(w) or measure(self, w)
+    )
+
+    fitted = METHODS["news2forecast"].fit(INPUTS)
+    assert fitted.name == "news2forecast"
+    assert len(taught) == INPUTS.budget.round_windows * INPUTS.budget.rounds
+    judged_by = [len(tried.views) for tried in fitted.tried_logics]
+    assert judged_by == [INPUTS.budget.rounds] * 3
+
+
+@pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "news2forecast"])
+def test_a_method_that_reads_news_is_refused_without_them(name):
+    assert METHODS[name].reads_news
+    with pytest.raises(ConfigError, match=f"{name} reads news"):
+        METHODS[name].fit(replace(INPUTS, news=None))
+
+
+# Methods with a language model have these tests on tiny backbones, beside their code.
+EVERY_METHOD = pytest.mark.parametrize(
+    "name",
+    [
+        method.name
+        for method in METHODS.values()
+        if method.seeds != LANGUAGE_MODEL_SEEDS
+        and all(method.is_applicable(part) for part in (TRAIN, VAL, TEST))
+    ],
+)
+
+
+def inputs(**changes):
+    return replace(FitInputs(train=TRAIN, val=VAL, seed=3, budget=SECONDS), **changes)
+
+
+@cache
+def fitted(name):
+    """Return a method fitted on the train windows; one fit serves several tests."""
+    return METHODS[name].fit(inputs())
+
+
+@EVERY_METHOD
+def test_every_window_is_forecast_once_in_order_whatever_the_batches(name):
+    parts = [WindowSet(TEST[i : i + 3], dataset=TEST.dataset) for i in range(0, len(TEST), 3)]
+
+    together = fitted(name).predict(TEST.views())
+    in_parts = np.concatenate([fitted(name).predict(part.views()) for part in parts])
+    backwards = fitted(name).predict(TEST.views()[::-1])[::-1]
+
+    assert together.shape == (len(TEST), DEFAULT_STEPS)
+    assert np.isfinite(together).all() and fitted(name).predict([]).shape == (0, DEFAULT_STEPS)
+    np.testing.assert_allclose(in_parts, together, rtol=1e-5)
+    np.testing.assert_allclose(backwards, together, rtol=1e-5)
+
+
+@EVERY_METHOD
+def test_a_seed_settles_a_fit(name):
+    again = METHODS[name].fit(inputs())
+    assert fitted(name).predict(TEST.views()).tobytes() == again.predict(TEST.views()).tobytes()
+
+
+@EVERY_METHOD
+@pytest.mark.parametrize("split", ["test", "inference"])
+def test_no_method_is_fitted_on_a_later_split(name, split):
+    with pytest.raises(LeakageError, match=split):
+        METHODS[name].fit(inputs(train=windows(split, 12)))
+
+    # Methods without a choice to make do not look at validation.
+    if METHODS[name].has_budget:
+        with pytest.raises(LeakageError, match=split):
+            METHODS[name].fit(inputs(val=windows(split, 6, first_day=30)))

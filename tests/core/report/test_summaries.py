@@ -1,4 +1,4 @@
-"""Who won, said plainly, also when it is not CompEvo."""
+"""Which rows a table shows, with which notes; who won, also when it is not CompEvo."""
 
 from dataclasses import replace
 
@@ -7,9 +7,21 @@ import polars as pl
 import pytest
 
 from compevo_core.config.run import RunConfig
+from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.score_files import write_config
 from compevo_core.report.inputs import read_inputs
 from compevo_core.report.markdown import format_results
+from compevo_core.report.plots import show_reliability
+from compevo_core.report.result_tables import (
+    agent_table,
+    headline_table,
+    list_variant_tables,
+    paired_table,
+    quantile_table,
+    region_table,
+    short_table,
+    variant_test_table,
+)
 from compevo_core.report.summaries import (
     IMPROVES_ON_PRIOR,
     LOWER_THAN_PRIOR,
@@ -18,6 +30,21 @@ from compevo_core.report.summaries import (
     summarize_results,
 )
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
+
+SCOPE = ("electricity", "n2f-test-100")
+OWN = {"config_hash": "c1", "news_choice_share": 0.07, "refit": False}
+ROWS = make_frame(
+    make_row("compevo", 126.0, **OWN),
+    make_row("compevo-equal", 127.0, **OWN),
+    make_row("compevo-prior", 133.0, **OWN),
+    *(make_row(f"compevo-agent-{i}", 128.0 + i, **OWN) for i in (10, 2, 0)),
+    make_row("compevo-agent-0", 90.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="SA1", **OWN),
+    make_row("gbm", 141.0),
+    make_row("gbm-recalibrated", 133.4),
+    make_row("blend", 138.0),
+)
 
 
 def make_scores(**errors):
@@ -108,19 +135,8 @@ def test_without_rows_of_compevo_there_is_no_summary():
     assert summarize_results(make_scores(gbm=180.0)) == []
 
 
-OWN = {"config_hash": "c1"}
-PARTS = make_frame(
-    make_row("compevo", 126.0, **OWN),
-    make_row("compevo-equal", 127.0, **OWN),
-    make_row("compevo-prior", 133.0, **OWN),
-    make_row("gbm", 141.0),
-    make_row("gbm-recalibrated", 133.4),
-    make_row("blend", 138.0),
-)
-
-
 def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_errors_are_worth():
-    (result,) = summarize_results(make_inputs(rows=PARTS))
+    (result,) = summarize_results(make_inputs(rows=ROWS))
     assert [rival.row["method"] for rival in result.rivals] == [
         *("compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend")
     ]
@@ -131,7 +147,7 @@ def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_error
 
 def test_parts_of_another_configuration_are_no_rivals():
     other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
-    results = summarize_results(make_inputs(rows=pl.concat([PARTS, other])))
+    results = summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
     compared = {result.scope[-2:]: len(result.rivals) for result in results}
     assert compared == {"c1": 5, "c9": 3}
 
@@ -169,3 +185,214 @@ def test_agents_without_a_prior_are_said_to_have_none():
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
     (result,) = summarize_results(replace(scores, configs=configs, paired=()))
     assert result.summary.endswith(WITHOUT_PRIOR)
+
+
+def names(table):
+    return [row[0] for row in table.rows]
+
+
+def test_the_headline_is_ordered_by_error_and_marks_the_best():
+    table = headline_table(make_rows(), *SCOPE)
+    assert names(table) == ["Boosted trees", "CompEvo", "Calendar ridge", "Persistence"]
+    assert table.best_cells == {(0, column) for column in range(1, 6)}
+    assert table.highlighted == {1}
+    assert table.header[1] == "MAE MW"
+
+
+def test_a_table_notes_what_a_reader_must_know_of_its_rows():
+    rows = make_frame(
+        make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25, **OWN),
+        make_row("gbm", 180.0, possibly_memorised=False),
+        make_row("no-news", 130.0, news_choice_share=0.5, refit=True),
+    )
+    table = headline_table(rows, *SCOPE)
+    facts = ["50", "CompEvo", "CompEvo", "CompEvo 25.0 %", "7.0 %", "50.0 %"]
+    assert len(table.notes) == len(facts)
+    assert all(fact in note for fact, note in zip(facts, table.notes, strict=True))
+    assert table.rows[0][0] == "No news, refit"
+    assert "Not in MAPE" in table.header
+
+
+def test_one_method_in_two_configurations_is_told_apart():
+    rows = make_frame(
+        make_row("compevo", 200.0, config_hash="aaaaaaaaaaaa"),
+        make_row("compevo", 210.0, config_hash="bbbbbbbbbbbb"),
+    )
+    expected = ["CompEvo (aaaaaaaaaa)", "CompEvo (bbbbbbbbbb)"]
+    assert names(headline_table(rows, *SCOPE)) == expected
+
+
+def test_regions_stand_in_columns_and_a_missing_one_says_so():
+    is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
+    table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
+    assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
+    assert (1, 4) in table.best_cells
+
+
+@pytest.mark.parametrize("entities", [1, 862])
+def test_one_entity_or_hundreds_make_no_region_table(entities):
+    rows = make_frame(*(make_row("gbm", 1.0, entity=str(index)) for index in range(entities)))
+    assert region_table(rows, *SCOPE, "mae", "MAE") is None
+
+
+def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast():
+    others = ("gbm", "calendar-ridge", "weekly", "published", "blend", "persistence")
+    members = {"experiment": "experiment-weather"}
+    rows = make_frame(
+        make_row("compevo", 300.0),
+        *(make_row(name, 100.0 + place) for place, name in enumerate(others)),
+        make_row("weather=own", 99.0, **members),
+        make_row("weather=none", 98.0, **members),
+    )
+    table = short_table(rows, *SCOPE)
+    assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
+    assert names(table) == [
+        "Error models and own models, no language model",
+        "Boosted trees",
+        "Calendar ridge",
+        "Weekly persistence",
+        "Persistence",
+        "CompEvo",
+    ]
+
+
+def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to_a_full_one():
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("compevo", 150.0, budget="small"),
+        make_row("mael", 210.0, budget="small"),
+        make_row("mael", 220.0, subset="other", budget="quick"),
+    )
+    # The smaller budget had less error: what stands is never chosen by it.
+    assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
+    assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
+
+
+def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
+    assert names(headline_table(ROWS, *SCOPE)) == [
+        "CompEvo",
+        "CompEvo, equal weights",
+        "CompEvo's best prior alone",
+        "Boosted trees, known errors added",
+        "Ridge and trees blended",
+        "Boosted trees",
+    ]
+    table = agent_table(ROWS, *SCOPE)
+    assert names(table) == ["Agent 0 alone", "Agent 2 alone", "Agent 10 alone"]
+    assert agent_table(make_rows(), *SCOPE) is None
+    assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
+
+
+def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():
+    def list_names(*errors, subsets=("n2f-test-100",)):
+        rows = make_frame(
+            *(
+                make_row(name, mae, experiment="ablation", config_hash=name, subset=subset)
+                for subset in subsets
+                for name, mae in errors
+            )
+        )
+        tables = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+        return [names(table) for table in tables]
+
+    full, variant, control = ("compevo", 200.0), ("no-grpo", 201.0), ("no-news", 205.0)
+    ablation, controls = ["CompEvo", "No GRPO"], ["CompEvo", "No news"]
+    assert list_names(full, variant, control) == [ablation, controls]
+    assert list_names(full, control) == [controls]
+    assert list_names(full, variant, subsets=("n2f-test-100", "aemo-2021")) == [ablation] * 2
+
+
+def test_paired_tests_show_side_interval_and_the_papers_test():
+    (test,) = make_inputs().paired
+    worse = test | {"interval_low": 0.5, "interval_high": 1.0, "sd_between_seeds": 0.36}
+    better = test | {"interval_high": -1.0, "n_blocks": None}
+    table = paired_table([test, worse, better])
+    # The ranks of all three say "better": the interval alone decides.
+    assert [row[4:] for row in table.rows] == [
+        ["20", "-6.90", "-12.50 to 0.2500", "0.0620", "0.0310"],
+        ["20", "-6.90 (SD 0.3600)", "0.5000 to 1.00 (worse)", "0.0620", "0.0310"],
+        ["n/a", "-6.90", "-12.50 to -1.00 (better)", "n/a", "n/a"],
+    ]
+
+
+def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
+    rows = make_frame(
+        *(
+            make_row(name, mae, experiment="ablation", seed=seed, config_hash=f"{name}{seed}")
+            | {"seedless_hash": name}
+            for name, errors in (("compevo", (200.0, 204.0)), ("no-grpo", (201.0, 207.0)))
+            for seed, mae in enumerate(errors)
+        )
+    )
+    (table,) = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+    assert names(table) == ["CompEvo", "No GRPO"]
+    assert [row[1] for row in table.rows] == ["202.0", "204.0"]
+    assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
+
+
+def test_variants_are_paired_in_a_table_of_their_data_set():
+    ours = make_inputs().paired[0]
+    variant = ours | {"method_a": "no-grpo", "method_b": "compevo", "seeds": "0 1"}
+    tests = [ours, variant, variant | {"dataset": "exchange"}]
+    table = variant_test_table(tests, "electricity")
+    assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
+    # What no row has is not a column.
+    table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
+    assert table.header[4:] == ["Mean difference", "95 % interval"]
+    assert "Unknown here: Blocks of days, p, two-sided" in table.notes[-1]
+    assert variant_test_table([ours], "electricity") is None
+
+
+BANDS = {
+    "coverage_80": 0.802,
+    "width_80": 390.0,
+    "coverage_95": 0.951,
+    "width_95": 700.0,
+    "wql": 0.0213,
+} | {column: level for level, column in BELOW_COLUMNS.items()}
+
+
+def make_sure_rows(**changes):
+    published = {"coverage_80": 0.61, "width_80": 300.0, "below_q10": 0.2, "below_q90": 0.8}
+    return make_frame(
+        make_row("compevo", 200.0, pinball_10_50_90=40.0, **(BANDS | changes)),
+        make_row("compevo", 202.0, pinball_10_50_90=42.0, seed=1, config_hash="ccompevo" * 2),
+        make_row("compevo-agent-0", 199.0, pinball_10_50_90=39.0, **BANDS),
+        make_row("gbm", 180.0, pinball_10_50_90=50.0, **BANDS),
+        make_row("gbm-recalibrated", 178.0, pinball_10_50_90=49.0, **BANDS),
+        make_row("published", 150.0, pinball_10_50_90=44.0, **published),
+        make_row("persistence", 290.0),
+    )
+
+
+def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss():
+    table = quantile_table(make_sure_rows(), *SCOPE)
+    assert [row[0] for row in table.rows] == [
+        "CompEvo",
+        "Published forecast (AEMO POE50)",
+        "Boosted trees, known errors added",
+        "Boosted trees",
+    ]
+    # The mean over two seeds; a level that was not published is missing, not zero.
+    assert table.rows[0][1] == "41.00"
+    assert table.rows[0][3:5] == ["80.2 %", "390.0"]
+    assert table.rows[1][2:] == ["n/a", "61.0 %", "300.0", "n/a", "n/a"]
+    assert (table.header[1], table.header[4]) == ("Pinball MW", "Width MW")
+    assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted == {0}
+
+
+def test_rows_without_quantiles_make_no_table_and_no_picture():
+    rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
+    assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
+
+
+def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows():
+    rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
+    axis = show_reliability(rows, *SCOPE).plots[0].draw()
+    diagonal, *lines = axis.lines
+    assert list(diagonal.get_xdata()) == [0, 1]
+    by_label = {str(line.get_label()): line for line in lines}
+    assert "Boosted trees" in by_label
+    assert list(by_label["Published forecast (AEMO POE50)"].get_xdata()) == [0.1, 0.9]
+    assert list(by_label["Published forecast (AEMO POE50)"].get_ydata()) == [0.2, 0.8]
+    assert list(by_label["CompEvo"].get_xdata()) == list(BELOW_COLUMNS)
