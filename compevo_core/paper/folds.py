@@ -93,7 +93,8 @@ def train_folds(
         }
         rows += [row | shared for row in measure_fold(folder, fold_train, validation, news)]
 
-    frame = pl.DataFrame([*rows, *_summarize(rows)], schema=FOLD_SCHEMA)
+    by_fold = pl.DataFrame(rows, schema=FOLD_SCHEMA)
+    frame = pl.concat([by_fold, _summarize(by_fold)], how="diagonal")
     write_atomically(Path(out) / FOLDS_FILE, frame.write_csv)
     return frame
 
@@ -144,22 +145,15 @@ def _measure_errors(
     }
 
 
-def _summarize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _summarize(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the mean and the deviation of every error over the folds, by method."""
-    summary: list[dict[str, Any]] = []
-    for method in (POPULATION, PRIOR):
-        of_method = [row for row in rows if row["method"] == method]
-        shared = {
-            name: of_method[0][name]
-            for name in ("method", "dataset", "unit", "seed", "config_hash", "commit")
-        }
-        values = {name: np.array([row[name] for row in of_method]) for name in _ERRORS}
+    shared = pl.col("dataset", "unit", "seed", "config_hash", "commit").first()
+    errors = pl.col(_ERRORS)
+    by_method = rows.group_by("method", maintain_order=True)
 
-        means = {name: float(value.mean()) for name, value in values.items()}
-        # One fold has no deviation; zero would say that folds agree.
-        deviations = {
-            name: float(value.std(ddof=1)) if len(of_method) > 1 else None
-            for name, value in values.items()
-        }
-        summary += [shared | {"fold": MEAN} | means, shared | {"fold": DEVIATION} | deviations]
-    return summary
+    # One fold has no deviation; zero would say that folds agree.
+    means, deviations = (
+        by_method.agg(pl.lit(name).alias("fold"), shared, measure)
+        for name, measure in ((MEAN, errors.mean()), (DEVIATION, errors.std()))
+    )
+    return pl.concat([means, deviations]).sort("method", "fold")

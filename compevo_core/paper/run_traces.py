@@ -38,13 +38,22 @@ from compevo_core.training.diagnostics import as_finite_array
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Which run rows belong to."""
+
+    dataset: str
+    method: str
+    budget: str  # of the benchmark; empty for a run of its own
+    seed: int
+    commit: str
+    config_hash: str
+
+
 RUN_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "method": pl.String(),
-    "budget": pl.String(),  # of the benchmark; empty for a run of its own
-    "seed": pl.Int64(),
-    "commit": pl.String(),
-    "config_hash": pl.String(),
+    field.name: pl.Int64() if field.type is int else pl.String()
+    for field in dataclasses.fields(RunIdentity)
 }
 """Columns that say which run a row belongs to."""
 
@@ -101,18 +110,6 @@ _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the
 
 _TRACE_ORDER = ("method", "budget", "seed", "round", "agent")
 _LOGIC_ORDER = ("method", "budget", "seed", "agent")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunIdentity:
-    """Which run rows belong to, by the columns of ``RUN_SCHEMA``."""
-
-    dataset: str
-    method: str
-    budget: str
-    seed: int
-    commit: str
-    config_hash: str
 
 
 def write_traces(
@@ -246,7 +243,7 @@ def place_logics(logics: pl.DataFrame, encoder: Encoder) -> pl.DataFrame:
         *columns,
         pl.lit(encoder.name).alias("encoder"),
         pl.lit(round(shown, _PLACE_DECIMALS)).alias("shown_variance"),
-        pl.Series("distance_to_others", distances, dtype=pl.Float64()).round(_PLACE_DECIMALS),
+        distances.alias("distance_to_others").round(_PLACE_DECIMALS),
     ).select(list(LOGIC_SCHEMA))
 
 
@@ -272,18 +269,15 @@ def find_components(vectors_ND: FloatArray) -> tuple[FloatArray, float]:
     return place_NC, float((size_R[:count] ** 2).sum()) / total if total > 0 else 1.0
 
 
-def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> list[float | None]:
-    """Return each logic's mean Delta to the other agents' of its run; None for a single agent."""
-    runs = logics.select(RUN).rows()
-    distances: list[float | None] = []
-    for number, run in enumerate(runs):
-        others = [other for other, its in enumerate(runs) if its == run and other != number]
-        if not others:
-            distances.append(None)
-            continue
-        repeated = np.repeat(vectors_ND[number : number + 1], len(others), axis=0)
-        distances.append(float(update_magnitude(repeated, vectors_ND[others]).mean()))
-    return distances
+def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> pl.Series:
+    """Return each logic's mean Delta to the other agents' of its run; null for a single agent."""
+    rows = logics.select(RUN).with_row_index()
+    pairs = rows.join(rows, on=RUN).filter(pl.col("index") != pl.col("index_right"))
+    first_P, second_P = pairs["index"].to_numpy(), pairs["index_right"].to_numpy()
+
+    delta = pl.Series(update_magnitude(vectors_ND[first_P], vectors_ND[second_P]), dtype=pl.Float64)
+    means = pairs.with_columns(delta=delta).group_by("index").agg(pl.col("delta").mean())
+    return rows.join(means, on="index", how="left", maintain_order="left")["delta"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -213,43 +213,27 @@ def read_worded_data(
     if not folder.is_dir():
         raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
 
-    if name in (IRELAND, IRELAND_EARLIER):
-        windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
-        titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
-        given, news = _give_articles(windows, titles, encoder, name)
-        return WordedData(
-            windows=given,
-            news=news,
-            foresight=False,
-            scored=("val", "test"),
-            refit_days=28,
-            trains=False,  # one article a day leaves a logic nothing to choose
-        )
-    if name == TOY:
+    source = name
+    options: dict[str, Any] = {"foresight": False, "trains": False}
+    if TEXTS[name] and windows is not None:
+        windows = _strip_weather(windows)
+        titles, source = _read_forecasts(folder), "worded-forecasts"
+        options |= {"scored": ("val", "test"), "refit_days": 7}
+    elif name == TOY:
         values, titles = _read_sine(folder)
         windows = build_windows(_TOY, _make_series(_TOY, _SINE, "1", values))
-        given, news = _give_articles(windows, titles, encoder, name)
-        return WordedData(windows=given, news=news, foresight=False, trains=False)
-    if windows is None:
+    elif name == WEATHER:
         windows = build_windows(_WEATHER, _read_temperatures(folder))
-        given, news = _give_articles(windows, _read_captions(folder), encoder, "captions")
-        return WordedData(
-            windows=given,
-            news=news,
-            foresight=True,
-            logics=WEATHER_LOGICS,
-            settings=WEATHER_SETTINGS,
-        )
-    titles = _read_forecasts(folder)
-    given, news = _give_articles(_strip_weather(windows), titles, encoder, "worded-forecasts")
-    return WordedData(
-        windows=given,
-        news=news,
-        foresight=False,
-        scored=("val", "test"),
-        refit_days=7,
-        trains=False,
-    )
+        titles, source = _read_captions(folder), "captions"
+        options = {"foresight": True, "logics": WEATHER_LOGICS, "settings": WEATHER_SETTINGS}
+    else:
+        windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
+        titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
+        # One article a day leaves a logic nothing to choose, so nothing is trained.
+        options |= {"scored": ("val", "test"), "refit_days": 28}
+
+    given, news = _give_articles(windows, titles, encoder, source)
+    return WordedData(windows=given, news=news, **options)
 
 
 def _read_temperatures(folder: Path) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -133,7 +133,8 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
 CHECK_COLUMNS = ("check", "passed", "detail")
 LUD_COLUMNS = ("table", "subject", "judge", "kappa")
 AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
-# The columns by which each kind of file is known, whatever its name; it may have more.
+# The columns by which each kind of file is known, whatever its name; it may have more. The kinds
+# are fields of ``ReportInputs``.
 _KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),
@@ -150,14 +151,6 @@ _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), 
 TRAIN_AGAIN = "restore the file or train again"
 
 Settings = Mapping[str, Mapping[str, Any]]
-
-
-class LeakageCheck(NamedTuple):
-    """Outcome of one leakage check."""
-
-    name: str
-    passed: bool
-    detail: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +209,7 @@ class ReportInputs:
     generated_at: datetime  # moment that the page names as its own, with zone
     rows: pl.DataFrame  # result rows, one for each identity
     runs: Sequence[TrainingRun] = ()  # training runs to show
-    checks: Sequence[LeakageCheck] = ()
+    checks: Sequence[Mapping[str, Any]] = ()  # leakage checks, with the columns ``CHECK_COLUMNS``
     # Paired tests, and those of two methods that could spend the same, by the name of the budget
     paired: Sequence[Mapping[str, Any]] = ()
     paired_at_budget: Sequence[Mapping[str, Any]] = ()
@@ -321,7 +314,7 @@ def read_inputs(
         else:
             unread.append(path.name)
     # What a file of paired tests lacks is shown as missing.
-    paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables["paired"]]
+    paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables.pop("paired")]
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]
@@ -333,23 +326,14 @@ def read_inputs(
         generated_at=generated_at,
         rows=read_rows(results),
         runs=runs,
-        checks=[
-            LeakageCheck(row["check"], row["passed"], row["detail"] or "")
-            for row in tables["checks"]
-        ],
         paired=[test for test in paired if not test["budget"]],
         paired_at_budget=[test for test in paired if test["budget"]],
         unread=unread,
         configs=configs,
         days=days,
-        lud=tables["lud"],
-        audit=tables["audit"],
-        control=tables["control"],
-        control_rounds=tables["control_rounds"],
-        text=tables["text"],
-        context=tables["context"],
         traces=pl.concat(traces),
         logics=pl.concat(logics),
+        **tables,
     )
 
 

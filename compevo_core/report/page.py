@@ -284,7 +284,7 @@ def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
 
 def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:
     """Yield the sections on leakage, and on what the rows were made from."""
-    passed, total = sum(check.passed for check in inputs.checks), len(inputs.checks)
+    passed, total = sum(check["passed"] for check in inputs.checks), len(inputs.checks)
     if later or total:
         tables = [headline_table(inputs.rows, *scope) for scope in later]
         finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(tables)

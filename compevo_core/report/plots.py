@@ -57,9 +57,8 @@ from compevo_core.report.result_tables import (
 )
 from compevo_core.report.rows import (
     average_over_seeds,
-    drop_agents,
-    is_synthetic,
     list_scopes,
+    select_methods,
     select_pooled,
     select_scope,
 )
@@ -83,12 +82,11 @@ _MARKED: Style = {"marker": "o", "markersize": 3.5}
 
 def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
     """Return bars of the pooled MAE of every method in one scope; None below two methods."""
-    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
+    chosen = select_methods(rows, dataset, subset)
     # One bar compares nothing.
     if chosen.get_column("mae").drop_nulls().len() < 2:
         return None
-    name = scope_name(dataset, subset, synthetic=is_synthetic(chosen))
-    return _show_bars(chosen, name, "method")
+    return _show_bars(chosen, name_records(chosen.to_dicts()), "method")
 
 
 def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:

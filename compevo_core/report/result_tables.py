@@ -13,15 +13,15 @@ import polars as pl
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
-from compevo_core.report.inputs import LeakageCheck, ReportInputs
+from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.rows import (
     average_over_seeds,
     drop_agents,
     drop_parts,
     drop_short_fits,
     drop_sweeps,
-    is_synthetic,
     list_scopes,
+    select_methods,
     select_pooled,
     select_scope,
 )
@@ -101,19 +101,19 @@ def identity_table(rows: pl.DataFrame) -> Table:
     )
 
 
-def check_table(checks: Sequence[LeakageCheck]) -> Table:
+def check_table(checks: Sequence[Row]) -> Table:
     """Return the leakage checks with their outcome in words; failed ones are highlighted."""
     return tabulate(
         checks,
         {
-            "Check": lambda check: check.name,
-            "Outcome": lambda check: "passed" if check.passed else "FAILED",
-            "Detail": lambda check: check.detail,
+            "Check": lambda check: check["check"],
+            "Outcome": lambda check: "passed" if check["passed"] else "FAILED",
+            "Detail": lambda check: check["detail"] or "",
         },
         caption="Leakage checks",
         text_columns=(0, 1, 2),
         # A failed check must not pass for one of many lines.
-        highlighted={i for i, check in enumerate(checks) if not check.passed},
+        highlighted={i for i, check in enumerate(checks) if not check["passed"]},
     )
 
 
@@ -186,8 +186,7 @@ MEMBERS = "members"
 
 def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     """Return methods by metrics for one data set and subset, lowest MAE first, without agents."""
-    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
-    return _method_table(chosen, f"{_name_scope(chosen, dataset, subset)}: pooled errors")
+    return _method_table(select_methods(rows, dataset, subset), "pooled errors")
 
 
 def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
@@ -201,9 +200,8 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         average_over_seeds(chosen).to_dicts(),
         key=lambda row: (row["config_hash"] or "", int(row["method"].removeprefix(AGENT))),
     )
-    caption = f"{_name_scope(chosen, dataset, subset)}: agents alone"
     seeds = list_columns(records, _SEEDS)
-    return _build_table(records, METRICS, seeds, first="Agent", caption=caption)
+    return _build_table(records, METRICS, seeds, first="Agent", title="agents alone")
 
 
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
@@ -225,8 +223,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
     counts = list_columns(records, {"Windows": _COUNTS["Windows"], **_SEEDS})
-    caption, notes = _name_scope(chosen, dataset, subset), _describe_rows(records)
-    return _build_table(records, SHORT_METRICS, counts, caption=caption, notes=notes)
+    return _build_table(records, SHORT_METRICS, counts, notes=_describe_rows(records))
 
 
 def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
@@ -246,16 +243,21 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
             rows = chosen.filter(is_shown)
             # The full method alone is compared with nothing.
             if name == dataset and set(rows.get_column("method")) - {FULL_METHOD}:
-                tables.append(_method_table(rows, f"{_name_scope(rows, dataset, subset)}: {title}"))
+                tables.append(_method_table(rows, title))
     tests = variant_test_table(inputs.paired, dataset)
     return tables + ([tests] if tests else [])
 
 
-def _method_table(rows: pl.DataFrame, caption: str) -> Table:
+def _method_table(rows: pl.DataFrame, title: str) -> Table:
     records = rank_methods(rows)
-    wraps, notes = [len(METRICS) + len(_COUNTS)], _describe_rows(records)
-    layout: dict[str, Any] = {"caption": caption, "wrap_columns": wraps, "notes": notes}
-    return _build_table(records, METRICS, list_columns(records, _COUNTS), **layout)
+    return _build_table(
+        records,
+        METRICS,
+        list_columns(records, _COUNTS),
+        title=title,
+        wrap_columns=[len(METRICS) + len(_COUNTS)],
+        notes=_describe_rows(records),
+    )
 
 
 def _build_table(
@@ -264,12 +266,15 @@ def _build_table(
     others: Iterable[Column],
     *,
     first: str = "Method",
+    title: str = "",
     **layout: Any,  # noqa: ANN401
 ) -> Table:
+    """Return metrics and other columns of rows of one scope, which the caption names."""
+    caption = ": ".join(filter(None, (name_records(records), title)))
     labels = Column(first, label_methods(records))
     columns = [labels, *(metric_column(records, metric) for metric in metrics), *others]
     highlighted = {i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD}
-    return build_table(columns, highlighted=highlighted, **layout)
+    return build_table(columns, caption=caption, highlighted=highlighted, **layout)
 
 
 def region_table(
@@ -283,7 +288,7 @@ def region_table(
         return None
 
     # Methods are in the order of the headline table, those without a pooled row after them.
-    ranked = rank_methods(drop_agents(select_scope(select_pooled(rows), dataset, subset)))
+    ranked = rank_methods(select_methods(rows, dataset, subset))
     order = dict.fromkeys(row["method"] for row in ranked)
     present = set(chosen.get_column("method").to_list())
     methods = [name for name in order if name in present] + sorted(present - set(order))
@@ -296,7 +301,7 @@ def region_table(
         columns.append(Column(entity, format_column(metric, values), values))
     return build_table(
         columns,
-        caption=f"{_name_scope(chosen, dataset, subset)}: {label} by region",
+        caption=f"{name_records(chosen.to_dicts())}: {label} by region",
         highlighted={i for i, method in enumerate(methods) if method == HIGHLIGHTED_METHOD},
     )
 
@@ -312,14 +317,13 @@ def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
         columns.append(Column(f"In {level} % band", shares))
         # A narrow band is not a merit of its own, so only losses have a best.
         columns.append(metric_column(records, f"width_{level}", is_marked=False))
-    caption = f"{name_records(records)}: uncertainty"
-    return _build_table(records, ("pinball_10_50_90", "wql"), columns, caption=caption)
+    return _build_table(records, ("pinball_10_50_90", "wql"), columns, title="uncertainty")
 
 
 def rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> Sequence[Row]:
     """Return the methods with quantiles, lowest pinball loss first."""
-    chosen = drop_agents(select_scope(select_pooled(rows), dataset, subset))
-    ranked = average_over_seeds(chosen).sort("pinball_10_50_90", "method")
+    chosen = average_over_seeds(select_methods(rows, dataset, subset))
+    ranked = chosen.sort("pinball_10_50_90", "method")
     return ranked.drop_nulls("pinball_10_50_90").to_dicts()
 
 
@@ -349,10 +353,6 @@ def name_records(records: Sequence[Row]) -> str:
     """Return the display name of the data set and subset that all records share."""
     synthetic = any(row["synthetic"] for row in records)
     return scope_name(records[0]["dataset"], records[0]["subset"], synthetic=synthetic)
-
-
-def _name_scope(rows: pl.DataFrame, dataset: str, subset: str) -> str:
-    return scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
 
 def _describe_seeds(row: Row) -> str:

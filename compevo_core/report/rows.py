@@ -31,13 +31,6 @@ _AVERAGED = (
     *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
     *QUANTILE_COLUMNS,
 )
-# Equal in all seeds of one method and configuration, or only shown as an example of them.
-_TAKEN_FROM_FIRST = (
-    *("config_hash", "n_windows", "n_points", "n_masked", "mape_skipped", "mape_threshold"),
-    *("unit", "leaky", "synthetic", "possibly_memorised", "knowledge_cutoff", "artifact_hash"),
-    *("commit", "device", "backbone", "news_choice_share", "refit", "trainable_parameters"),
-    "learning_rate",
-)
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
 # validated best, each agent alone.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
@@ -140,6 +133,11 @@ def rank_budgets() -> pl.Expr:
 def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
     """Select the rows of one data set and subset."""
     return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))
+
+
+def select_methods(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
+    """Select the pooled rows of one data set and subset, without single agents."""
+    return drop_agents(select_scope(select_pooled(rows), dataset, subset))
 
 
 def drop_agents(rows: pl.DataFrame) -> pl.DataFrame:
@@ -274,8 +272,9 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 
     # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
     return rows.group_by(keys, maintain_order=True).agg(
-        *(pl.col(name).mean() for name in _AVERAGED),
-        *(pl.col(name).first() for name in _TAKEN_FROM_FIRST),
+        pl.col(_AVERAGED).mean(),
+        # Equal in all seeds of one method and configuration, or only shown as an example of them.
+        pl.all().exclude(*_AVERAGED, "seed").first(),
         pl.col("mae").min().alias("mae_low"),
         pl.col("mae").max().alias("mae_high"),
         pl.len().alias("seeds"),

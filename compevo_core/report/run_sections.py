@@ -213,6 +213,7 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
         key: format_number(sum(getattr(record, key) for record in last) / len(last))
         for key in HEALTH
     }
+
     return {
         "finding": f"The {run.agents} agents are worth {means['effective_agents']} with unrelated "
         f"errors; their errors correlate by {means['error_correlation']}.",

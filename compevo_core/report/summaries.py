@@ -17,12 +17,11 @@ from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
-from compevo_core.report.result_tables import HIGHLIGHTED_METHOD
+from compevo_core.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.report.rows import (
     average_over_seeds,
-    drop_agents,
-    is_synthetic,
     list_scopes,
+    select_methods,
     select_pooled,
     select_scope,
 )
@@ -33,7 +32,6 @@ from compevo_core.report.tables import (
     format_percent,
     format_with_unit,
     method_name,
-    scope_name,
     shorten_hash,
 )
 
@@ -147,17 +145,16 @@ def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
 
 def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
     """Yield one summary for each configuration of CompEvo in one data set and subset."""
-    rows = select_scope(select_pooled(inputs.rows), dataset, subset)
-    records = average_over_seeds(drop_agents(rows)).drop_nulls("mae").to_dicts()
+    rows = select_methods(inputs.rows, dataset, subset)
+    records = average_over_seeds(rows).drop_nulls("mae").to_dicts()
     populations = [row for row in records if row["method"] == COMPEVO]
-    name = scope_name(dataset, subset, synthetic=is_synthetic(rows))
 
     # Several configurations are summarized each: a mean over them would describe none.
     for row in populations:
         rivals = find_rivals(inputs, row, records)
         configuration = f"configuration {shorten_hash(row['config_hash'])}"
         yield ResultSummary(
-            name=name,
+            name=name_records(records),
             configuration=configuration if len(populations) > 1 else "",
             summary=_summarize(row, rivals, prior=inputs.prior_of(row["config_hash"])),
             rivals=rivals,

@@ -317,6 +317,7 @@ def method_table(day: ForecastDay) -> Table | None:
         return None
     keys = ["is_on_time", "day", "entity"]
     ours = recent.filter(method=METHOD).select(*keys, own_mae="mae")
+
     measures = ("mae", "own_mae", "pinball_10_50_90", "coverage_80")
     means = (
         recent.join(ours, on=keys)
@@ -326,6 +327,7 @@ def method_table(day: ForecastDay) -> Table | None:
     )
     decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
     rows = means.to_dicts()
+
     return tabulate(
         rows,
         {

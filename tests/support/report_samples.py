@@ -11,7 +11,7 @@ import polars as pl
 from compevo_core.evaluation.panels import ForecastPanel, write_panels
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.report.figures import Plot
-from compevo_core.report.inputs import LeakageCheck, ReportInputs, TrainingRun
+from compevo_core.report.inputs import CHECK_COLUMNS, ReportInputs, TrainingRun
 from compevo_core.report.page import render_research
 from compevo_core.training.run_folder import RunFolder
 from tests.support.round_records import round_record
@@ -299,6 +299,11 @@ def make_run():
     )
 
 
+def make_check(*cells):
+    """Make a leakage check: its name, whether it passed, and a detail."""
+    return dict(zip(CHECK_COLUMNS, cells, strict=True))
+
+
 def make_inputs(**changes):
     """Make everything that a full report shows."""
     values = {
@@ -308,10 +313,10 @@ def make_inputs(**changes):
         "runs": (make_run(),),
         "configs": {CONFIG_HASH: make_run().config},
         "checks": [
-            LeakageCheck(
+            make_check(
                 "artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"
             ),
-            LeakageCheck(
+            make_check(
                 "every article older than its origin", False, "1 of 500 articles is later: w-NSW1"
             ),
         ],

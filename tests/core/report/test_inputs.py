@@ -12,7 +12,15 @@ from compevo_core.evaluation.panels import ForecastPanel, build_panels, read_pan
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.report.inputs import read_inputs, read_run
 from tests.support import population as small
-from tests.support.report_samples import HOSTILE, NOW, make_inputs, make_panel, make_rows, write_run
+from tests.support.report_samples import (
+    HOSTILE,
+    NOW,
+    make_check,
+    make_inputs,
+    make_panel,
+    make_rows,
+    write_run,
+)
 
 
 def test_panels_survive_writing_and_reading(tmp_path):
@@ -59,8 +67,8 @@ def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path
 
     inputs = read_inputs(tmp_path, [run], mode="archive", generated_at=NOW)
     assert inputs.checks == [
-        ("hash unchanged", True, ""),
-        ("no 2026 in training", False, "one window"),
+        make_check("hash unchanged", True, None),
+        make_check("no 2026 in training", False, "one window"),
     ]
     assert list(inputs.paired) == [dict.fromkeys(PAIRED_TEST_SCHEMA) | test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 
-from compevo_core.report.inputs import LeakageCheck, TrainingRun
+from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.page import (
     render_forecasts,
     render_research,
@@ -16,6 +16,7 @@ from compevo_core.report.rows import empty_rows
 from tests.support.report_samples import (
     HOSTILE,
     LUD,
+    make_check,
     make_frame,
     make_inputs,
     make_panel,
@@ -97,7 +98,7 @@ def test_hostile_text_from_any_file_is_shown_as_text():
                 ),
                 make_run(),
             ),
-            checks=[LeakageCheck(attack, False, attack)],
+            checks=[make_check(attack, False, attack)],
             unread=[attack],
         )
     )
