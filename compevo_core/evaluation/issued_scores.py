@@ -1,9 +1,13 @@
-"""Scores of issued forecasts: by day, skill over the last days, and alarms of daily use.
+"""Scores of issued forecasts: by day and by step, skill over the last days, alarms of daily use.
 
 What belongs here: which issued days can be scored, their rows, what persistence would have said,
 how a revised truth is noted; skill by series and pooled over 7, 28 and 365 days; tests for errors
-that drift and for a band that covers too much or too little. What does not: issuing
+that drift and for a band that covers too much or too little; how good a publisher's forecast is by
+month, series and time of the day, beside every method's. What does not: issuing
 (``forecast.issued``), metrics (``evaluation.metrics``), what an alarm does (the asset checks).
+
+Everything is computed from the sealed records and from the series as they are stored now, so anyone
+who has both gets the same rows.
 
 A row says how good one method was for one series on one day, known until one instant. Scoring again
 changes nothing; where the truth was revised, the scores are new, ``revision`` counts it, and
@@ -250,7 +254,6 @@ def repeat_known(
 def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
     facts = forecast.facts
-    issued_at = datetime.fromisoformat(facts["issued_at"])
     shared = {
         "day": _name_day(facts),
         "entity": entity,
@@ -261,8 +264,8 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: _DayTruth) -> Itera
         "forecast_hash": forecast.hash,
         "artifact_hash": str(facts["artifact_hash"]),
         "information_until": datetime.fromisoformat(facts["information_until"]),
-        "issued_at": issued_at,
-        "is_on_time": issued_at - forecast.origin <= find_grace(forecast),
+        "issued_at": datetime.fromisoformat(facts["issued_at"]),
+        "is_on_time": is_on_time(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
     points = {**forecast.select_points(entity), **truth.repeated}
@@ -303,14 +306,14 @@ def _check_day(forecast: IssuedForecast, entity: str, truth_H: FloatArray) -> di
     return inside
 
 
-def find_grace(forecast: IssuedForecast) -> timedelta:
-    """Return how long after the day began a forecast is on time: what knows to midnight needs it.
+def is_on_time(forecast: IssuedForecast) -> bool:
+    """Whether a forecast was issued in time: what knows to midnight has a grace after it.
 
     One that knew to an earlier instant has to be said before the day begins.
     """
-    if name_known_to(forecast.facts) != MIDNIGHT:
-        return timedelta(0)
-    return max(MIDNIGHT_GRACE, forecast.step)
+    delay = datetime.fromisoformat(forecast.facts["issued_at"]) - forecast.origin
+    knows_to_midnight = name_known_to(forecast.facts) == MIDNIGHT
+    return delay <= (max(MIDNIGHT_GRACE, forecast.step) if knows_to_midnight else timedelta(0))
 
 
 def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
@@ -519,3 +522,116 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     return Coverage(
         n_days=days.len(), share=share, low=float(low) / days.len(), high=float(high) / days.len()
     )
+
+
+LOW, HIGH = 0.1, 0.9
+"""Quantiles that bound a band of 80 %; of AEMO's forecast POE90 and POE10."""
+
+OPERATOR_SCHEMA: dict[str, pl.DataType] = {
+    "month": pl.String(),  # YYYY-MM on the market's clock
+    "entity": pl.String(),
+    "at": pl.String(),  # start of the step on the market's clock; the date of steps of a day
+    "known_to": pl.String(),
+    "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
+    "method": pl.String(),
+    "unit": pl.String(),
+    "n_points": pl.Int64(),
+    "mae": pl.Float64(),
+    "bias": pl.Float64(),  # mean of forecast minus truth
+    "n_banded": pl.Int64(),  # points with a band
+    "coverage_80": pl.Float64(),  # null without a band
+    "width_80": pl.Float64(),
+}
+_STEP_GROUP = [*list(OPERATOR_SCHEMA)[:7]]
+
+
+def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+    """Return the scores of the issued forecasts in a folder, in rows of ``OPERATOR_SCHEMA``.
+
+    Of several issues of a forecast the newest counts. A step without a truth counts nowhere.
+    CheckpointMismatch if a record was altered since it was issued.
+    """
+    chain = read_chain(root)
+    newest: dict[tuple[str, str], Path] = {}
+    for folder in list_records(root, chain):
+        # Later issues have a number behind the name and come after the first.
+        newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
+    parts = [_score_steps(read_issued(folder, chain), series_by_id) for folder in newest.values()]
+    rows = pl.concat([pl.DataFrame(schema=_STEP_SCHEMA), *parts])
+
+    error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
+    is_inside = (pl.col("low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("high"))
+    return (
+        rows.group_by(_STEP_GROUP)
+        .agg(
+            n_points=pl.len().cast(pl.Int64),
+            mae=error.abs().mean(),
+            bias=error.mean(),
+            n_banded=has_band.sum().cast(pl.Int64),
+            coverage_80=is_inside.mean(),
+            width_80=(pl.col("high") - pl.col("low")).mean(),
+        )
+        .select(list(OPERATOR_SCHEMA))
+        .sort(_STEP_GROUP)
+    )
+
+
+_STEP_SCHEMA = {name: OPERATOR_SCHEMA[name] for name in _STEP_GROUP} | dict.fromkeys(
+    ("value", "low", "high", "truth"), pl.Float64()
+)
+
+
+def _score_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+    """Return value, band and truth of every method at each step whose truth is known."""
+    keys = ["entity", "method", "start_utc"]
+    rows = issued.rows.filter(~pl.col("method").str.starts_with(BASE))
+    low, high = (
+        rows.filter(pl.col("quantile") == level).select(*keys, pl.col("value").alias(name))
+        for level, name in ((LOW, "low"), (HIGH, "high"))
+    )
+    band = low.join(high, on=keys).filter(pl.col("low") <= pl.col("high"))
+    points = rows.filter(pl.col("quantile").is_null()).join(band, on=keys, how="left")
+
+    starts = issued.starts
+    is_within = issued.step < timedelta(days=1)
+    local = [start.astimezone(issued.zone) for start in starts]
+    clock = pl.DataFrame(
+        {
+            "start_utc": starts,
+            "month": [f"{start:%Y-%m}" for start in local],
+            "at": [f"{start:{'%H:%M' if is_within else '%d'}}" for start in local],
+        },
+        schema_overrides={"start_utc": UTC_US},
+    )
+    return (
+        points.join(_read_truth(issued, series_by_id), on=["entity", "start_utc"])
+        .join(clock, on="start_utc")
+        .with_columns(
+            known_to=pl.lit(name_known_to(issued.facts)),
+            is_on_time=pl.lit(is_on_time(issued)),
+        )
+        .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
+    )
+
+
+def _read_truth(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+    """Return what was measured at the steps of a forecast, by series."""
+    frames = [
+        pl.DataFrame(schema={"entity": pl.String(), "start_utc": UTC_US, "truth": pl.Float64()})
+    ]
+
+    for facts in issued.facts["series"]:
+        # A window id is data set, series and origin.
+        grid = series_by_id.get(str(facts["window_id"]).split("|")[1])
+        if grid is None:
+            continue
+        first = locate_origin(grid, issued.starts[0])
+        values = grid.observed[first : first + len(issued.starts)] if first >= 0 else np.empty(0)
+        known = [
+            (str(facts["entity"]), start, float(value))
+            for start, value in zip(issued.starts, values, strict=False)
+            if np.isfinite(value)
+        ]
+        frames.append(pl.DataFrame(known, schema=frames[0].schema, orient="row"))
+
+    return pl.concat(frames)

@@ -2,7 +2,7 @@
 
 What belongs here: the arms, training them, the share of the planted effect that each recovers, and
 which of the acting topics the logics name, round by round. What does not: the worlds themselves
-(``paper.planted_news``), tables (``report.control_tables``).
+(``paper.planted_news``), tables (``report.evidence_tables``).
 
 Shapes: N windows, H horizon.
 """

@@ -17,7 +17,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from compevo_core.agents.logics import SlotLogic, read_slots
 from compevo_core.agents.prompts import clean_text
@@ -25,6 +25,9 @@ from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.lm.chat_endpoint import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
+
+if TYPE_CHECKING:
+    from compevo_core.lm.backbone import Backbone
 
 log = logging.getLogger(__name__)
 
@@ -176,17 +179,29 @@ class EndpointJudge:
         return parse_verdict(reply)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class LocalJudge:
-    """A causal language model that picks the likeliest of the four answers, so it always replies.
+    """A run's own frozen backbone, without adapters, loaded at the first question.
 
-    A small model leans towards some answer whatever the pair (the prompt shows one): report its
-    agreement with a second judge next to any LUD made with it.
+    It picks the likeliest of the four answers, so it always replies. A small model leans towards
+    some answer whatever the pair (the prompt shows one): report its agreement with a second judge
+    next to any LUD made with it.
     """
 
-    name: str  # identifies model and settings
-    model: Any  # causal language model of transformers
-    tokenizer: Any  # its tokenizer
+    config: BackboneConfig  # the backbone section of the run's configuration
+
+    @property
+    def name(self) -> str:
+        """``local:<model>/<dtype>``."""
+        return f"local:{self.config.name_or_path}/{self.config.dtype}"
+
+    @functools.cached_property
+    def backbone(self) -> "Backbone":
+        """The model and its tokenizer."""
+        # Loading takes gigabytes; a second measurement finds every verdict in the cache.
+        from compevo_core.lm.backbone import load_backbone
+
+        return load_backbone(self.config)
 
     def judge(self, previous: str, current: str) -> JudgeVerdict:
         """Return the likeliest of the four answers; DataError if the pair exceeds the context."""
@@ -197,13 +212,13 @@ class LocalJudge:
         """Return the summed log-probability of every answer's tokens after the prompt, in nats."""
         import torch
 
+        model, tokenizer = self.backbone.model, self.backbone.tokenizer
         prompt_ids = self._tokenize_prompt(previous, current)
         answer_ids = [
-            self.tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"]
-            for answer in ANSWERS
+            tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"] for answer in ANSWERS
         ]
         longest = max(map(len, answer_ids))
-        room = getattr(self.model.config, "max_position_embeddings", None)
+        room = getattr(model.config, "max_position_embeddings", None)
         if room is not None and (n_tokens := len(prompt_ids) + longest) > room:
             raise DataError(
                 f"{self.name}: a pair needs {n_tokens} tokens, the model holds {room}: "
@@ -211,7 +226,7 @@ class LocalJudge:
             )
 
         # Padding stands right of every scored token, so that a causal model never sees it.
-        device = self.model.device
+        device = model.device
         answers_VT = torch.tensor(
             [ids + [0] * (longest - len(ids)) for ids in answer_ids], device=device
         )
@@ -221,12 +236,12 @@ class LocalJudge:
 
         with torch.no_grad():
             # The prompt is read once; its cache is shared by the four answers.
-            prompt = self.model(
+            prompt = model(
                 torch.tensor([prompt_ids], device=device), use_cache=True, logits_to_keep=1
             )
             cache = prompt.past_key_values
             cache.batch_repeat_interleave(len(ANSWERS))
-            rest = self.model(answers_VT[:, :-1], past_key_values=cache, use_cache=True)
+            rest = model(answers_VT[:, :-1], past_key_values=cache, use_cache=True)
 
         # The prompt's last position predicts the first token, each answer token the next one.
         first_V1W = prompt.logits[:, -1:].expand(len(ANSWERS), -1, -1)
@@ -237,46 +252,21 @@ class LocalJudge:
     def _tokenize_prompt(self, previous: str, current: str) -> list[int]:
         system, user = build_judge_messages(previous, current)
         joined = f"{system['content']}\n\n{user['content']}"
-        if not getattr(self.tokenizer, "chat_template", None):
-            return list(self.tokenizer(f"{joined}\n\n")["input_ids"])
+        tokenizer = self.backbone.tokenizer
+        if not getattr(tokenizer, "chat_template", None):
+            return list(tokenizer(f"{joined}\n\n")["input_ids"])
 
         from jinja2 import TemplateError
 
         try:
-            text = self.tokenizer.apply_chat_template(
+            text = tokenizer.apply_chat_template(
                 [system, user], tokenize=False, add_generation_prompt=True
             )
         except TemplateError:  # some models (Gemma 2, Mistral 0.1) know no system turn
             turns = [{"role": "user", "content": joined}]
-            text = self.tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True
-            )
+            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         # The template has written the special tokens already.
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-@dataclasses.dataclass(frozen=True)
-class BackboneJudge:
-    """A run's own frozen backbone, without adapters, loaded at the first question."""
-
-    config: BackboneConfig  # the backbone section of the run's configuration
-
-    @property
-    def name(self) -> str:
-        """``local:<model>/<dtype>``."""
-        return f"local:{self.config.name_or_path}/{self.config.dtype}"
-
-    @functools.cached_property
-    def _judge(self) -> LocalJudge:
-        # Loading takes gigabytes; a second measurement finds every verdict in the cache.
-        from compevo_core.lm.backbone import load_backbone
-
-        backbone = load_backbone(self.config)
-        return LocalJudge(name=self.name, model=backbone.model, tokenizer=backbone.tokenizer)
-
-    def judge(self, previous: str, current: str) -> JudgeVerdict:
-        """Return the likeliest of the four answers."""
-        return self._judge.judge(previous, current)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class SlotJudge:
@@ -327,10 +317,6 @@ class VerdictCache:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows = self._read()
-
-    def __len__(self) -> int:
-        """Return the number of verdicts."""
-        return len(self._rows)
 
     def get(self, key: str) -> JudgeVerdict | None:
         """Return the verdict under ``key``, if there is one."""

@@ -2,7 +2,7 @@
 
 What belongs here: the arms, training them, the ridge that reads without any agent, rows against the
 calendar ridge. What does not: windows and articles (``paper.worded_data``), how an arm forecasts
-(``paper.control``), tables (``report.control_tables``).
+(``paper.control``), tables (``report.evidence_tables``).
 
 Shapes: N windows, P priors, H horizon.
 """

@@ -120,6 +120,8 @@ THIRD = (3.6, 2.8)
 #: Options of matplotlib by name.
 Style = dict[str, Any]
 
+MARKED: Style = {"marker": "o", "markersize": 3.5}
+
 
 @dataclass(frozen=True)
 class Plot:

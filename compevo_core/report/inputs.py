@@ -18,8 +18,12 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import shift
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, complete_rows, name_known_to
-from compevo_core.evaluation.operator_scores import OPERATOR_SCHEMA
+from compevo_core.evaluation.issued_scores import (
+    OPERATOR_SCHEMA,
+    SCORED_SCHEMA,
+    complete_rows,
+    name_known_to,
+)
 from compevo_core.evaluation.panels import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast.issued import (
@@ -65,7 +69,7 @@ class ForecastDay:
     # Rows of all days that are over, of forecasts that knew as much
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
     earlier: Sequence[IssuedForecast] = ()  # the issues that the newest one supersedes
-    # Rows of ``evaluation.operator_scores``, where they were made
+    # Rows of ``evaluation.issued_scores``, where they were made
     by_step: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPERATOR_SCHEMA))
     head: str = ""  # of the chain of all issued forecasts of the data set
 

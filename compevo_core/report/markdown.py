@@ -16,8 +16,12 @@ from typing import Annotated, NamedTuple
 import typer
 
 from compevo_core.errors import CompEvoError, DataError
-from compevo_core.report.audit_tables import format_audit
-from compevo_core.report.control_tables import format_context, format_control, format_text
+from compevo_core.report.evidence_tables import (
+    format_audit,
+    format_context,
+    format_control,
+    format_text,
+)
 from compevo_core.report.inputs import ReportInputs, read_inputs
 from compevo_core.report.paper.tables import format_all_paper_tables
 from compevo_core.report.result_tables import (

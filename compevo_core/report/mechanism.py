@@ -2,7 +2,7 @@
 
 What belongs here: from rows of ``paper.run_traces`` to curves, plots and tables of each data set
 and budget, and the plateau of one run's rewards. What does not: the components of logics and the
-test of a plateau (``paper.run_traces``), plots of a single run (``report.plots``).
+test of a plateau (``paper.run_traces``), plots of a single run (``report.run_sections``).
 
 Text in a figure is read by plotly as a little HTML, so text from data is escaped here.
 """

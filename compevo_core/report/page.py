@@ -19,10 +19,11 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from compevo_core.report import summaries
-from compevo_core.report.audit_tables import audit_table, list_audits
 from compevo_core.report.charts import Chart
-from compevo_core.report.control_tables import (
+from compevo_core.report.evidence_tables import (
+    audit_table,
     control_table,
+    list_audits,
     list_controls,
     list_searches,
     list_texts,

@@ -1,16 +1,15 @@
-"""Plots of result rows, of forecast windows and of one training run by round.
+"""Plots of result rows and of forecast windows.
 
-What belongs here: bars, lines and panels of numbers that are in result rows, panels,
-``rounds.jsonl`` and ``lud.csv``, and the text that says what each plot shows. What does not:
-smoothing, fitting or testing them.
+What belongs here: bars, lines and panels of numbers that are in result rows and panels, and the
+text that says what each plot shows. What does not: plots of one training run
+(``report.run_sections``); smoothing, fitting or testing numbers.
 
-Every plot has one axis; the page arranges them. In plots by round a dashed line marks where the
-supervised stage ends and the rewriting of logics begins.
+Every plot has one axis; the page arranges them.
 """
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -20,35 +19,28 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from compevo_core.agents.logics import find_topics
-from compevo_core.data.arrays import evenly_spaced
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.panels import ForecastPanel
 from compevo_core.report.figures import (
     ACCENT,
-    GOLD,
     GREEN,
     GRID,
-    HALF,
     HISTORY,
     INK,
+    MARKED,
     MUTED,
     OTHER_BARS,
-    PURPLE,
     RED,
     THEME,
-    THIRD,
     Line,
     Picture,
     Plot,
     Style,
-    agent_style,
     get_figure,
     method_style,
     plot_lines,
     set_clock,
 )
-from compevo_core.report.inputs import TrainingRun
 from compevo_core.report.result_tables import (
     HIGHLIGHTED_METHOD,
     label_methods,
@@ -77,7 +69,6 @@ from compevo_core.report.tables import (
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 # More lines of reliability than this cannot be distinguished.
 MOST_LINES = 6
-_MARKED: Style = {"marker": "o", "markersize": 3.5}
 
 
 def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
@@ -190,7 +181,7 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
     lines = [Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
     for row in records:
         shares = [row[name] for name in BELOW_COLUMNS.values()]
-        style = method_style(row["method"]) | _MARKED | {"linewidth": 1.7}
+        style = method_style(row["method"]) | MARKED | {"linewidth": 1.7}
         lines.append(Line(list(BELOW_COLUMNS), shares, style))
     plot = plot_lines(
         lines,
@@ -242,176 +233,3 @@ def show_panel(panel: ForecastPanel) -> Picture:
     plot = plot_lines(lines, alt, finish=mark_origin, **look)
     scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
     return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
-
-
-# Height of one more row of the legend, so that it does not flatten the plot.
-LEGEND_ROW = 0.18
-
-LOSSES: Mapping[str, Style] = {
-    "loss": {"label": "total", "color": INK, "linewidth": 2.2},
-    "loss_pred": {"label": "forecast", "color": ACCENT},
-    "loss_pg": {"label": "policy", "color": RED},
-    "loss_div": {"label": "diversity", "color": GREEN},
-    "loss_prune": {"label": "pruning", "color": PURPLE},
-    "loss_own": {"label": "own errors of agents", "color": GOLD},
-}
-# Validation is measured in some rounds only, so its points are marked.
-ERRORS: Mapping[str, Style] = {
-    "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
-    "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **_MARKED},
-    "val_prior_mae_scaled": {
-        "label": "validation MAE of the prior alone",
-        "color": RED,
-        "marker": "s",
-        "markersize": 3,
-    },
-}
-#: Values of rounds that a picture plots, and their titles.
-SELECTION = {
-    "rewards": "Reward (minus scaled error)",
-    "fitness": "Fitness (moving average)",
-    "weights": "Weight in the aggregate",
-    "gates": "Gate",
-}
-HEALTH = {
-    "error_correlation": "Correlation of the agents' errors",
-    "gain_over_best": "Gain over the best agent (%)",
-    "effective_agents": "Effective number of agents",
-}
-POLICY = {
-    "kl": "KL to the reference",
-    "clip_fraction": "Share clipped",
-    "gradient_conflict": "Gradient cosine",
-}
-#: The diagnostics of paper appendix B.
-THEORY = {
-    "best_response_gap": "Best-response gap",
-    "regret": "Regret against the best fixed logic",
-    "group_regret": "Regret against the group's best",
-    "gradient_margin": "Gradient-conflict margin",
-    "grad_norm": "Gradient norm",
-    "weight_entropy": "Weight entropy (nats)",
-}
-#: What the search for evidence earned.
-GAINS = {"news_gains": "Error saved by news (scaled)"}
-OF_AGENTS = frozenset({*SELECTION, *GAINS, "best_response_gap", "regret", "group_regret"})
-# Values whose sign carries the meaning: a line is plotted at zero.
-SIGNED = frozenset({*GAINS, "gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
-# More rounds than these are too near to each other to be told apart.
-_MOST_POINTS = 60
-
-
-def plot_losses(run: TrainingRun) -> list[Plot]:
-    """Plot the joint objective with its terms, unweighted, and the forecast errors."""
-    rounds = [record.round for record in run.rounds]
-    # At weight zero the agents' own errors are not a term of this run.
-    terms = [
-        Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
-        for key, style in LOSSES.items()
-        if key != "loss_own" or any(run.values_of(key))
-    ]
-    errors = [Line(rounds, run.values_of(key), style) for key, style in ERRORS.items()]
-    return [
-        _plot(run, terms, "Loss terms", HALF),
-        _plot(run, errors, "Forecast loss and validation error", HALF, legend_columns=1),
-    ]
-
-
-def plot_values(
-    run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
-) -> list[Plot]:
-    """Plot values of the rounds, with a line for each agent where every agent has its own."""
-    return [_plot_value(run, key, title, size) for key, title in titles.items()]
-
-
-def plot_topics(run: TrainingRun) -> Plot | None:
-    """Plot the topics that the logics of each agent name by round; None for logics in free text."""
-    rounds = [run.rounds[i] for i in evenly_spaced(len(run.rounds), _MOST_POINTS)]
-    named = [[find_topics(logic) for logic in record.logics] for record in rounds]
-    counts = Counter(topic for topics in (*named, named[-1]) for names in topics for topic in names)
-    if not counts:
-        return None
-
-    # The most named on top; the marks of agents stand beside each other.
-    places = {topic: -row for row, (topic, _) in enumerate(counts.most_common())}
-    lines = []
-    for agent in range(run.agents):
-        shift = 0.7 * (0.5 - (agent + 0.5) / run.agents)
-        points = [
-            (record.round, places[topic] + shift)
-            for record, topics in zip(rounds, named, strict=True)
-            for topic in topics[agent]
-        ]
-        marks: Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
-        x, y = zip(*points, strict=True) if points else ((), ())
-        lines.append(Line(x, y, agent_style(agent) | marks))
-    title, ticks = "Topics that logics name", (list(places.values()), list(places))
-    return _plot(run, lines, title, THIRD, finish=lambda axis: axis.set_yticks(*ticks))
-
-
-def has_fixed_regret(run: TrainingRun) -> bool:
-    """Whether ``regret`` was measured against fixed logics."""
-    return run.has_values("fixed_rewards") and run.has_values("regret")
-
-
-def plot_updates(run: TrainingRun) -> list[Plot]:
-    """Plot each logic's distance to the one before, and the LUD of what the first judge scored."""
-    # Each judge has rows of its own; the distances are the same in all of them.
-    first_judge = run.lud_rows[0]["judge"]
-    plots = []
-    for key, title, marks in (
-        ("delta", "Distance to the previous logic", {}),
-        ("lud", "LUD of judged updates", _MARKED),
-    ):
-        lines = []
-        for agent in range(run.agents):
-            rows = [r for r in run.lud_rows if (r["judge"], r["agent"]) == (first_judge, agent)]
-            points = [row["round"] for row in rows], [row[key] for row in rows]
-            lines.append(Line(*points, agent_style(agent) | marks))
-        plots.append(_plot(run, lines, title, HALF))
-    return plots
-
-
-def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
-    rounds, values = [record.round for record in run.rounds], run.values_of(key)
-    if key not in OF_AGENTS:
-        return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
-
-    columns = 4 if size == HALF else 3
-    size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
-    lines = [
-        Line(rounds, [row and row[agent] for row in values], agent_style(agent))
-        for agent in range(run.agents)
-    ]
-    return _plot(run, lines, title, size, key=key, legend_columns=columns)
-
-
-def _plot(
-    run: TrainingRun,
-    lines: Sequence[Line],
-    title: str,
-    size: tuple[float, float],
-    *,
-    key: str = "",
-    legend_columns: int = 3,
-    finish: Callable[[Axes], object] | None = None,
-) -> Plot:
-    """Plot lines over the axis of rounds, and describe the plot."""
-    who = "one line an agent, " if key in OF_AGENTS else ""
-    length = f"{run.agents} agents over {len(run.rounds)} rounds"
-    boundary = run.first_evolving_round
-    if boundary is not None:
-        length += f", the first {boundary} of them supervised"
-    alt = f"Line plot by round: {title}, {who}{length}."
-
-    def mark(axis: Axes) -> None:
-        if key in SIGNED:
-            axis.axhline(0.0, color=INK, linewidth=0.8)
-        if boundary is not None:
-            # Between the last supervised round and the first one after it.
-            axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
-        if finish:
-            finish(axis)
-
-    look: Style = {"size": size, "title": title, "x_label": "round", "finish": mark}
-    return plot_lines(lines, alt, legend_columns=legend_columns, **look)

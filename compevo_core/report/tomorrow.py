@@ -2,8 +2,8 @@
 
 What belongs here: what the page and Dagster show of an issued forecast and of the days before it,
 and how good the publisher's own forecast was beside it. What does not: the numbers
-(``compevo_core.forecast``, ``evaluation.issued_scores``, ``evaluation.operator_scores``), drawing
-(``report.charts``), markup (``templates/forecast.html``), colours (``report.figures``).
+(``compevo_core.forecast``, ``evaluation.issued_scores``), drawing (``report.charts``), markup
+(``templates/forecast.html``), colours (``report.figures``).
 
 Logics and news are untrusted text, which the templates escape. Everything comes from issued
 forecasts and scored rows, so it is the same for every method and every grid.

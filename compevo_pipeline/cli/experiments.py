@@ -171,7 +171,7 @@ def run_control(
     Rows go to control-DATASET.csv and replace rows with the same world, effect, seed and arm.
     """
     from compevo_core.paper.control import ControlPlan
-    from compevo_core.report.control_tables import (
+    from compevo_core.report.evidence_tables import (
         control_table,
         list_controls,
         list_searches,
@@ -225,7 +225,7 @@ def run_text(
     whose changes of period are announced. Rows go to text-*.csv.
     """
     from compevo_core.paper.text_evidence import TextPlan
-    from compevo_core.report.control_tables import format_text
+    from compevo_core.report.evidence_tables import format_text
     from compevo_pipeline.storage.code_versions import read_commit
     from compevo_pipeline.work.experiments import run_text_on
 
@@ -256,7 +256,7 @@ def run_context(
     Nothing is trained. Rows go to context-is-key.csv beside the published scores.
     """
     from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
-    from compevo_core.report.control_tables import format_context
+    from compevo_core.report.evidence_tables import format_context
     from compevo_pipeline.config.endpoints import read_endpoint_judge
     from compevo_pipeline.work.experiments import run_context_on
 

@@ -209,7 +209,7 @@ def lud(
 
 
 def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
-    from compevo_core.paper.lud_judges import BackboneJudge, SlotJudge
+    from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
     from compevo_pipeline.config.endpoints import read_endpoint_judge
 
     if "slots" in names and config.evolution.form != "slots":
@@ -218,7 +218,7 @@ def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
             "use local or endpoint"
         )
     build: dict[str, Callable[[], Judge]] = {
-        "local": lambda: BackboneJudge(config.backbone),
+        "local": lambda: LocalJudge(config.backbone),
         "slots": SlotJudge,
         "endpoint": read_endpoint_judge,
     }
@@ -257,7 +257,7 @@ def audit_news(
     from compevo_core.data.window import WindowSet
     from compevo_core.evaluation.scoring import load_population
     from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
-    from compevo_core.report.audit_tables import format_audit
+    from compevo_core.report.evidence_tables import format_audit
     from compevo_pipeline.storage.code_versions import read_commit
 
     target_runs = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)

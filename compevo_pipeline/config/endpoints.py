@@ -26,7 +26,7 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport
-from compevo_core.paper.lud_judges import BackboneJudge, EndpointJudge, Judge, SlotJudge
+from compevo_core.paper.lud_judges import EndpointJudge, Judge, LocalJudge, SlotJudge
 from compevo_pipeline.config.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
@@ -153,7 +153,7 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 
     With two judges their agreement can be measured (Cohen's kappa).
     """
-    judges: list[Judge] = [BackboneJudge(config.backbone)]
+    judges: list[Judge] = [LocalJudge(config.backbone)]
     if config.evolution.form == "slots":
         judges.append(SlotJudge())
     if endpoint is not None:

@@ -19,9 +19,9 @@ from compevo_core.evaluation.issued_scores import (
     SCORED_SCHEMA,
     ScoredRows,
     complete_rows,
+    score_by_step,
     score_issued,
 )
-from compevo_core.evaluation.operator_scores import score_by_step
 from compevo_core.forecast.issued import (
     CHAIN_FILE,
     FACTS_FILE,

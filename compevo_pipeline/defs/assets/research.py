@@ -318,7 +318,7 @@ def control(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm in every world, one after the other."""
     from compevo_core.paper.control import ControlPlan  # torch, only in the step
-    from compevo_core.report.control_tables import judge_control
+    from compevo_core.report.evidence_tables import judge_control
 
     config = ControlConfig.read(context)
     plan = ControlPlan(
@@ -372,7 +372,7 @@ def text(
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.text_evidence import TextPlan  # torch, only in the step
-    from compevo_core.report.control_tables import judge_text, list_texts
+    from compevo_core.report.evidence_tables import judge_text, list_texts
 
     config = TextConfig.read(context)
     plan = TextPlan(

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.evaluation.operator_scores import OPERATOR_SCHEMA, score_by_step
+from compevo_core.evaluation.issued_scores import OPERATOR_SCHEMA, score_by_step
 from compevo_core.report.tomorrow import month_table, pool, score_table, view_operator
 from tests.core.evaluation.test_issued_scores import DAY, grid
 from tests.support.scored_samples import write_forecast

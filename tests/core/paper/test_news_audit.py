@@ -31,7 +31,7 @@ from compevo_core.paper.news_audit import (
 )
 from compevo_core.paper.news_changes import Relevance
 from compevo_core.paper.planted_news import measure_residuals
-from compevo_core.report.audit_tables import format_audit, judge_news
+from compevo_core.report.evidence_tables import format_audit, judge_news
 from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool

@@ -5,11 +5,14 @@ from functools import cache
 
 import pytest
 
-from compevo_core.report.plots import POLICY, THEORY, plot_losses, plot_values
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.run_sections import (
+    POLICY,
+    THEORY,
     build_run_sections,
     growth_table,
+    plot_losses,
+    plot_values,
     view_calibration,
     view_health,
     view_logics,

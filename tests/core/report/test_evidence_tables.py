@@ -1,7 +1,7 @@
 """The control as a sentence, a table and a picture."""
 
 from compevo_core.paper.planted_news import CONTROL_SCHEMA
-from compevo_core.report.control_tables import (
+from compevo_core.report.evidence_tables import (
     NO_ROWS,
     control_table,
     format_control,
