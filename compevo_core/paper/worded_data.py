@@ -1,7 +1,7 @@
 """Real text with signal: windows and articles that are known to speak of their target day.
 
 What belongs here: turning files of an archive into windows and what they may read, the columns of
-the result rows. What does not: training and scoring (``paper.text_evidence``).
+the result rows. What does not: training and scoring (``paper.control``).
 
 ``weather`` is PERFECT FORESIGHT: its captions were made from the very day that is forecast. They
 are stamped an hour before the origin, so that a window may read them, and every row says so. It

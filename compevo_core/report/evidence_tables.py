@@ -2,8 +2,7 @@
 
 What belongs here: each as a verdict, tables and plots, for terminal, page and docs; the share of
 the planted effect that each arm recovers, which topics logics name, what agents read. What does
-not: measuring any of it (``paper.news_audit``, ``paper.control``, ``paper.text_evidence``,
-``paper.context_is_key``).
+not: measuring any of it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

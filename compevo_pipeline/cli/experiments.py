@@ -224,7 +224,7 @@ def run_text(
     the words of the day's news titles, ireland-earlier the words of 35 days before, and toy a sine
     whose changes of period are announced. Rows go to text-*.csv.
     """
-    from compevo_core.paper.text_evidence import TextPlan
+    from compevo_core.paper.control import TextPlan
     from compevo_core.report.evidence_tables import format_text
     from compevo_pipeline.storage.code_versions import read_commit
     from compevo_pipeline.work.experiments import run_text_on

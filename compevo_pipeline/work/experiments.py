@@ -35,8 +35,7 @@ from compevo_pipeline.work.embedded_news import find_encoder, write_news
 from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
-    from compevo_core.paper.control import ControlPlan
-    from compevo_core.paper.text_evidence import TextPlan
+    from compevo_core.paper.control import ControlPlan, TextPlan
 
 _LABEL_DIGITS = 8
 
@@ -157,7 +156,7 @@ def run_text_on(
         DataError: windows that they need are not built.
         SourceAbsent: the archive does not hold them.
     """
-    from compevo_core.paper.text_evidence import run_text, write_text  # torch, only to train
+    from compevo_core.paper.control import run_text, write_text  # torch, only to train
 
     archive = deployment.settings.archive
     if name not in TEXTS:

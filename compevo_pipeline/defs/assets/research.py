@@ -371,7 +371,7 @@ def text(
     context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
 ) -> dg.MaterializeResult[Any]:
     """Train every arm on every text, one after the other."""
-    from compevo_core.paper.text_evidence import TextPlan  # torch, only in the step
+    from compevo_core.paper.control import TextPlan  # torch, only in the step
     from compevo_core.report.evidence_tables import judge_text, list_texts
 
     config = TextConfig.read(context)

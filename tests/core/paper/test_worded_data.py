@@ -15,8 +15,7 @@ import pytest
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.planted_news import PRIOR
-from compevo_core.paper.text_evidence import (
+from compevo_core.paper.control import (
     TextPlan,
     _list_steps,
     _select,
@@ -24,6 +23,7 @@ from compevo_core.paper.text_evidence import (
     run_text,
     write_text,
 )
+from compevo_core.paper.planted_news import PRIOR
 from compevo_core.paper.worded_data import (
     DEMAND,
     IRELAND,
