@@ -99,22 +99,23 @@ def replace_own_rows(
     rows: pl.DataFrame,
     key: Sequence[str],
     *,
-    read: Callable[[Path], pl.DataFrame],
+    read: Callable[[Path], pl.DataFrame] | None = None,
     arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> None:
     """Replace the rows of a file that many writers share which agree with new ones in ``key``.
 
-    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``;
-    ``arrange`` puts all rows in an order that does not depend on who came first. StoreBusy if
-    others write the file for longer than a minute.
+    No key may be null. ``read`` returns what the file holds, with the columns of ``rows``, by
+    default in their types; ``arrange`` puts all rows in an order that does not depend on who came
+    first. StoreBusy if others write the file for longer than a minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
             # An empty text comes back as a null, and would no longer equal what is written now.
-            stored = read(path).with_columns(pl.col(pl.String).fill_null(""))
-            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+            stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
+            named = stored.with_columns(pl.col(pl.String).fill_null(""))
+            rows = pl.concat([named.join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.
         lock.unlink()

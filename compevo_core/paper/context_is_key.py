@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -432,6 +431,5 @@ def _average_by_source(
 def write_context(results: Path, rows: pl.DataFrame) -> Path:
     """Write rows to ``context-is-key.csv``; they replace rows of the same arm, model and seed."""
     path = results / "context-is-key.csv"
-    read = partial(pl.read_csv, schema=CONTEXT_SCHEMA)
-    replace_own_rows(path, rows, ["arm", "model", "seed"], read=read)
+    replace_own_rows(path, rows, ["arm", "model", "seed"])
     return path

@@ -14,7 +14,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +222,6 @@ def write_control(
             path,
             frame,
             ("world", "effect", "seed", "arm"),
-            read=partial(pl.read_csv, schema_overrides=frame.schema),
             arrange=lambda rows: rows.sort("world", "effect", "seed", maintain_order=True),
         )
     return paths

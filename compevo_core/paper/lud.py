@@ -439,8 +439,7 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
 def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
     """Write the rows of a run to ``lud-<dataset>.csv``; they replace the rows of its model."""
     path = results / f"lud-{dataset}.csv"
-    rows = tabulate_lud(summary, dataset)
-    replace_own_rows(path, rows, ["artifact_hash"], read=partial(pl.read_csv, schema=rows.schema))
+    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
     return path
 
 

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -520,5 +519,5 @@ def write_audit(results: Path, rows: pl.DataFrame) -> Path:
     """Write rows to ``news-audit-<dataset>.csv``; they replace the rows of the same source."""
     path = results / f"news-audit-{rows['dataset'][0]}.csv"
     # A probe and a run of one data set share the file.
-    replace_own_rows(path, rows, ["source"], read=partial(pl.read_csv, schema=AUDIT_SCHEMA))
+    replace_own_rows(path, rows, ["source"])
     return path

@@ -81,14 +81,9 @@ CONTROL_SCHEMA: dict[str, pl.DataType] = {
 }
 
 ROUNDS_SCHEMA: dict[str, pl.DataType] = {
-    "dataset": pl.String(),
-    "world": pl.String(),
-    "effect": pl.Float64(),
-    "seed": pl.Int64(),
-    "arm": pl.String(),
+    **{name: CONTROL_SCHEMA[name] for name in ("dataset", "world", "effect", "seed", "arm")},
     "rewriting": pl.Int64(),  # 0 is before the first one
-    "precision": pl.Float64(),
-    "recall": pl.Float64(),
+    **{name: CONTROL_SCHEMA[name] for name in ("precision", "recall")},
     "news_gain": pl.Float64(),  # of the played logics on the reward windows, scaled; null at 0
 }
 

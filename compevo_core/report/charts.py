@@ -97,22 +97,16 @@ def draw_chart(
 
 
 def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  # noqa: ANN401
-    x = [place_x(moment) for moment in line.times]
-    parts = []
-    for start, end in _find_runs(line.values):
-        points = [f"{x[i]},{place_y(line.values[i])}" for i in range(start, end)]
-        if line.low is not None:
-            points += [f"{x[i]},{place_y(line.low[i])}" for i in reversed(range(start, end))]
-        parts.append("M" + "L".join(points) + ("Z" if line.low is not None else ""))
+    def place(values: Sequence[float]) -> list[str]:
+        pairs = zip(line.times, values, strict=True)
+        return [f"{place_x(moment)},{place_y(value)}" for moment, value in pairs]
+
+    upper, lower = place(line.values), [] if line.low is None else place(line.low)
+    # A path for each run of values without a gap; a band goes back along its lower bound.
+    runs = np.ma.clump_unmasked(np.ma.masked_invalid(line.values))
+    parts = ["M" + "L".join(upper[run] + lower[run][::-1]) + "Z" * bool(lower) for run in runs]
     style = {"colour": line.colour, "width": line.width, "dash": line.dash}
     return style | {"d": "".join(parts), "opacity": line.opacity, "is_band": line.low is not None}
-
-
-def _find_runs(values: Sequence[float]) -> list[tuple[int, int]]:
-    """Return the runs of values without a gap, as (first, last + 1)."""
-    is_known = np.concatenate([[False], np.isfinite(values), [False]])
-    edges = np.flatnonzero(np.diff(is_known.astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _tick_times(first: datetime, last: datetime, is_clock: bool) -> list[tuple[datetime, str]]:
