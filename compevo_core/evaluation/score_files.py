@@ -114,8 +114,8 @@ def replace_own_rows(
         if path.exists():
             # An empty text comes back as a null, and would no longer equal what is written now.
             stored = read(path) if read else pl.read_csv(path, schema=rows.schema)
-            named = stored.with_columns(pl.col(pl.String).fill_null(""))
-            rows = pl.concat([named.join(rows, on=key, how="anti"), rows])
+            stored = stored.with_columns(pl.col(pl.String).fill_null(""))
+            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Nothing but rows stays in a folder that is committed.
         lock.unlink()

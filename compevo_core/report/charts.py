@@ -103,7 +103,7 @@ def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  #
 
     upper, lower = place(line.values), [] if line.low is None else place(line.low)
     # A path for each run of values without a gap; a band goes back along its lower bound.
-    runs = np.ma.clump_unmasked(np.ma.masked_invalid(line.values))
+    runs = np.ma.clump_unmasked(np.ma.masked_invalid(line.values))  # type: ignore[no-untyped-call]
     parts = ["M" + "L".join(upper[run] + lower[run][::-1]) + "Z" * bool(lower) for run in runs]
     style = {"colour": line.colour, "width": line.width, "dash": line.dash}
     return style | {"d": "".join(parts), "opacity": line.opacity, "is_band": line.low is not None}
