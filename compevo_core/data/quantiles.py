@@ -133,10 +133,14 @@ def estimate_quantiles(
         offset_NQH[rows] = _follow_series(past, of_series, until_N[rows], is_scaled=is_scaled)
     offset_NQH *= np.where(is_scaled_N[:, None], scale_NH, 1.0)[:, None]
 
+    # Pooled errors are the same for all series that know as much at one instant.
+    is_pooled_N = ~np.isfinite(offset_NQH).all(axis=(1, 2))
     spread_N = measure_spread(views)
-    for row in np.flatnonzero(~np.isfinite(offset_NQH).all(axis=(1, 2))):
-        alike = np.flatnonzero(past.unknown_N == kind_N[row])
-        offset_NQH[row] = _pool_series(past, alike, until_N[row]) * spread_N[row]
+    pairs = zip(kind_N[is_pooled_N].tolist(), until_N[is_pooled_N].tolist(), strict=True)
+    for unknown, until in sorted(set(pairs)):
+        rows = np.flatnonzero(is_pooled_N & (kind_N == unknown) & (until_N == until))
+        pooled_QH = _pool_series(past, np.flatnonzero(past.unknown_N == unknown), until)
+        offset_NQH[rows] = pooled_QH * spread_N[rows, None, None]
 
     # A step without any known error makes the whole window unknown: half a band misleads.
     is_whole_N = np.isfinite(offset_NQH).all(axis=(1, 2))

@@ -26,6 +26,7 @@ _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
 _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
+_FEWEST_ORIGINS = 40  # of a series: a fifth of them is validation
 
 
 def read_step(text: str) -> timedelta:
@@ -124,6 +125,8 @@ def choose_stride(step: timedelta, horizon: int, steps: int, series: int) -> int
     """
     wanted = max(1, round(steps * series / _ENOUGH_WINDOWS))
     if step >= DAY:
+        # However many series there are: a few days say nothing of the others.
+        wanted = min(wanted, max(1, steps // _FEWEST_ORIGINS))
         # Windows shall begin on every day of the week.
         return wanted + 1 if wanted % 7 == 0 else wanted
     per_day = DAY // step

@@ -460,7 +460,10 @@ class Forecaster:
         frames["series"] = _keep_learnt(fit, frames["series"])
         if early_end := describe_early_end(fit.plan.spec, frames["series"]):
             warnings.warn(early_end, stacklevel=3)
-        later = build_windows(fit.plan.later_spec, **frames)
+        # Without newer rows there is none, and to look for it takes as long as the views.
+        later = WindowSet((), dataset=fit.plan.spec.name)
+        if fit.end > fit.plan.later_utc:
+            later = build_windows(fit.plan.later_spec, **frames)
         built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
         if not built.views:
             why = "; ".join(f"{name}: {reason}" for name, reason in built.left_out.items())

@@ -348,6 +348,13 @@ class WindowPlan:
         return timedelta(seconds=self.step_seconds)
 
     @property
+    def later_utc(self) -> datetime:
+        """Start of the day at whose beginning the table of the fit ended."""
+        return datetime.fromisoformat(self.later_from).replace(tzinfo=UTC) + timedelta(
+            seconds=self.clock_seconds
+        )
+
+    @property
     def later_spec(self) -> DatasetSpec:
         """The same for the windows after the fit alone, of which no split keeps a distance."""
         spec = self.spec

@@ -10,8 +10,9 @@ Shapes: A agents, P priors, N windows, H horizon.
 import copy
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -97,23 +98,34 @@ class RefitMemory:
 
     A prior that is never fitted again loses what it knew: solar panels are built and tariffs
     change. In daily use every day that has ended may be learnt from (decision 16-daily-use). A fit
-    is due ``days`` days after the last one.
+    is due ``days`` days after the last one, and only a fit reads the windows.
     """
 
-    def __init__(self, days: int, windows: WindowSet, fitted_utc: datetime | None = None) -> None:
+    def __init__(
+        self,
+        days: int,
+        read: Callable[[], WindowSet],
+        fitted_utc: datetime,
+        added: Sequence[Window] = (),
+    ) -> None:
         self.days = days
-        self._windows = windows
-        self._added: list[Window] = []  # since then; a set of windows costs its whole length
-        self.fitted_utc = fitted_utc or max(view.end_utc for view in windows.views())
+        self.fitted_utc = fitted_utc
+        self._read = read
+        self._added = added  # beside those that are read; a set of windows costs its whole length
+
+    @classmethod
+    def start(cls, days: int, train: WindowSet) -> Self:
+        """Return the memory of a fit on the train split."""
+        return cls(days, lambda: train, max(view.end_utc for view in train.views()))
 
     @property
     def windows(self) -> WindowSet:
         """All windows with a known truth, as windows of the train split."""
+        known = self._read()
         if self._added:
-            known = [*self._windows, *release_windows(self._added)]
-            self._windows = WindowSet(known, dataset=self._windows.dataset)
-            self._added = []
-        return self._windows
+            known = WindowSet([*known, *release_windows(self._added)], dataset=known.dataset)
+        self._read, self._added = (lambda: known), ()
+        return known
 
     def add(self, windows: Sequence[Window]) -> bool:
         """Add windows whose truth has become known; return whether a fit is due.
@@ -138,7 +150,11 @@ class RefitMemory:
     def load(cls, days: int, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
         fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
-        return cls(days, WindowSet.read(folder), datetime.fromisoformat(fitted_utc))
+        return cls(days, partial(WindowSet.read, folder), datetime.fromisoformat(fitted_utc))
+
+    def resume(self, observed: Sequence[Window], fitted_utc: datetime) -> Self:
+        """Return the memory after windows that were observed before; the last fit was then."""
+        return type(self)(self.days, self._read, fitted_utc, [*self._added, *observed])
 
 
 @dataclasses.dataclass
@@ -160,7 +176,7 @@ class PriorSet:
         fitted = {key: _fit(key, train, fit) for key in keys}
         levels = ErrorLevels(read_rule(config), scaler, len(keys), train.horizon)
         days = config.forecast.refit_days
-        return cls(fitted, mix_AP, levels, RefitMemory(days, train) if days else None, fit)
+        return cls(fitted, mix_AP, levels, RefitMemory.start(days, train) if days else None, fit)
 
     def forecast(self, views: Sequence[WindowView]) -> FloatArray:
         """Return every prior's forecast of every view, (N, P, H) in the views' units."""
@@ -228,12 +244,7 @@ class PriorSet:
             self.levels.load(folder / _LEVELS_FILE)
         if self.memory is not None and fitted_utc is not None:
             self.fitted = {key: load_baseline(folder / key.folder) for key in self.fitted}
-            known = [*self.memory.windows, *release_windows(observed)]
-            self.memory = RefitMemory(
-                self.memory.days,
-                WindowSet(known, dataset=self.memory.windows.dataset),
-                datetime.fromisoformat(fitted_utc),
-            )
+            self.memory = self.memory.resume(observed, datetime.fromisoformat(fitted_utc))
 
     @classmethod
     def load(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from compevo_core.data import quantiles
 from compevo_core.data.quantiles import (
     FEWEST,
     LEVELS,
@@ -176,6 +177,22 @@ def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_sp
     past = errors_of([*windows, more], np.concatenate([error_NH, RNG.normal(0, 10, (1, 48))]))
     calm = last_quantiles(past, make_window(MEMORY + 1, x=1000 + (X - 1000) / 5, entity="SA1"))
     assert np.ptp(calm) > np.ptp(own) / 2
+
+
+def test_what_series_borrow_at_one_instant_is_computed_once(monkeypatch):
+    calls = []
+    pool = quantiles._pool_series
+    monkeypatch.setattr(quantiles, "_pool_series", lambda *args: calls.append(args) or pool(*args))
+    past = errors_of(days(FEWEST), RNG.normal(0, 10, (FEWEST, 48)))
+    views = [
+        make_window(FEWEST, x=spread * X, window_id=name, entity=name).view
+        for spread, name in enumerate("abc", start=1)
+    ]
+    found = estimate_quantiles(past, views, np.zeros((3, 48)))
+    assert len(calls) == 1
+    alone = [estimate_quantiles(past, [view], np.zeros((1, 48)))[0] for view in views]
+    assert np.array_equal(found, alone)
+    assert np.allclose(found[2], 3 * found[0])
 
 
 def test_without_a_past_there_are_no_quantiles():

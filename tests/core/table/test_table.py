@@ -19,7 +19,9 @@ from compevo_core import (
     fit_baseline,
     train,
 )
+from compevo_core.data import steps
 from compevo_core.errors import CompEvoError, ConfigError, DataError
+from compevo_core.table import forecaster
 from tests.core.training.test_members import TRAIN, members, train_members
 from tests.support.population import windows
 
@@ -113,6 +115,21 @@ def test_newer_rows_move_the_forecast_on_and_later_ones_change_nothing(fitted):
         assert np.array_equal(before[column][known], poisoned[column][known]), column
     assert before["cutoff"].nunique() == 3 and len(before) == 2 * 3 * 24
     assert not np.array_equal(before["y"], poisoned["y"])
+
+
+def test_a_forecast_without_newer_rows_cuts_no_windows_and_reads_none(fitted, monkeypatch):
+    expected = fitted.predict()
+    monkeypatch.setattr(forecaster, "build_windows", lambda *_, **__: pytest.fail("cut"))
+    monkeypatch.setattr(WindowSet, "read", lambda *_: pytest.fail("read"))
+    pd.testing.assert_frame_equal(fitted.predict(), expected)
+
+
+def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
+    monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
+    daily = TABLE.groupby("unique_id").head(300)
+    daily = daily.assign(ds=pd.date_range("2024-01-01", periods=300).repeat(1).tolist() * 2)
+    chosen = Forecaster(horizon=7).fit(daily)
+    assert chosen.choice_.windows > 2
 
 
 def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):

@@ -218,6 +218,7 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> No
     assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
     assert choose_stride(timedelta(days=1), 48, 600, 20) == 4
     assert choose_stride(timedelta(days=1), 48, 1096, 20) == 8  # not 7: all of a weekday
+    assert choose_stride(timedelta(days=1), 28, 1000, 5000) == 25  # not one origin in years
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
