@@ -26,7 +26,8 @@ _SPARE_WEEKS = 4  # that daily inputs hold beside those that cover the horizon
 _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
-_FEWEST_ORIGINS = 40  # of a series: a fifth of them is validation
+_MOST_WINDOWS = 50_000
+_VALIDATION_ORIGINS = 4  # at least, within that
 
 
 def read_step(text: str) -> timedelta:
@@ -118,15 +119,21 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
     return (weeks + (step >= _HALF_HOUR)) * WEEK // step
 
 
-def choose_stride(step: timedelta, horizon: int, steps: int, series: int) -> int:
+def choose_stride(
+    step: timedelta, horizon: int, steps: int, series: int, validation: int = 0
+) -> int:
     """Return the steps from one origin to the next: enough windows of so many steps, not more.
 
-    Below a day origins are at the same times of each day, a horizon apart or a day.
+    Below a day origins are at the same times of each day, a horizon apart or a day. Otherwise
+    ``validation``, the length of that split, has several of them; with thousands of series, one.
     """
-    wanted = max(1, round(steps * series / _ENOUGH_WINDOWS))
+    wanted, least = (
+        max(1, round(steps * series / windows)) for windows in (_ENOUGH_WINDOWS, _MOST_WINDOWS)
+    )
     if step >= DAY:
-        # However many series there are: a few days say nothing of the others.
-        wanted = min(wanted, max(1, steps // _FEWEST_ORIGINS))
+        # Targets lie within the split and a horizon after the split before it.
+        apart = max(1, validation - 2 * horizon)
+        wanted = min(max(min(wanted, apart // _VALIDATION_ORIGINS), least), apart)
         # Windows shall begin on every day of the week.
         return wanted + 1 if wanted % 7 == 0 else wanted
     per_day = DAY // step

@@ -339,7 +339,9 @@ class WindowPlan:
             season=choose_season(
                 put_on_series(rows, form).partition_by("series_id"), step, lookback
             ),
-            stride=choose_stride(step, max(horizon, DAY // step), steps, rows[SERIES].n_unique()),
+            stride=choose_stride(
+                step, max(horizon, DAY // step), steps, rows[SERIES].n_unique(), validation
+            ),
         )
 
     @property

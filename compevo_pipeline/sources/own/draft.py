@@ -184,8 +184,9 @@ def draft_declaration(
     draft.warnings += filter(None, map(describe_odd_values, parts))
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
     raw_keys["grid"] |= _find_season(parts, step, lookback, draft)
-    raw_keys["grid"] |= _thin_windows(frame, step, horizon, draft)
     days = _find_days(frame, make_spec(declaration))
+    validation = (days["test_from"] - days["validation_from"]) // step
+    raw_keys["grid"] |= _thin_windows(frame, step, horizon, validation, draft)
     raw_keys["splits"] = dict(days)
     raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
     if "max_fill_steps" in raw_keys["grid"]:
@@ -361,11 +362,15 @@ def _find_season(
 
 
 def _thin_windows(
-    frame: pl.DataFrame, step: timedelta, horizon: int, draft: DraftedDeclaration
+    frame: pl.DataFrame,
+    step: timedelta,
+    horizon: int,
+    validation: int,
+    draft: DraftedDeclaration,
 ) -> dict[str, object]:
     """Return a longer stride than usual where a table would give more windows than needed."""
     series = frame["series_id"].n_unique()
-    stride = choose_stride(step, horizon, frame.height // series, series)
+    stride = choose_stride(step, horizon, frame.height // series, series, validation)
     if stride == choose_stride(step, horizon, 0, 1):
         return {}
     draft.guesses.append(

@@ -216,9 +216,13 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> No
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
     assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
     assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
-    assert choose_stride(timedelta(days=1), 48, 600, 20) == 4
-    assert choose_stride(timedelta(days=1), 48, 1096, 20) == 8  # not 7: all of a weekday
-    assert choose_stride(timedelta(days=1), 28, 1000, 5000) == 25  # not one origin in years
+    assert choose_stride(timedelta(days=1), 48, 600, 20, 120) == 4
+    assert choose_stride(timedelta(days=1), 48, 1096, 20, 220) == 8  # not 7: all of a weekday
+    # With many series, four origins of validation (183 steps, 127 of them apart); with very many
+    # fewer; always one.
+    assert choose_stride(timedelta(days=1), 28, 1000, 1000, 183) == 31
+    assert choose_stride(timedelta(days=1), 28, 1000, 5000, 183) == 100
+    assert choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
