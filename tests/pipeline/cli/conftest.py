@@ -1,13 +1,12 @@
 """What tests of the command line share: a root logger that stays as it was."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def quiet_log() -> Iterator[None]:
+def quiet_log():
     """The command line sets the root logger up; other tests see it as it was."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

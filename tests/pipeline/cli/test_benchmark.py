@@ -35,7 +35,7 @@ def results(tmp_path, store):
     return tmp_path / "results"
 
 
-def run(results, methods: str, seeds: int) -> pl.DataFrame:
+def run(results, methods, seeds):
     words = ("traffic", "--methods", methods, "--seeds", seeds)
     shown = invoke("benchmark", *words, "--results", results)
     assert f"compevo table main --results {results}\n" in shown

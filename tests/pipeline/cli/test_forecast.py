@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import date, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import read_chain, read_issued
 from compevo_pipeline.cli.forecast import read_day
-from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.commands import invoke
 from tests.support.operational import DATASET, make_deployment, make_frames
@@ -22,29 +20,27 @@ ISSUE_TIME = ORIGIN - timedelta(hours=7)
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory, operational_run: Path) -> Layout:
+def layout(tmp_path_factory, operational_run):
     """A deployment at 17:00 of the day before."""
     return make_deployment(tmp_path_factory.mktemp("home"), ISSUE_TIME, operational_run)
 
 
 @pytest.fixture(autouse=True)
-def in_the_deployment(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_the_deployment(layout, monkeypatch):
     monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
 
 
-def forecast(*words: str) -> str:
+def forecast(*words):
     return invoke("forecast", "--day", TOMORROW, *words)
 
 
-def read(layout: Layout, known: datetime) -> Path:
+def read(layout, known):
     day = layout.issued(DATASET) / f"{ORIGIN:%Y%m%dT%H%MZ}"
     return day / f"known-{known:%Y%m%dT%H%MZ}"
 
 
-def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
-    layout: Layout, tmp_path: Path
-) -> None:
+def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(layout, tmp_path):
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
     assert "Tuesday 24 February 2026, MW, times in UTC+10\nknown until 23 Feb 2026 17:00" in shown
     assert "[sample: synthetic data]" in shown.splitlines()
@@ -82,7 +78,7 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(
     assert midnight.facts["series"][0]["unknown_inputs"] == 0
 
 
-def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> None:
+def test_a_day_can_be_superseded_and_every_issue_is_verified(layout):
     forecast()
     # The same forecast is the one that was issued, whoever asks.
     assert "Supersedes" not in forecast("--supersede")
@@ -112,14 +108,14 @@ def test_a_day_can_be_superseded_and_every_issue_is_verified(layout: Layout) -> 
         invoke("verify", "exchange")
 
 
-def test_a_stale_series_is_refused_with_what_is_missing(layout: Layout) -> None:
+def test_a_stale_series_is_refused_with_what_is_missing(layout):
     with pytest.raises(DataError, match=r"NSW1: the series does not reach .* to 2026-02-2"):
         invoke("forecast", "--day", "2026-03-05")
 
 
 def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"train one with `compevo fit") as caught:
         invoke("forecast")
@@ -129,7 +125,7 @@ def test_an_empty_home_is_refused_with_the_command_that_trains_and_its_folder(
     assert str(tmp_path) in str(missing.value).partition("COMPEVO_HOME")[2]
 
 
-def test_a_day_is_a_date_or_a_word_on_the_markets_clock() -> None:
+def test_a_day_is_a_date_or_a_word_on_the_markets_clock():
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
     assert [read_day(text, now) for text in ("", "today", "tomorrow", "2026-03-01")] == [
         *(None, date(2026, 2, 24), date(2026, 2, 25), date(2026, 3, 1)),
@@ -138,7 +134,7 @@ def test_a_day_is_a_date_or_a_word_on_the_markets_clock() -> None:
         read_day("2026-02-30", now)
 
 
-def test_a_data_set_without_days_or_without_an_issue_time_is_refused() -> None:
+def test_a_data_set_without_days_or_without_an_issue_time_is_refused():
     with pytest.raises(ConfigError, match="traffic has no windows that start"):
         forecast("traffic")
     with pytest.raises(

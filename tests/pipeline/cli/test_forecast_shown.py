@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -27,16 +26,16 @@ from tests.support.issued_samples import ORIGIN, make_issued
 SAMPLE = "[sample: synthetic data]"
 
 
-def read_row(shown: str, entity: str) -> str:
+def read_row(shown, entity):
     return next(line for line in shown.splitlines() if line.startswith(entity))
 
 
-def test_a_band_below_zero_shows_no_hyphen_that_could_be_a_sign() -> None:
+def test_a_band_below_zero_shows_no_hyphen_that_could_be_a_sign():
     assert _render_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
     assert _render_band((16.78, 17.02), 1) == "16.8-17.0"
 
 
-def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published() -> None:
+def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_published():
     shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
     assert read_row(shown, "NSW1").split() == [
         *(
@@ -57,7 +56,7 @@ def test_a_line_holds_energy_and_peak_with_their_bands_changes_and_what_was_publ
     assert shown.splitlines()[-1].startswith("SA1")
 
 
-def test_made_up_data_is_called_so_above_the_numbers() -> None:
+def test_made_up_data_is_called_so_above_the_numbers():
     assert describe_data(Mode.SAMPLE, "electricity-operational") == SAMPLE
     assert SAMPLE in render_forecast(make_issued(), SAMPLE).splitlines()[:3]
     assert describe_data(Mode.LIVE, "electricity") == "[live: the publishers' endpoints]"
@@ -66,7 +65,7 @@ def test_made_up_data_is_called_so_above_the_numbers() -> None:
     assert "published rates" in describe_data(Mode.SAMPLE, "exchange")
 
 
-def test_what_a_record_lacks_is_no_column() -> None:
+def test_what_a_record_lacks_is_no_column():
     issued = make_issued()
     points = issued.rows.filter(pl.col("quantile").is_null(), pl.col("method") != "published")
     shown = render_forecast(replace(issued, rows=points), SAMPLE)
@@ -74,7 +73,7 @@ def test_what_a_record_lacks_is_no_column() -> None:
     assert read_row(shown, "NSW1").split() == ["NSW1", "192.0", "9500", "18:30", "+25.0%"]
 
 
-def test_the_change_compares_the_same_steps_of_both_days() -> None:
+def test_the_change_compares_the_same_steps_of_both_days():
     issued = make_issued()
     (summary, _) = summarise_day(issued)
     # 34 half-hours of yesterday are known, at 6,000 MW; the forecast of these is 7,500 MW.
@@ -85,7 +84,7 @@ def test_the_change_compares_the_same_steps_of_both_days() -> None:
     assert summarise_day(nothing)[0].change_pct is None
 
 
-def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons() -> None:
+def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons():
     issued = make_issued()
     # Two days of inputs: the second one is yesterday.
     longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
@@ -93,20 +92,20 @@ def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons() -> None:
     assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
 
 
-def test_small_values_keep_their_digits() -> None:
+def test_small_values_keep_their_digits():
     assert [choose_decimals([value]) for value in (0.0, 0.6612, 9.5, 512.0, 9873.0)] == [
         *(0, 4, 3, 1, 0)
     ]
 
 
-def test_a_name_cannot_move_the_cursor_or_break_a_line() -> None:
+def test_a_name_cannot_move_the_cursor_or_break_a_line():
     assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
     shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")), SAMPLE)
     assert "\x1b" not in shown and "\x07" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
-def test_a_step_of_a_day_is_named_by_its_date() -> None:
+def test_a_step_of_a_day_is_named_by_its_date():
     issued = make_issued()
     first = issued.starts[0]
     days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)
@@ -118,7 +117,7 @@ DAY = date(2026, 3, 31)
 
 
 @pytest.fixture
-def issued_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def issued_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
     root = tmp_path / "sample" / "forecasts" / "issued" / "electricity-operational"
@@ -127,15 +126,15 @@ def issued_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def explain(*words: str) -> str:
+def explain(*words):
     return invoke("explain", *words)
 
 
-def read_numbers(shown: str, start: str) -> list[str]:
+def read_numbers(shown, start):
     return next(line for line in shown.splitlines() if line.startswith(start)).split()
 
 
-def test_the_parts_of_the_day_stand_above_their_sum(issued_folder: Path) -> None:
+def test_the_parts_of_the_day_stand_above_their_sum(issued_folder):
     shown = explain("2026-03-31", "NSW1", "--known-to", "issue-time")
     assert read_numbers(shown, "agent 0") == [
         *("agent", "0", "25.0", "%", "7920", "+30", "+20", "1992")
@@ -146,7 +145,7 @@ def test_the_parts_of_the_day_stand_above_their_sum(issued_folder: Path) -> None
     assert all(len(line) <= 80 for line in shown.splitlines() if "The record" not in line)
 
 
-def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) -> None:
+def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder):
     shown = explain("2026-03-31", "NSW1")
     assert "30 Mar 08:10 example.org: <script>alert('storm')</script> Storm cuts power" in shown
     assert "read by" not in shown and "agent 0 reads by: read the <b>weather</b>" in shown
@@ -154,7 +153,7 @@ def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder: Path) 
     assert "newest article that could be read: 30 Mar 2026 16:40" in shown
 
 
-def test_members_without_a_language_model_read_nothing() -> None:
+def test_members_without_a_language_model_read_nothing():
     issued = make_issued()
     why = read_parts(issued, "NSW1")
     parts = [replace(part, logic="calendar-ridge") for part in why.parts]
@@ -163,16 +162,14 @@ def test_members_without_a_language_model_read_nothing() -> None:
     assert not any(word in shown for word in ("article", "reads by", "Corrections"))
 
 
-def test_one_step_is_explained_on_the_markets_clock(issued_folder: Path) -> None:
+def test_one_step_is_explained_on_the_markets_clock(issued_folder):
     shown = explain("2026-03-31", "NSW1", "--step", "18:30")
     assert "NSW1: 9600 MW, step that starts at 18:30" in shown
     with pytest.raises(ConfigError, match="no step starts at '18:15'; steps start at 00:00"):
         explain("2026-03-31", "NSW1", "--step", "18:15")
 
 
-def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
-    issued_folder: Path,
-) -> None:
+def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(issued_folder):
     for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
         found = find_record(issued_folder, DAY, known_to)
         assert found is not None
@@ -183,9 +180,7 @@ def test_the_forecast_that_knew_most_is_explained_unless_another_is_named(
     assert find_record(issued_folder, date(2026, 3, 30), None) is None
 
 
-def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_names(
-    issued_folder: Path,
-) -> None:
+def test_a_forecast_that_is_missing_is_issued_by_the_command_that_the_error_names(issued_folder):
     asked = ("2026-04-01", "NSW1", "--known-to", "issue-time")
     with pytest.raises(DataError, match=r"--day 2026-04-01 --known-to issue-time$"):
         explain(*asked)

@@ -1,10 +1,9 @@
 """A public series that is not ours, as a new user would try it: one PeMS sensor, hour by hour."""
 
 import gzip
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from compevo_pipeline.cli.main import app
 
@@ -13,13 +12,13 @@ ROWS = 150 * 24  # from January 2015 on, over the night in which clocks went for
 
 @pytest.mark.slow
 def test_a_sensor_that_keeps_standard_time_is_declared_trained_forecast_and_scored(
-    archive_dir: Path, tmp_path: Path
-) -> None:
+    archive_dir, tmp_path
+):
     lines = gzip.decompress((archive_dir / "traffic" / "traffic.csv.gz").read_bytes()).splitlines()
     file = tmp_path / "sensor.csv"
     file.write_bytes(b"\n".join(lines[: ROWS + 1]))
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments):
         env = {"COMPEVO_HOME": str(tmp_path / "home"), "COMPEVO_MODE": "sample"}
         return CliRunner().invoke(app, list(arguments), env=env)
 

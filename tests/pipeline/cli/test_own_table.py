@@ -1,17 +1,16 @@
 """A table of one's own from `compevo init` to a forecast, where its series differ in length."""
 
 from datetime import date, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from compevo_pipeline.cli.main import app
 
 FIRST = date(2025, 1, 1)
 
 
-def list_rows(name: str, first: int, end: int) -> list[str]:
+def list_rows(name, first, end):
     values = np.random.default_rng(first).normal(50, 5, end - first)
     return [
         f"{FIRST + timedelta(days=day)},{name},{value:.1f}"
@@ -19,7 +18,7 @@ def list_rows(name: str, first: int, end: int) -> list[str]:
     ]
 
 
-def run_in(folder: Path, *arguments: str) -> Result:
+def run_in(folder, *arguments):
     env = {
         "COMPEVO_HOME": str(folder / "home"),
         "COMPEVO_DATASETS": str(folder),
@@ -28,9 +27,7 @@ def run_in(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), env=env)
 
 
-def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(
-    tmp_path: Path,
-) -> None:
+def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_there(tmp_path):
     stamps = [datetime(2025, 5, 1) + timedelta(hours=n) for n in range(40 * 24)]  # noqa: DTZ001
     rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
     (tmp_path / "load.csv").write_text("\n".join(["stamp,load_mw", *rows, ""]))
@@ -54,16 +51,14 @@ def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_the
     assert "in the file" not in forecast.output
 
 
-def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(tmp_path):
     file = tmp_path / "shops.csv"
 
-    def write(*series: tuple[str, int, int]) -> None:
+    def write(*series):
         rows = [row for part in series for row in list_rows(*part)]
         file.write_text("\n".join(["day,shop,sold", *rows, ""]))
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments):
         return run_in(tmp_path, *arguments)
 
     write(("old", 0, 200), ("young", 0, 200))

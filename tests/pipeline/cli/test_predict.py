@@ -20,7 +20,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 @pytest.fixture
-def places(tmp_path: Path, tiny_run: Path) -> list[str]:
+def places(tmp_path, tiny_run):
     """Copy a small run; return the options that name it and what to forecast."""
     inference = windows("inference", 2, first_day=40)
     WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
@@ -33,9 +33,7 @@ def places(tmp_path: Path, tiny_run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(
-    places: list[str], tmp_path: Path
-) -> None:
+def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(places, tmp_path):
     alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
     invoke("predict", *places, "--out", alone)
 
@@ -55,7 +53,7 @@ def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(
     assert_frame_equal(forecast, expected, rel_tol=1e-5, abs_tol=1e-4)
 
 
-def test_one_process_cannot_hold_a_part_of_a_backbone(places: list[str], tmp_path: Path) -> None:
+def test_one_process_cannot_hold_a_part_of_a_backbone(places, tmp_path):
     out = tmp_path / "forecast.parquet"
     with pytest.raises(ConfigError, match="there is one: start several"):
         invoke("predict", *places, "--out", out, "--shard-backbone")

@@ -1,7 +1,6 @@
 """``compevo table`` and ``audit-news``: what a user types and reads."""
 
 import re
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -24,14 +23,14 @@ from tests.support.round_records import round_record
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     folder = tmp_path / "results"
     folder.mkdir()
     write_rows(folder / "main.csv", make_rows())
     return folder
 
 
-def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path) -> None:
+def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results):
     paper = invoke("table", "main", "--results", results)
     assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in paper
     assert "pooled errors" in invoke("table", "--results", results)
@@ -42,9 +41,7 @@ def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results: Path)
 @pytest.mark.parametrize(
     "command", [["table", "main", "--results"], ["table", "--results"], ["report"]]
 )
-def test_rows_of_a_folder_that_is_not_there_are_refused(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_folder_that_is_not_there_are_refused(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=str(tmp_path / "none")):
         invoke(*command, tmp_path / "none")
@@ -52,9 +49,7 @@ def test_rows_of_a_folder_that_is_not_there_are_refused(
     assert not any(tmp_path.iterdir())
 
 
-def test_a_run_that_is_not_there_is_said_to_be_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_not_there_is_said_to_be_none(tmp_path, capsys):
     run = str(tmp_path / "none")
     places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
     for words in (["lud", run], ["trace", run, "x"], ["evaluate", run, *places]):
@@ -66,12 +61,12 @@ def test_a_run_that_is_not_there_is_said_to_be_none(
         assert "stored is whole" not in told
 
 
-def test_a_count_of_nothing_is_an_error_of_usage() -> None:
+def test_a_count_of_nothing_is_an_error_of_usage():
     for option in ("--rank", "--agents"):
         assert CliRunner().invoke(app, ["params", option, "0"]).exit_code == 2
 
 
-def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path: Path) -> None:
+def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path):
     run = RunFolder(tmp_path / "run")
     run.model.mkdir(parents=True)
     config = find_variant("mael").configure(RunConfig.preset("tiny"))
@@ -86,9 +81,7 @@ def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path:
 
 
 @pytest.mark.slow
-def test_the_audit_of_a_probe_measures_every_split_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
     monkeypatch.setattr(news_audit, "DRAWS", 1)
     monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
     world = planted_world(3.0, is_regional=True, share=0.1)
@@ -104,7 +97,7 @@ def test_the_audit_of_a_probe_measures_every_split_apart(
     assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
 
 
-def test_a_folder_without_its_windows_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_its_windows_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="--windows and --news"):
         invoke("audit-news", tmp_path)
 

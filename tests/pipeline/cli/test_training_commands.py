@@ -2,7 +2,6 @@
 
 import io
 import logging
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -27,7 +26,7 @@ from tests.support.window_samples import place_in_folds
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> WindowSet:
+def stored(tmp_path):
     cut = [*windows("train", 18), *windows("val", 3, first_day=40)]
     placed = place_in_folds(WindowSet(cut, dataset="electricity"))
     placed.write(tmp_path / "windows")
@@ -35,18 +34,16 @@ def stored(tmp_path: Path) -> WindowSet:
     return placed
 
 
-def run(command: str, folder: Path, *options: str) -> str:
+def run(command, folder, *options):
     given = ("--windows", folder / "windows", "--news", folder / "news", "--out", folder / "run")
     return invoke(command, *given, "--preset", "tiny", *options)
 
 
 @pytest.mark.parametrize("options", [(), ("--validation", "split"), ("--validation", "last-fold")])
-def test_the_chosen_validation_windows_reach_the_trainer(
-    tmp_path: Path, stored: WindowSet, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    given: list[str] = []
+def test_the_chosen_validation_windows_reach_the_trainer(tmp_path, stored, monkeypatch, options):
+    given = []
 
-    def record(config: RunConfig, train: WindowSet, val: WindowSet, *_: object, **__: object):
+    def record(config, train, val, *_, **__):
         given.extend((train.hash, val.hash))
         return {}
 
@@ -59,9 +56,9 @@ def test_the_chosen_validation_windows_reach_the_trainer(
 
 
 def test_the_command_and_the_worker_of_a_launcher_hand_the_server_of_logics_over(
-    tmp_path: Path, stored: WindowSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[object] = []
+    tmp_path, stored, monkeypatch
+):
+    given = []
     monkeypatch.setattr(trainer, "train", lambda *_, server, **__: given.append(server) or {})
     monkeypatch.setattr(endpoints, "read_server", lambda config: config.evolution.writer)
     changes = {"evolution.writer": "server:m", "evolution.update": "simplified"}
@@ -74,10 +71,8 @@ def test_the_command_and_the_worker_of_a_launcher_hand_the_server_of_logics_over
     assert given == ["server:m", "server:m"]
 
 
-def test_folds_prints_the_table_of_the_configuration_as_csv(
-    tmp_path: Path, stored: WindowSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def record(config: RunConfig, windows: WindowSet, *_: object, **__: object) -> pl.DataFrame:
+def test_folds_prints_the_table_of_the_configuration_as_csv(tmp_path, stored, monkeypatch):
+    def record(config, windows, *_, **__):
         return pl.DataFrame({"agents": [config.population.agents], "hash": [windows.hash]})
 
     monkeypatch.setattr(cross_validation, "train_folds", record)
@@ -87,8 +82,8 @@ def test_folds_prints_the_table_of_the_configuration_as_csv(
 
 @pytest.mark.slow
 def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     deployment = deploy(tmp_path / "home")
     cut = [
         *windows("train", 6),
@@ -119,7 +114,7 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
     assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
 
     # They differ after the supervised stage alone, so that is trained once: equal to the second.
-    def list_runs() -> list[Path]:
+    def list_runs():
         runs = deployment.layout.run("any").parent.glob("experiment-electricity-*")
         return sorted(run for run in runs if run.is_dir())
 

@@ -21,7 +21,7 @@ DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
 PATIENCE_S = 120.0
 
 
-def materialize(home: Path, seconds: float) -> "subprocess.Popen[str]":
+def materialize(home, seconds):
     """Materialize the pooled asset from a shell, without a daemon."""
     command = [sys.executable, "-m", "dagster", "asset", "materialize"]
     return subprocess.Popen(
@@ -33,7 +33,7 @@ def materialize(home: Path, seconds: float) -> "subprocess.Popen[str]":
     )
 
 
-def wait_until(condition) -> None:
+def wait_until(condition):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -41,7 +41,7 @@ def wait_until(condition) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     """A deployment with the project's own settings of Dagster."""
     shutil.copy(REPOSITORY / "dagster_home" / "dagster.yaml", tmp_path)
     return tmp_path
@@ -49,7 +49,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc about processes")
-def test_after_a_shell_run_was_killed_the_next_materialization_goes_on(home: Path) -> None:
+def test_after_a_shell_run_was_killed_the_next_materialization_goes_on(home):
     killed = materialize(home, seconds=600)
     wait_until((home / "step.pid").exists)
     step = int((home / "step.pid").read_text())
@@ -69,12 +69,12 @@ def test_after_a_shell_run_was_killed_the_next_materialization_goes_on(home: Pat
 
 
 @pytest.fixture
-def instance(home: Path):
+def instance(home):
     with dg.DagsterInstance.from_config(str(home)) as opened:
         yield opened
 
 
-def claim(instance: dg.DagsterInstance, status=dg.DagsterRunStatus.STARTED, **tags: str) -> str:
+def claim(instance, status=dg.DagsterRunStatus.STARTED, **tags):
     """Register a run that has claimed the only slot of a pool."""
     run = instance.add_run(
         dg.DagsterRun(job_name="job", run_id=os.urandom(4).hex(), status=status, tags=tags)
@@ -85,7 +85,7 @@ def claim(instance: dg.DagsterInstance, status=dg.DagsterRunStatus.STARTED, **ta
     return run.run_id
 
 
-def test_a_run_whose_lock_is_held_is_left_alone(instance) -> None:
+def test_a_run_whose_lock_is_held_is_left_alone(instance):
     run = claim(instance)
     handle = hold_run_lock(instance, run)
     assert sweep_dead_runs(instance) == []
@@ -100,23 +100,21 @@ def test_a_run_whose_lock_is_held_is_left_alone(instance) -> None:
     assert sweep_dead_runs(instance) == []
 
 
-def test_a_dead_run_of_the_daemon_fails_so_that_the_daemon_starts_it_again(instance) -> None:
+def test_a_dead_run_of_the_daemon_fails_so_that_the_daemon_starts_it_again(instance):
     run = claim(instance, **{".dagster/grpc_info": "{}"})
     os.close(hold_run_lock(instance, run))
     sweep_dead_runs(instance)
     assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.FAILURE
 
 
-def test_a_run_that_shows_no_lock_may_live_elsewhere_and_is_left_alone(instance) -> None:
+def test_a_run_that_shows_no_lock_may_live_elsewhere_and_is_left_alone(instance):
     run = claim(instance)
     assert sweep_dead_runs(instance) == []
     assert instance.get_run_by_id(run).status is dg.DagsterRunStatus.STARTED
     assert instance.event_log_storage.get_concurrency_run_ids() == {run}
 
 
-def test_slots_of_a_run_that_ended_are_freed_after_a_while_and_of_a_deleted_one_at_once(
-    instance,
-) -> None:
+def test_slots_of_a_run_that_ended_are_freed_after_a_while_and_of_a_deleted_one_at_once(instance):
     run = claim(instance)
     instance.report_run_canceled(instance.get_run_by_id(run))
     sweep_dead_runs(instance)
@@ -130,7 +128,7 @@ def test_slots_of_a_run_that_ended_are_freed_after_a_while_and_of_a_deleted_one_
     assert not instance.event_log_storage.get_concurrency_run_ids()
 
 
-def test_the_lock_of_a_run_that_ended_well_is_removed(instance) -> None:
+def test_the_lock_of_a_run_that_ended_well_is_removed(instance):
     run = claim(instance, status=dg.DagsterRunStatus.SUCCESS)
     os.close(hold_run_lock(instance, run))
     assert sweep_dead_runs(instance) == []
@@ -138,9 +136,7 @@ def test_the_lock_of_a_run_that_ended_well_is_removed(instance) -> None:
     assert list((Path(instance.root_directory) / "run_locks").iterdir()) == []
 
 
-def test_a_run_in_this_process_takes_back_what_a_dead_run_claimed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_this_process_takes_back_what_a_dead_run_claimed(home, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with dg.DagsterInstance.get() as instance:
         dead = claim(instance)

@@ -26,11 +26,11 @@ ISSUED = operational.issue_time(DAY)
 
 
 @pytest.fixture(scope="module")
-def repository(defs: dg.Definitions) -> dg.RepositoryDefinition:
+def repository(defs):
     return defs.get_repository_def()
 
 
-def tick(repository: dg.RepositoryDefinition, name: str, at: datetime) -> dg.RunRequest:
+def tick(repository, name, at):
     with dg.DagsterInstance.local_temp() as instance:
         (request,) = evaluate(instance, repository, name, at).run_requests
     return request

@@ -7,7 +7,6 @@ import json
 import logging
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -281,9 +280,7 @@ def test_the_real_sensor_has_17544_hours_and_its_known_range(parse):
     assert (frame["value"] == 0).sum() == 15
 
 
-def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(
-    archive_dir: Path, tmp_path: Path
-) -> None:
+def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(archive_dir, tmp_path):
     dataset = "electricity-operational"
     settings = Settings(home=tmp_path, mode=Mode.ARCHIVE, archive=archive_dir)
     workspace = Deployment(settings=settings)

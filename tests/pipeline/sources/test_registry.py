@@ -1,7 +1,5 @@
 """The data sets of a deployment: those of TOML files beside the built-in ones; broken ones."""
 
-from pathlib import Path
-
 import pytest
 
 from compevo_core.data.datasets import DATASETS
@@ -28,13 +26,13 @@ country = "FR"
 """
 
 
-def declare(folder: Path, text: str, name: str = "demand") -> Path:
+def declare(folder, text, name="demand"):
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path: Path) -> None:
+def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path):
     declare(tmp_path, SOUND)
     registry = load_registry(tmp_path)
     assert list(registry) == [*DATASETS, "demand"]
@@ -66,9 +64,7 @@ def test_a_declared_data_set_stands_beside_the_built_in_ones(tmp_path: Path) -> 
         ("[series]", "[series", "not TOML"),
     ],
 )
-def test_a_broken_declaration_is_kept_with_file_key_and_remedy(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
+def test_a_broken_declaration_is_kept_with_file_key_and_remedy(tmp_path, old, new, said):
     assert old in SOUND
     path = declare(tmp_path, SOUND.replace(old, new))
     registry = load_registry(tmp_path)
@@ -79,6 +75,6 @@ def test_a_broken_declaration_is_kept_with_file_key_and_remedy(
         registry["demand"]
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):
     with pytest.raises(ConfigError, match=r"no data set 'demand'; known: electricity, .*init"):
         load_registry(tmp_path)["demand"]

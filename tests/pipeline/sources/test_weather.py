@@ -17,12 +17,12 @@ NAME = weather_runs.name_run(RUN)
 HALF_HOUR = timedelta(minutes=30)
 
 
-def parse(document: object, name: str = NAME) -> pl.DataFrame:
+def parse(document, name=NAME):
     content = document if isinstance(document, str | bytes) else json.dumps(document)
     return weather_runs.parse(raw(name, content, weather_runs.SOURCE))
 
 
-def values(frame: pl.DataFrame, name: str, entity: str = "NSW1") -> list[float]:
+def values(frame, name, entity="NSW1"):
     return frame.filter(name=name, entity=entity).sort("start_utc")["value"].to_list()
 
 
@@ -69,13 +69,13 @@ def test_an_error_message_is_no_run():
         parse({"error": True, "reason": "Cannot initialize WeatherVariable"})
 
 
-def change(**changes: object) -> list[dict[str, object]]:
+def change(**changes):
     document = make_run()
     document[1] |= changes
     return document
 
 
-def change_hours(**changes: object) -> list[dict[str, object]]:
+def change_hours(**changes):
     return change(hourly=make_run(hours=2)[1]["hourly"] | changes)
 
 

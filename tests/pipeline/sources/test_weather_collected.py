@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.weather import collected
 from tests.support.sources import raw
 
@@ -26,11 +25,11 @@ VALUES = {
 }
 
 
-def true_temperature(hour: datetime) -> float:
+def true_temperature(hour):
     return 20.0 + 5.0 * np.sin((hour - FIRST) / DAY * 2 * np.pi)
 
 
-def make_hours(first: datetime, n: int, city: str, add: float = 0.0) -> list[dict[str, object]]:
+def make_hours(first, n, city, add=0.0):
     hours = [first + i * HOUR for i in range(n)]
     return [
         {"city": city, "hour": hour, "temperature_2m": true_temperature(hour) + add, **VALUES}
@@ -38,13 +37,13 @@ def make_hours(first: datetime, n: int, city: str, add: float = 0.0) -> list[dic
     ]
 
 
-def pack(name: str, rows: list[dict[str, object]], **names: str) -> RawFile:
+def pack(name, rows, **names):
     content = io.BytesIO()
     pl.DataFrame(rows).rename(names).write_parquet(content)
     return raw(name, content.getvalue(), collected.SOURCE)
 
 
-def make_files(bias: float = 3.0, late: float = 0.0, **states: float) -> list[RawFile]:
+def make_files(bias=3.0, late=0.0, **states):
     """Both parts; Hobart's forecasts are too warm, ``late`` is added to what is known later."""
     observed, forecasts = [], []
     for city in collected.CITIES.values():
@@ -69,11 +68,11 @@ def make_files(bias: float = 3.0, late: float = 0.0, **states: float) -> list[Ra
 
 
 @pytest.fixture(scope="module")
-def frame() -> pl.DataFrame:
+def frame():
     return collected.parse_all(make_files())
 
 
-def is_substitute(frame: pl.DataFrame) -> pl.Series:
+def is_substitute(frame):
     return frame["source"].str.contains(collected.SUBSTITUTE)
 
 
@@ -97,7 +96,7 @@ def test_each_day_has_the_newest_states_before_both_instants(frame):
 
 
 def test_the_mean_difference_that_was_known_is_taken_off_and_no_later_one(frame):
-    def mean_error(table: pl.DataFrame, entity: str, since: datetime) -> float:
+    def mean_error(table, entity, since):
         rows = table.filter(~is_substitute(table), entity=entity, name="temperature_c")
         rows = rows.filter(pl.col("available_at") >= since).filter(
             pl.col("start_utc").dt.minute() == 0

@@ -119,7 +119,7 @@ def test_seeds_are_the_ones_named_or_that_of_the_run():
 
 
 def test_an_experiment_has_changes_of_its_own_and_one_that_trains_nothing_is_no_launch():
-    def list_names(config: AblationConfig) -> list[str]:
+    def list_names(config):
         return [change.name for change in config.select_variants()]
 
     assert list_names(AblationConfig()) == list_changes("variant")

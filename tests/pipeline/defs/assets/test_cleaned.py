@@ -20,9 +20,7 @@ def made() -> None:
     print("a line of its log")  # noqa: T201 - captured by the run
 
 
-def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_version(
-    tmp_path: Path,
-) -> None:
+def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_version(tmp_path):
     now = datetime.now(UTC)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         runs = [dg.materialize([made], instance=instance).run_id for _ in range(3)]
@@ -43,10 +41,8 @@ def test_old_runs_go_with_their_events_but_for_the_one_that_made_the_newest_vers
 
 
 @pytest.mark.parametrize("small", ["home", "dagster", ""])
-def test_little_space_on_the_disk_of_either_home_warns_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: str
-) -> None:
-    def measure(path: Path) -> SimpleNamespace:
+def test_little_space_on_the_disk_of_either_home_warns_and_is_told(tmp_path, monkeypatch, small):
+    def measure(path):
         is_small = small != "" and Path(path).is_relative_to(tmp_path / small)
         return SimpleNamespace(free=(4 if is_small else 6) * 2**30)
 

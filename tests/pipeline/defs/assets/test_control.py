@@ -19,7 +19,7 @@ ARMS = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
 AFTER = {"prior", "no-news", "swapped-news", "best-agent"}
 
 
-def _write_preset(path) -> str:
+def _write_preset(path):
     """Write the settings of a short search as TOML, and return the file's name."""
     tree = search(run__rounds=2, grpo__group_size=2).to_dict()
     lines = []

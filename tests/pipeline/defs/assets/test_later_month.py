@@ -1,9 +1,7 @@
 """A later month in the archive folder: series, windows, forecasts and inference grow by it."""
 
 from datetime import date
-from pathlib import Path
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -14,7 +12,7 @@ from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.results import read_scored
 from tests.support import population as small
 from tests.support.archive_files import drop_days, make_archive
-from tests.support.deployment import DagsterHome, deploy
+from tests.support.deployment import deploy
 
 ELECTRICITY, OPERATIONAL = "electricity", "electricity-operational"
 DAY = date(2026, 3, 4)
@@ -23,7 +21,7 @@ ONE_ROUND = {"settings": {"run": {"rounds": 1, "validate_every": 0, "checkpoint_
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+def deployment(tmp_path_factory):
     """Both populations, trained on an archive that ends with February 2026."""
     home, archive = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("archive")
     make_archive(archive)
@@ -38,12 +36,12 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
     return found
 
 
-def refresh(deployment: DagsterHome) -> None:
+def refresh(deployment):
     for dataset in (ELECTRICITY, OPERATIONAL):
         deployment.materialize(f"series/{dataset}", f"windows/{dataset}")
 
 
-def infer(deployment: DagsterHome) -> pl.DataFrame:
+def infer(deployment):
     """Infer 2026 and return the population's pooled rows by month, and of the named subset."""
     key = "leakage/inference_2026"
     result = deployment.materialize(key, config={key: {"seeds": 1}})
@@ -52,24 +50,24 @@ def infer(deployment: DagsterHome) -> pl.DataFrame:
     return rows.filter(entity=POOLED, method="compevo").select("subset", "n_windows", "mae")
 
 
-def forecast(deployment: DagsterHome) -> dg.ExecuteInProcessResult:
+def forecast(deployment):
     return deployment.materialize(
         "forecast/next_day", partition=DAY.isoformat(), raise_on_error=False
     )
 
 
-def read_last_day(deployment: DagsterHome, dataset: str) -> date:
+def read_last_day(deployment, dataset):
     store = SeriesStore(deployment.layout.root)
     known = store.read(dataset).filter(pl.col("series_id") == "AEMO/OPERATIONAL_DEMAND/NSW1")
     last = known["start_utc"].dt.convert_time_zone("Australia/Brisbane").max()
     assert last is not None
-    return last.date()  # type: ignore[union-attr, no-any-return]
+    return last.date()
 
 
 @pytest.mark.slow
 def test_a_month_that_is_dropped_into_the_folder_extends_everything_that_is_made_of_it(
-    deployment: DagsterHome, tmp_path: Path
-) -> None:
+    deployment, tmp_path
+):
     before = infer(deployment)
     assert dict(before.select("subset", "n_windows").iter_rows()) == {
         "inference-2026-100": 5 * REGIONS,  # of every second day
@@ -81,7 +79,7 @@ def test_a_month_that_is_dropped_into_the_folder_extends_everything_that_is_made
     assert "the series does not reach over the inputs" in said
 
     # A file more, and the refresh of every day: no code and no configuration changes.
-    archive = deployment.defs.resources["workspace"].settings.archive  # type: ignore[index]
+    archive = deployment.defs.resources["workspace"].settings.archive
     drop_days(archive, date(2026, 3, 1), DAY)
     refresh(deployment)
     assert read_last_day(deployment, ELECTRICITY) == DAY

@@ -8,13 +8,13 @@ from compevo_core.data.window import WindowSet
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.test_registry import SOUND, declare
-from tests.support.deployment import DagsterHome, deploy
+from tests.support.deployment import deploy
 from tests.support.own_tables import declare_demand, write_demand
 from tests.support.population import news_pool
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+def deployment(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     folder = home / "datasets"
     declare_demand(folder, SOUND, days=60, article_day="2024-01-10")
@@ -22,7 +22,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
     return deploy(home)
 
 
-def test_an_own_data_set_has_the_assets_of_any_other(deployment: DagsterHome) -> None:
+def test_an_own_data_set_has_the_assets_of_any_other(deployment):
     graph = deployment.defs.resolve_asset_graph()
     names = {key.to_user_string() for key in graph.get_all_asset_keys()}
     of_bitcoin = {name.replace("bitcoin", "demand") for name in names if "bitcoin" in name}
@@ -34,15 +34,15 @@ def test_an_own_data_set_has_the_assets_of_any_other(deployment: DagsterHome) ->
 
 @pytest.mark.parametrize("name", ["full_demand", "refresh_demand"])
 def test_its_articles_are_embedded_after_they_are_read_and_its_results_shown_at_the_end(
-    deployment: DagsterHome, name: str
-) -> None:
+    deployment, name
+):
     plan = create_execution_plan(deployment.defs.resolve_job_def(name))
     steps = [step.key for step in plan.get_all_steps_in_topo_order()]
     assert steps.index("series__demand") < steps.index("news__embeddings")
     assert steps[-2:] == ["report__site", "report__cleaned"]
 
 
-def test_no_job_of_another_data_set_reads_the_users_files(deployment: DagsterHome) -> None:
+def test_no_job_of_another_data_set_reads_the_users_files(deployment):
     own = {dg.AssetKey(["series", "demand"]), dg.AssetKey(["windows", "demand"])}
     for name in ("demo", "full", "refresh", "full_traffic", "refresh_exchange"):
         job = deployment.defs.resolve_job_def(name)
@@ -52,9 +52,7 @@ def test_no_job_of_another_data_set_reads_the_users_files(deployment: DagsterHom
         assert own <= set(job.asset_layer.executable_asset_keys)
 
 
-def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(
-    deployment: DagsterHome,
-) -> None:
+def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(deployment):
     key = dg.AssetKey(["broken", "broken"])
     node = deployment.defs.resolve_asset_graph().get(key)
     assert "grid is missing" in (node.description or "")
@@ -64,9 +62,7 @@ def test_a_broken_declaration_is_an_asset_that_fails_with_its_error(
     assert "broken.toml" in str(result.failure_data_for_node("broken__broken"))
 
 
-def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(
-    deployment: DagsterHome,
-) -> None:
+def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(deployment):
     NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
     deployment.materialize("series/demand", "windows/demand")
     windows = WindowSet.read(deployment.layout.windows("demand"))
@@ -83,9 +79,7 @@ def test_its_windows_hold_its_own_articles_wording_and_nothing_of_others(
     assert all(len(view.candidate_ids) == 1 for view in seen)
 
 
-def test_a_row_that_was_removed_from_the_file_is_removed_from_the_store(
-    deployment: DagsterHome,
-) -> None:
+def test_a_row_that_was_removed_from_the_file_is_removed_from_the_store(deployment):
     folder = deployment.home / "datasets"
     write_demand(folder / "demand.csv", days=50)
     deployment.materialize("series/demand")

@@ -1,9 +1,7 @@
 """The next day of a user's own data set, through its assets: issued, refused, scored, refreshed."""
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -15,7 +13,7 @@ from compevo_pipeline.defs.assets.forecast import build_next_day_asset
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.results import read_scored
 from tests.pipeline.sources.test_registry import SOUND
-from tests.support.deployment import QUIET, DagsterHome, deploy, read_materialization
+from tests.support.deployment import QUIET, deploy, read_materialization
 from tests.support.own_tables import declare_demand, write_demand
 from tests.support.scored_samples import make_rows
 
@@ -27,7 +25,7 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+def deployment(tmp_path_factory):
     """An own data set with a trained population, whose file ends before the day to forecast."""
     home = tmp_path_factory.mktemp("home")
     declare_demand(home / "datasets", SOUND, days=DAYS, article_day="2024-02-18")
@@ -37,15 +35,15 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
     return found
 
 
-def issue(deployment: DagsterHome, day: str, **options: Any) -> dg.ExecuteInProcessResult:
+def issue(deployment, day, **options):
     return deployment.materialize("forecast/next_day/demand", partition=day, **options)
 
 
-def read_metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+def read_metadata(result):
     return dict(read_materialization(result).metadata)
 
 
-def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: DagsterHome) -> None:
+def test_the_day_after_the_file_is_issued_once_and_read_back(deployment):
     first = read_metadata(issue(deployment, NEXT))
     assert (first["issued_now"].value, first["mode"].value) == (True, "sample")
     assert first["by_series"].records[0].data["entity"] == "load_mw"
@@ -65,9 +63,7 @@ def test_the_day_after_the_file_is_issued_once_and_read_back(deployment: Dagster
     assert first["known_until"].value == "2024-02-20 00:00 UTC+1"
 
 
-def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(
-    deployment: DagsterHome,
-) -> None:
+def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_after(deployment):
     issue(deployment, NEXT)
     write_demand(deployment.home / "datasets" / "demand.csv", days=DAYS + 1)
     result = deployment.defs.resolve_job_def("refresh_demand").execute_in_process(
@@ -89,9 +85,7 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
     assert issued.origin.date() == date(2024, 2, 21)
 
 
-def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(
-    deployment: DagsterHome,
-) -> None:
+def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(deployment):
     spec = load_registry(deployment.home / "datasets")["demand"].spec
     days = make_target_days(spec)
     assert days.get_first_partition_key() == "2024-02-10"
@@ -101,8 +95,8 @@ def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(
     assert make_target_days(DATASETS["exchange"]).get_first_partition_key() == "2000-01-01"
 
 
-def test_the_page_says_how_far_a_forecast_reaches() -> None:
-    def describe(name: str) -> str:
+def test_the_page_says_how_far_a_forecast_reaches():
+    def describe(name):
         (spec,) = build_next_day_asset(DATASETS[name]).specs
         return str(spec.description)
 
@@ -110,7 +104,7 @@ def test_the_page_says_how_far_a_forecast_reaches() -> None:
     assert "for 48 days," in describe("exchange")
 
 
-def test_the_alarms_count_no_step_of_overlapping_forecasts_twice() -> None:
+def test_the_alarms_count_no_step_of_overlapping_forecasts_twice():
     rows = make_rows({"compevo": [1.0] * 10})
     days = sorted(set(rows["day"]))
     assert sorted(set(select_disjoint(rows, DAY)["day"])) == days

@@ -2,7 +2,6 @@
 
 import shutil
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import polars as pl
@@ -23,7 +22,7 @@ from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import read_scored
 from tests.support import operational
 from tests.support import population as small
-from tests.support.deployment import QUIET, DagsterHome, deploy, few_feeds, read_materialization
+from tests.support.deployment import QUIET, deploy, few_feeds, read_materialization
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import from_nem
 
@@ -33,20 +32,20 @@ SPEC = ELECTRICITY_OPERATIONAL
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, operational_run: Path) -> Path:
+def trained(tmp_path_factory, operational_run):
     """The home of a deployment at 17:00 before the first day."""
     home = tmp_path_factory.mktemp("trained")
     operational.make_deployment(home, operational.issue_time(DAYS[0]), operational_run)
     return home
 
 
-def copy_home(trained: Path, home: Path) -> DagsterHome:
+def copy_home(trained, home):
     shutil.copytree(trained, home, dirs_exist_ok=True)
     return deploy(home)
 
 
 @pytest.fixture(scope="module")
-def live(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> DagsterHome:
+def live(trained, tmp_path_factory):
     """A deployment that was refreshed every day from what had been measured by then."""
     deployment = copy_home(trained, tmp_path_factory.mktemp("live"))
     for day in DAYS:
@@ -58,11 +57,11 @@ def live(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> DagsterHome
     return deployment
 
 
-def read(layout: Layout) -> pl.DataFrame:
+def read(layout):
     return read_scored(layout, operational.DATASET)
 
 
-def test_every_issued_day_is_scored_once_its_truth_is_there(live: DagsterHome) -> None:
+def test_every_issued_day_is_scored_once_its_truth_is_there(live):
     rows = read(live.layout)
     assert sorted(set(rows["day"])) == list(DAYS)
     # A week before the first days nothing was measured.
@@ -72,7 +71,7 @@ def test_every_issued_day_is_scored_once_its_truth_is_there(live: DagsterHome) -
     assert live.layout.scored(operational.DATASET).with_suffix(".csv").exists()
 
 
-def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> None:
+def test_scoring_again_shows_tables_and_changes_no_file(live):
     path = live.layout.scored(operational.DATASET)
     before = path.stat().st_mtime_ns
     result = live.materialize("forecast/scored")
@@ -96,9 +95,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live: DagsterHome) -> No
         assert check.severity is dg.AssetCheckSeverity.WARN
 
 
-def test_days_that_are_filled_in_later_have_the_history_of_live_ones(
-    live: DagsterHome, trained: Path, tmp_path: Path
-) -> None:
+def test_days_that_are_filled_in_later_have_the_history_of_live_ones(live, trained, tmp_path):
     backfill = copy_home(trained, tmp_path)
     # Everything is stored from the start, and days come in another order.
     operational.store_until(backfill.layout, operational.NOW)
@@ -108,9 +105,7 @@ def test_days_that_are_filled_in_later_have_the_history_of_live_ones(
     assert read(backfill.layout).drop(CLOCKED).equals(read(live.layout).drop(CLOCKED))
 
 
-def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(trained, tmp_path):
     deployment = copy_home(trained, tmp_path)
     operational.store_until(deployment.layout, operational.NOW)
     for known_to in ("midnight", "issue-time"):
@@ -128,7 +123,7 @@ def test_the_page_of_a_day_lists_its_forecasts_by_what_they_knew(
     ] == [("issue-time", "2026-02-21 17:00", True), ("midnight", "2026-02-22 00:00", False)]
 
 
-def make_feeds(until: datetime) -> dict[str, tuple[Feed, ...]]:
+def make_feeds(until):
     """Feeds of operational demand that hold what had been measured by an instant."""
     series, published = operational.make_frames()
     known = series.filter(pl.col("start_utc") < until)
@@ -146,8 +141,8 @@ def make_feeds(until: datetime) -> dict[str, tuple[Feed, ...]]:
 
 @pytest.mark.slow
 def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_report(
-    trained: Path, tmp_path: Path
-) -> None:
+    trained, tmp_path
+):
     day = DAYS[1]
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     selected = [
@@ -155,7 +150,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
         *("forecast/next_day", "forecast/scored", "report/site"),
     ]
 
-    def refresh(until: datetime, of: date) -> dg.ExecuteInProcessResult:
+    def refresh(until, of):
         deployment = deploy(tmp_path, feeds=make_feeds(until))
         return deployment.defs.resolve_job_def("refresh").execute_in_process(
             partition_key=of.isoformat(),
@@ -177,7 +172,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
     assert set(read(layout)["day"]) == {day}
 
 
-def test_alarms_say_what_they_saw() -> None:
+def test_alarms_say_what_they_saw():
     days = 60
     rows = make_rows(
         {"compevo": [100.0 + i % 3 for i in range(30)] + [400.0 + i % 3 for i in range(30)]}
@@ -196,16 +191,12 @@ def test_alarms_say_what_they_saw() -> None:
         (from_nem(2026, 2, 23, 17), date(2026, 2, 24), from_nem(2026, 2, 23, 17)),
     ],
 )
-def test_the_forecast_that_is_due_changes_at_the_issue_time(
-    now: datetime, day: date, until: datetime
-) -> None:
+def test_the_forecast_that_is_due_changes_at_the_issue_time(now, day, until):
     origin = find_due_origin(SPEC, now)
     assert (origin.day, origin.until) == (day, until)
 
 
-def test_live_inputs_are_judged_against_what_the_next_forecast_needs(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_live_inputs_are_judged_against_what_the_next_forecast_needs(trained, tmp_path):
     shutil.copytree(trained / "sample", tmp_path / "real")
     workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
     now = operational.issue_time(DAYS[0])

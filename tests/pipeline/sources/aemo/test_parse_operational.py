@@ -4,7 +4,6 @@ import json
 import logging
 import shutil
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,7 +13,7 @@ from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT
-from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.base import Mode
 from tests.fuzz.seeds import FILES
 from tests.pipeline.sources.aemo.test_parse_tables import day, report
 from tests.support.nemweb import pack
@@ -26,11 +25,11 @@ FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
 ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
 
 
-def head(name: str, created: str = "2026/07/18,17:01:04") -> str:
+def head(name, created="2026/07/18,17:01:04"):
     return f"C,NEMP.WORLD,{name},AEMO,PUBLIC,{created},0000000528134281,DEMAND,0000000528134281"
 
 
-def actual(*rows: tuple[str, float, str]) -> str:
+def actual(*rows):
     """Rows are the end of an interval, its demand, and when the row was changed."""
     return report(
         [
@@ -43,7 +42,7 @@ def actual(*rows: tuple[str, float, str]) -> str:
     )
 
 
-def forecast(*rows: tuple[str, str, str, str], created: str = "2026/07/18,17:01:04") -> str:
+def forecast(*rows, created="2026/07/18,17:01:04"):
     """Rows are the end of an interval and its three quantiles."""
     # LOAD_DATE and LASTCHANGED are before the file was made: nobody could read them then.
     return report(
@@ -58,7 +57,7 @@ def forecast(*rows: tuple[str, str, str, str], created: str = "2026/07/18,17:01:
     )
 
 
-def rooftop(*rows: tuple[str, str]) -> str:
+def rooftop(*rows):
     return report(
         [
             f'D,ROOFTOP,FORECAST,1,"2026/07/18 17:00:00",NSW1,"{end}",99.9,{median},1,2,'
@@ -71,11 +70,11 @@ def rooftop(*rows: tuple[str, str]) -> str:
     )
 
 
-def wrap(name: str, content: str) -> RawFile:
+def wrap(name, content):
     return raw(name, content, "aemo_operational_demand")
 
 
-def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added() -> None:
+def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added():
     late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
     early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
     for rows in ([late, early], [early, late]):
@@ -85,7 +84,7 @@ def test_a_reissued_value_is_the_one_changed_last_and_adjustments_are_not_added(
         ]
 
 
-def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> None:
+def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before():
     found = parse_operational.parse_published(
         wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
     )
@@ -98,7 +97,7 @@ def test_a_forecast_is_known_from_the_creation_of_its_file_and_not_before() -> N
     assert parse_operational.parse_operational(wrap(FORECAST_NAME, forecast())).is_empty()
 
 
-def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out() -> None:
+def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_out():
     rows = [
         ("2026/07/20 17:00:00", "3", "2", "1"),
         ("2026/07/20 17:30:00", "", "2", "1"),
@@ -113,7 +112,7 @@ def test_two_days_ahead_are_kept_of_an_issue_and_a_cell_without_a_value_is_left_
     assert found.filter(start_utc=starts[1])["quantile"].to_list() == [0.5, 0.1]
 
 
-def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step() -> None:
+def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step():
     found = parse_operational.parse_step_covariates(
         wrap(ROOFTOP_NAME.lower(), rooftop(("2026/07/19 12:30:00", "3334.102")))
     )
@@ -122,7 +121,7 @@ def test_the_median_of_rooftop_solar_power_is_a_covariate_by_step() -> None:
     ]
 
 
-def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
+def test_a_forecast_without_its_time_of_creation_is_refused():
     for created in ("yesterday,17:00", "0001/01/01,00:00:00"):
         bad = forecast(("2026/07/19 00:30:00", "3", "2", "1"), created=created)
         said = f"line 1: '{created.replace(',', ' ')}' is not a date and time"
@@ -130,7 +129,7 @@ def test_a_forecast_without_its_time_of_creation_is_refused() -> None:
             parse_operational.parse_published(wrap(FORECAST_NAME, bad))
 
 
-def test_files_that_are_read_together_are_read_as_each_alone() -> None:
+def test_files_that_are_read_together_are_read_as_each_alone():
     """Keys come again in other files, each with its own time, source and line."""
     end, next_end = "2026/07/19 00:30:00", "2026/07/19 01:00:00"
     early, late = (
@@ -160,7 +159,7 @@ def test_files_that_are_read_together_are_read_as_each_alone() -> None:
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
+def archive(tmp_path):
     """An archive folder of downloads: plain files, a zip, a zip of zips, in folders or not."""
     folder = tmp_path / "aemo_operational_demand"
     (folder / "ACTUAL_HH").mkdir(parents=True)
@@ -184,9 +183,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_publishers_files_are_read_as_downloaded(
-    archive: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_publishers_files_are_read_as_downloaded(archive, caplog):
     caplog.set_level(logging.WARNING)
     raws = list(aemo.read_files(Mode.ARCHIVE, archive=archive, clock=clock))
     series = aemo.parse_all(raws)
@@ -202,7 +199,7 @@ def test_the_publishers_files_are_read_as_downloaded(
     )
 
 
-def test_each_report_may_be_missing(archive: Path) -> None:
+def test_each_report_may_be_missing(archive):
     (archive / "aemo_operational_demand" / FORECAST_NAME).unlink()
     raws = list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
     assert aemo.parse_published(raws).is_empty()

@@ -8,10 +8,9 @@ import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import build_windows
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.leakage import find_unavailable_step_covariates
-from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
 from compevo_pipeline.sources.own.frames import parse_ahead, parse_series
 from tests.support.own_tables import wrap
 
@@ -21,7 +20,7 @@ DAYS = 150
 KNOWN_AT = {"known_at": "known_at"}
 
 
-def declare(**ahead: str) -> Declaration:
+def declare(**ahead):
     keys = {
         "name": "demand",
         "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
@@ -32,13 +31,13 @@ def declare(**ahead: str) -> Declaration:
     return check_declaration(keys, "the test")
 
 
-def make_temperature() -> np.ndarray:
+def make_temperature():
     rng = np.random.default_rng(1)
     by_day = np.cumsum(rng.normal(size=DAYS)) * 2
     return 10 + np.repeat(by_day, 24) + 5 * np.sin(2 * np.pi * np.arange(24 * DAYS) / 24)
 
 
-def write_ahead(*, late_error: float = 0.0) -> str:
+def write_ahead(*, late_error=0.0):
     """Write each hour's forecast as issued at noon of the day before, and a correction at noon."""
     rows = ["stamp,temperature,known_at"]
     for i, value in enumerate(make_temperature()):
@@ -49,7 +48,7 @@ def write_ahead(*, late_error: float = 0.0) -> str:
     return "\n".join(rows) + "\n"
 
 
-def make_windows(ahead: str | None, **keys: str) -> tuple[WindowSet, pl.DataFrame | None]:
+def make_windows(ahead, **keys):
     """Cut windows of a load that follows the square of the temperature."""
     rng = np.random.default_rng(2)
     temperature = make_temperature()
@@ -64,12 +63,12 @@ def make_windows(ahead: str | None, **keys: str) -> tuple[WindowSet, pl.DataFram
     return build_windows(make_spec(declaration), series, step_covariates=frame), frame
 
 
-def forecast(windows: WindowSet, name: str) -> np.ndarray:
+def forecast(windows, name):
     return fit_baseline(name, windows.split("train")).predict(windows.split("test").views())
 
 
 @pytest.mark.parametrize("name", ["calendar-ridge", pytest.param("gbm", marks=pytest.mark.slow)])
-def test_models_use_the_forecast_weather_of_each_hour(name: str) -> None:
+def test_models_use_the_forecast_weather_of_each_hour(name):
     with_weather, _ = make_windows(write_ahead())
     without, _ = make_windows(None)
     truth_NH = without.split("test").truth()
@@ -79,7 +78,7 @@ def test_models_use_the_forecast_weather_of_each_hour(name: str) -> None:
     assert errors[0] < 0.5 * errors[1]
 
 
-def test_what_came_later_changes_no_forecast_and_a_planted_leak_is_found() -> None:
+def test_what_came_later_changes_no_forecast_and_a_planted_leak_is_found():
     windows, frame = make_windows(write_ahead())
     poisoned, poisoned_frame = make_windows(write_ahead(late_error=50.0))
     assert frame is not None and poisoned_frame is not None
@@ -98,7 +97,7 @@ def test_what_came_later_changes_no_forecast_and_a_planted_leak_is_found() -> No
     assert find_unavailable_step_covariates(views[:1], later)[0].kind == "late covariate"
 
 
-def test_known_from_the_start_is_said_and_measured_values_have_no_way_in() -> None:
+def test_known_from_the_start_is_said_and_measured_values_have_no_way_in():
     text = "stamp,temperature\n" + "".join(
         f"{FIRST + i * HOUR},{value:.3f}\n" for i, value in enumerate(make_temperature())
     )
@@ -112,7 +111,7 @@ def test_known_from_the_start_is_said_and_measured_values_have_no_way_in() -> No
         make_windows("stamp,temperature\n2024-01-01 00:30,1\n2024-01-01 01:30,2\n", known="start")
 
 
-def test_noise_known_ahead_changes_no_forecast() -> None:
+def test_noise_known_ahead_changes_no_forecast():
     rng = np.random.default_rng(3)
     text = "stamp,temperature\n" + "".join(
         f"{FIRST + i * HOUR},{value:.3f}\n" for i, value in enumerate(rng.normal(size=24 * DAYS))

@@ -1,17 +1,13 @@
 """Own data on any grid: from a table to windows, forecasts of the baselines, and a population."""
 
-from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
@@ -24,7 +20,6 @@ from compevo_core.data.steps import (
     name_step,
     read_step,
 )
-from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import find_overlapping_targets
@@ -32,7 +27,6 @@ from compevo_core.evaluation.result_rows import forecast_windows
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
 from compevo_pipeline.sources.own.declaration import (
-    Declaration,
     PlaceKeys,
     check_declaration,
     make_spec,
@@ -44,15 +38,13 @@ from tests.support.population import news_pool, tiny
 MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
 
 
-def make_windows(step: str, rows: int, *, start: datetime = MONDAY, **grid: object) -> WindowSet:
+def make_windows(step, rows, *, start=MONDAY, **grid):
     """Cut windows of :func:`make_table`."""
     declaration, frame = make_table(step, rows, start=start, **grid)
     return build_windows(make_spec(declaration), frame)
 
 
-def make_table(
-    step: str, rows: int, *, start: datetime = MONDAY, **grid: object
-) -> tuple[Declaration, pl.DataFrame]:
+def make_table(step, rows, *, start=MONDAY, **grid):
     """Return a made-up count with a day, a week and a year in it; never below zero."""
     length = read_step(step)
     days = np.arange(rows) * (length / timedelta(days=1))
@@ -83,8 +75,8 @@ def make_table(
     ],
 )
 def test_a_table_of_any_step_is_forecast_from_the_same_step_of_the_season_before(
-    step: str, rows: int, grid: dict[str, int], lookback: int, horizon: int, stride: timedelta
-) -> None:
+    step, rows, grid, lookback, horizon, stride
+):
     windows = make_windows(step, rows, **grid)
     assert (windows.lookback, windows.horizon) == (lookback, horizon)
     test = windows.split("test")
@@ -101,11 +93,11 @@ def test_a_table_of_any_step_is_forecast_from_the_same_step_of_the_season_before
     assert errors["calendar-ridge"] < errors["persistence"] * (1.05 if step == "1w" else 0.6)
 
 
-def test_scored_forecasts_keep_the_bounds_of_their_series() -> None:
+def test_scored_forecasts_keep_the_bounds_of_their_series():
     class Below:
         name = "below"
 
-        def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        def predict(self, views):
             return np.full((len(views), 28), -1.0)
 
     windows = make_windows("1d", 400, horizon=28)
@@ -118,7 +110,7 @@ def test_scored_forecasts_keep_the_bounds_of_their_series() -> None:
     assert quantiles_NQH.min() == 0
 
 
-def test_no_window_is_forecast_and_remembered_on_any_grid() -> None:
+def test_no_window_is_forecast_and_remembered_on_any_grid():
     empty = np.empty((0, 28))
     assert len(PastErrors.from_windows([], empty)) == 0
     assert estimate_quantiles(PastErrors.from_windows([], empty), [], empty).shape[::2] == (0, 28)
@@ -126,7 +118,7 @@ def test_no_window_is_forecast_and_remembered_on_any_grid() -> None:
     ErrorLevels(LevelRule("mean"), scaler, 2, 28).observe([], np.empty((0, 2, 48)))
 
 
-def test_season_columns_lie_at_the_place_of_the_target_step() -> None:
+def test_season_columns_lie_at_the_place_of_the_target_step():
     (window, *_) = make_windows("1h", 24 * 120, horizon=30)
     view = window.view
     space = FeatureSpace.fit([window])
@@ -137,7 +129,7 @@ def test_season_columns_lie_at_the_place_of_the_target_step() -> None:
     assert space.scale_recent([view]).shape == (1, 48)
 
 
-def test_inputs_that_only_cover_the_horizon_have_no_season_columns() -> None:
+def test_inputs_that_only_cover_the_horizon_have_no_season_columns():
     windows = make_windows("1h", 24 * 120, lookback=48, horizon=48).split("train")
     space = FeatureSpace.fit(windows)
     assert space.summarize_seasons(windows.views()) == {}
@@ -146,9 +138,7 @@ def test_inputs_that_only_cover_the_horizon_have_no_season_columns() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["head", "text"])
-def test_a_population_forecasts_steps_that_no_patch_and_no_part_divides(
-    tmp_path: Path, decoder: str
-) -> None:
+def test_a_population_forecasts_steps_that_no_patch_and_no_part_divides(tmp_path, decoder):
     windows = make_windows("1d", 260, lookback=21, horizon=10)
     chosen = WindowSet(
         [*windows.split("train")[:12], *windows.split("val")[:4]], dataset=windows.dataset
@@ -173,7 +163,7 @@ def test_a_population_forecasts_steps_that_no_patch_and_no_part_divides(
     assert set(changes) <= {3, 6, 8}
 
 
-def test_weeks_begin_where_the_first_one_does() -> None:
+def test_weeks_begin_where_the_first_one_does():
     wednesday = MONDAY + timedelta(days=2)
     windows = make_windows("1w", 420, start=wednesday)
     assert {view.origin_utc.weekday() for view in windows.views()} == {2}
@@ -188,12 +178,12 @@ def test_weeks_begin_where_the_first_one_does() -> None:
         ("36h", "nor the other way round"),
     ],
 )
-def test_a_step_that_is_no_grid_is_refused_in_words(text: str, message: str) -> None:
+def test_a_step_that_is_no_grid_is_refused_in_words(text, message):
     with pytest.raises(ValueError, match=message):
         read_step(text)
 
 
-def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season() -> None:
+def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season():
     chosen = {}
     for step in ("5min", "30min", "1h", "1d", "1w"):
         length = read_step(step)
@@ -210,7 +200,7 @@ def test_a_step_has_a_usual_horizon_and_a_look_back_that_reaches_its_season() ->
     assert choose_lookback(timedelta(hours=1), 240) == 3 * 168
 
 
-def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> None:
+def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day():
     five, hour = timedelta(minutes=5), timedelta(hours=1)
     assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
     assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
@@ -225,7 +215,7 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day() -> No
     assert choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
 
 
-def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
+def test_the_newest_origin_of_short_horizons_lies_within_the_day():
     declaration, frame = make_table("5min", 288 * 10 + 200, horizon=12, lookback=288)
     # 200 steps of the last day: 16 whole hours.
     assert find_next_origin(make_spec(declaration), frame) == datetime(2022, 1, 13, 16, tzinfo=UTC)
@@ -233,7 +223,7 @@ def test_the_newest_origin_of_short_horizons_lies_within_the_day() -> None:
     assert find_next_origin(make_spec(daily), frame) == datetime(2022, 1, 13, tzinfo=UTC)
 
 
-def make_months(days: Sequence[date], step: str = "1mo", **keys: object) -> WindowSet:
+def make_months(days, step="1mo", **keys):
     """Cut windows of a made-up count by month; ``days`` are the stamps."""
     values = [100 + 10 * stamp.month + stamp.year - 2000 for stamp in days]
     lines = [f"{stamp},{value}" for stamp, value in zip(days, values, strict=True)]
@@ -251,7 +241,7 @@ def make_months(days: Sequence[date], step: str = "1mo", **keys: object) -> Wind
     return build_windows(make_spec(declaration), frame)
 
 
-def test_months_are_steps_of_the_calendar_whose_year_is_twelve_of_them() -> None:
+def test_months_are_steps_of_the_calendar_whose_year_is_twelve_of_them():
     firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
     windows = make_months(firsts)
     assert (windows.lookback, windows.horizon) == (24, 12)
@@ -271,7 +261,7 @@ def test_months_are_steps_of_the_calendar_whose_year_is_twelve_of_them() -> None
     np.testing.assert_allclose(test.truth() - forecast_NH, 1.5)
 
 
-def test_stamps_of_month_ends_are_the_months_that_end() -> None:
+def test_stamps_of_month_ends_are_the_months_that_end():
     firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
     lasts = [after - timedelta(days=1) for after in firsts[1:]]
     starts = [view.origin_utc for view in make_months(firsts[:-1]).views()]
@@ -285,7 +275,7 @@ def test_stamps_of_month_ends_are_the_months_that_end() -> None:
     assert (quarters.lookback, quarters.horizon) == (8, 4)
 
 
-def test_last_years_values_and_holidays_of_each_step_are_own_covariates() -> None:
+def test_last_years_values_and_holidays_of_each_step_are_own_covariates():
     declaration, frame = make_table("1d", 1000, horizon=10, lookback=28)
     place = PlaceKeys(time_zone="Europe/Paris", country="FR")
     spec = make_spec(declaration.model_copy(update={"place": place}))
@@ -310,7 +300,7 @@ def test_last_years_values_and_holidays_of_each_step_are_own_covariates() -> Non
     np.testing.assert_array_equal(christmas.step_covariates[HOLIDAY][:3], [1, 1, 0])
 
 
-def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
+def test_a_season_that_values_show_takes_the_place_of_the_grids():
     rng = np.random.default_rng(1)
     cycle_of_ten = np.tile([5.0, 9, 2, 7, 1, 8, 3, 0, 4, 6], 160) + rng.normal(0, 0.5, 1600)
     assert find_shown_season([cycle_of_ten], 24) == 10
@@ -341,7 +331,7 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids() -> None:
     np.testing.assert_array_equal(persisted.predict([view])[0], np.resize(view.x[-10:], 12))
 
 
-def test_rows_that_are_no_weeks_are_named() -> None:
+def test_rows_that_are_no_weeks_are_named():
     text = "stamp,load_mw\n2024-01-01,1\n2024-01-08,2\n2024-01-16,3\n"
     keys = {
         "name": "demand",

@@ -10,7 +10,6 @@ from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
 from compevo_pipeline.sources.own.declaration import (
     CovariateKeys,
-    Declaration,
     check_declaration,
     make_spec,
 )
@@ -25,26 +24,26 @@ from compevo_pipeline.sources.own.stamps import (
 from tests.support.own_tables import declare, wrap
 
 
-def parse(text: str | bytes, **series: object) -> pl.DataFrame:
+def parse(text, **series):
     return parse_series(wrap(text), declare(**series))[0]
 
 
-def read(text: str | bytes, **series: object) -> dict[datetime, float | None]:
+def read(text, **series):
     frame = parse(text, **series)
     return dict(zip(frame["start_utc"], frame["value"], strict=True))
 
 
-def utc(*parts: int) -> datetime:
+def utc(*parts):
     return datetime(*parts, tzinfo=UTC)
 
 
-def refusal(text: str | bytes, **series: object) -> str:
+def refusal(text, **series):
     with pytest.raises(CompEvoError) as error:
         parse(text, **series)
     return str(error.value)
 
 
-def test_units_thousands_a_mark_and_empty_cells_are_read_and_counted() -> None:
+def test_units_thousands_a_mark_and_empty_cells_are_read_and_counted():
     text = (
         b"\xef\xbb\xbfstamp;load_mw\r\n2024-01-01 00:00;1,234 MW\r\n2024-01-01 00:30;987.5 MW\r\n"
         b"2024-01-01 01:00;n/a\r\n"
@@ -56,7 +55,7 @@ def test_units_thousands_a_mark_and_empty_cells_are_read_and_counted() -> None:
     assert set(frame["series_id"]) == {"OWN/load_mw"}
 
 
-def test_a_decimal_comma_is_read_where_it_is_declared_and_refused_where_not() -> None:
+def test_a_decimal_comma_is_read_where_it_is_declared_and_refused_where_not():
     text = "stamp;load_mw\n2024-01-01 00:00;1.234,5\n2024-01-01 00:30;7,25\n"
     assert list(read(text, decimal=",").values()) == [1234.5, 7.25]
     message = refusal(text)
@@ -64,7 +63,7 @@ def test_a_decimal_comma_is_read_where_it_is_declared_and_refused_where_not() ->
     assert "set decimal" in message
 
 
-def test_equal_duplicates_and_another_order_are_repaired_and_counted() -> None:
+def test_equal_duplicates_and_another_order_are_repaired_and_counted():
     text = (
         "stamp,load_mw\n2024-01-01 00:30,2\n2024-01-01 00:00,1\n2024-01-01 00:30,2\n"
         "2024-01-01 01:00,3\n"
@@ -74,7 +73,7 @@ def test_equal_duplicates_and_another_order_are_repaired_and_counted() -> None:
     assert (repairs.equal_duplicates, repairs.out_of_order) == (1, 1)
 
 
-def test_contradicting_duplicates_are_refused_with_both_rows_unless_one_is_declared() -> None:
+def test_contradicting_duplicates_are_refused_with_both_rows_unless_one_is_declared():
     text = (
         "stamp,load_mw\n2024-01-01 00:00,1\n2024-01-01 00:30,2\n2024-01-01 00:00,4\n"
         "2024-01-01 01:00,3\n"
@@ -89,9 +88,7 @@ HOURS = "stamp,load_mw\n2024-10-27 01:00,1\n2024-10-27 02:00,2\n{again}2024-10-2
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_the_hour_that_comes_twice_is_two_hours_in_the_order_of_the_rows(
-    newest_first: bool,
-) -> None:
+def test_the_hour_that_comes_twice_is_two_hours_in_the_order_of_the_rows(newest_first):
     lines = HOURS.format(again="2024-10-27 02:00,3\n").splitlines()
     if newest_first:
         lines = [lines[0], *lines[:0:-1]]
@@ -104,7 +101,7 @@ def test_the_hour_that_comes_twice_is_two_hours_in_the_order_of_the_rows(
     }
 
 
-def test_that_hour_once_is_refused_with_its_row_unless_it_is_declared_which_it_is() -> None:
+def test_that_hour_once_is_refused_with_its_row_unless_it_is_declared_which_it_is():
     text = HOURS.format(again="")
     message = refusal(text, time_zone="Europe/Paris", step="1h")
     assert "row 3, column 'stamp': '2024-10-27 02:00' comes once" in message
@@ -113,7 +110,7 @@ def test_that_hour_once_is_refused_with_its_row_unless_it_is_declared_which_it_i
     assert later[utc(2024, 10, 27, 1)] == 2.0
 
 
-def test_an_hour_that_does_not_exist_is_refused_with_the_likely_cause() -> None:
+def test_an_hour_that_does_not_exist_is_refused_with_the_likely_cause():
     text = "stamp,load_mw\n2024-03-31 01:00,1\n2024-03-31 02:00,2\n2024-03-31 03:00,3\n"
     message = refusal(text, time_zone="Europe/Paris", step="1h")
     assert "row 3, column 'stamp': '2024-03-31 02:00' does not exist in Europe/Paris" in message
@@ -123,25 +120,25 @@ def test_an_hour_that_does_not_exist_is_refused_with_the_likely_cause() -> None:
     ]
 
 
-def test_offsets_that_change_are_instants_and_some_without_one_are_refused() -> None:
+def test_offsets_that_change_are_instants_and_some_without_one_are_refused():
     text = "stamp,load_mw\n2024-10-27T02:30+02:00,1\n2024-10-27T02:00+01:00,2\n"
     assert list(read(text)) == [utc(2024, 10, 27, 0, 30), utc(2024, 10, 27, 1)]
     mixed = text + "2024-10-27T02:30,3\n"
     assert "row 4, column 'stamp': '2024-10-27T02:30' has no offset, and 2 other" in refusal(mixed)
 
 
-def test_stamps_at_the_end_of_their_interval_become_its_start() -> None:
+def test_stamps_at_the_end_of_their_interval_become_its_start():
     text = "stamp,load_mw\n2024-01-01 00:30,1\n2024-01-01 01:00,2\n"
     assert list(read(text, stamps="end")) == [utc(2024, 1, 1), utc(2024, 1, 1, 0, 30)]
 
 
-def test_days_keep_their_date_on_the_clock_without_daylight_saving() -> None:
+def test_days_keep_their_date_on_the_clock_without_daylight_saving():
     text = "stamp,load_mw\n2024-03-30,1\n2024-03-31,2\n2024-04-01,3\n"
     starts = list(read(text, time_zone="Europe/Paris", step="1d"))
     assert starts == [utc(2024, 3, 29, 23), utc(2024, 3, 30, 23), utc(2024, 3, 31, 23)]
 
 
-def test_finer_rows_are_averaged_to_steps_that_begin_at_midnight_of_the_clock() -> None:
+def test_finer_rows_are_averaged_to_steps_that_begin_at_midnight_of_the_clock():
     text = "stamp,load_mw\n" + "".join(
         f"2024-01-01 0{i // 4}:{i % 4 * 15:02d},{i}\n" for i in range(8)
     )
@@ -149,7 +146,7 @@ def test_finer_rows_are_averaged_to_steps_that_begin_at_midnight_of_the_clock() 
     assert values == {utc(2023, 12, 31, 18, 15): 1.5, utc(2023, 12, 31, 19, 15): 5.5}
 
 
-def test_a_column_of_names_gives_a_series_each() -> None:
+def test_a_column_of_names_gives_a_series_each():
     text = "stamp,load_mw,site\n2024-01-01,1,A 1\n2024-01-01,2,B\n2024-01-02,3,A 1\n"
     frame = parse(text, id="site", step="1d")
     assert frame.select("series_id", "value").rows() == [
@@ -183,30 +180,28 @@ def test_a_column_of_names_gives_a_series_each() -> None:
         ),
     ],
 )
-def test_a_table_that_is_none_is_refused_with_its_row_column_and_remedy(
-    text: str | bytes, said: str
-) -> None:
+def test_a_table_that_is_none_is_refused_with_its_row_column_and_remedy(text, said):
     assert said in refusal(text)
 
 
-def test_names_that_become_one_label_are_refused() -> None:
+def test_names_that_become_one_label_are_refused():
     text = "stamp,a b,a-b\n2024-01-01,1,2\n"
     with pytest.raises(DataError, match="have the same letters and digits"):
         parse(text, values=["a b", "a-b"], step="1d")
 
 
-def read_covariates(text: str, known: str = "after") -> pl.DataFrame:
-    keys = CovariateKeys(file="weather.csv", time="day", values=["temp"], known=known)  # type: ignore[arg-type]  # checked by pydantic
+def read_covariates(text, known="after"):
+    keys = CovariateKeys(file="weather.csv", time="day", values=["temp"], known=known)
     declaration = declare(time_zone="Europe/Paris")
     return parse_covariates(wrap(text, "weather.csv"), declaration, keys, ["load_mw"])
 
 
-def declare_news(**news: object) -> Declaration:
+def declare_news(**news):
     raw = declare(time_zone="Europe/Paris").model_dump(exclude_none=True)
     return check_declaration({**raw, "news": {"articles": "a.csv", **news}}, "test")
 
 
-def test_a_measured_day_is_known_when_it_is_over_and_a_plan_when_it_begins() -> None:
+def test_a_measured_day_is_known_when_it_is_over_and_a_plan_when_it_begins():
     text = "day,temp\n2024-01-05,4.5\n"
     measured = read_covariates(text)["available_at"].item()
     planned = read_covariates(text, known="before")["available_at"].item()
@@ -215,7 +210,7 @@ def test_a_measured_day_is_known_when_it_is_over_and_a_plan_when_it_begins() -> 
     assert planned == datetime(2024, 1, 4, 22, 59, 59, 999999, tzinfo=UTC)
 
 
-def test_finer_rows_become_mean_lowest_and_highest_of_the_local_day() -> None:
+def test_finer_rows_become_mean_lowest_and_highest_of_the_local_day():
     text = "day,temp\n2024-01-05 00:00,1\n2024-01-05 12:00,8\n2024-01-06 00:00,5\n"
     rows = read_covariates(text).filter(pl.col("valid_date") == pl.date(2024, 1, 5))
     assert dict(zip(rows["name"], rows["value"], strict=True)) == {
@@ -225,19 +220,19 @@ def test_finer_rows_become_mean_lowest_and_highest_of_the_local_day() -> None:
     }
 
 
-def test_a_day_twice_is_refused_with_its_row() -> None:
+def test_a_day_twice_is_refused_with_its_row():
     with pytest.raises(DataError, match=r"weather\.csv, row 3, column 'day': '2024-01-05' comes"):
         read_covariates("day,temp\n2024-01-05,1\n2024-01-05,2\n")
 
 
-def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day() -> None:
+def test_an_article_is_known_at_its_time_and_a_date_alone_at_the_end_of_its_day():
     timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
     dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
     known = [parse_articles(raw, declare_news())["available_at"].item() for raw in (timed, dated)]
     assert known == [datetime(2024, 1, 5, 7, tzinfo=UTC), datetime(2024, 1, 5, 23, tzinfo=UTC)]
 
 
-def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article() -> None:
+def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article():
     text = "published_at,title,url\n2024-01-05 08:00,Plant closes,https://a.org/1\n"
     text += "2024-01-05 09:00,Football,https://a.org/2\n"
     raw = wrap(text, "a.csv")
@@ -248,13 +243,13 @@ def test_words_keep_articles_and_a_page_of_another_data_set_is_another_article()
     assert kept["article_id"].item() not in parse_articles(raw, other)["article_id"].to_list()
 
 
-def test_an_article_without_a_headline_is_refused_with_its_row() -> None:
+def test_an_article_without_a_headline_is_refused_with_its_row():
     raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
     with pytest.raises(DataError, match=r"a\.csv, row 2, column 'title': .* is not a headline"):
         parse_articles(raw, declare_news())
 
 
-def test_a_total_is_the_sum_where_all_of_its_parts_are_known() -> None:
+def test_a_total_is_the_sum_where_all_of_its_parts_are_known():
     text = "stamp,a,b,c\n2024-01-01,1,2,4\n2024-01-02,1,,4\n2024-01-03,1,3,4\n"
     declaration = declare(values=["a", "b", "c"], step="1d").model_copy(
         update={"totals": {"all": ["*"], "a and b": ["a", "b"]}}
