@@ -1,12 +1,15 @@
 """A user's own tables and their declaration, for tests: half-hourly values in Paris."""
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.own.declaration import Declaration
+from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
+from compevo_pipeline.sources.own.frames import parse_series
 
 FETCHED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -23,18 +26,22 @@ def wrap(text: str | bytes, name: str = "demand.csv") -> RawFile:
     )
 
 
-def declare(**series: object) -> Declaration:
-    """Return a declaration with keys of its series changed; ``step`` is that of the grid."""
-    step = series.pop("step", "30min")
-    return Declaration.model_validate(
-        {
-            "name": "demand",
-            "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"}
-            | series,
-            "grid": {"step": step},
-            "splits": {"fractions": [0.7, 0.1, 0.2]},
-        }
-    )
+def declare(sections: Mapping[str, object] | None = None, **series: object) -> Declaration:
+    """Return a declaration with other sections and keys of its series; ``step`` is the grid's."""
+    keys = {
+        "name": "demand",
+        "grid": {"step": series.pop("step", "30min")},
+        "splits": {"fractions": [0.7, 0.1, 0.2]},
+        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"}
+        | series,
+    }
+    return check_declaration(keys | dict(sections or {}), "the test")
+
+
+def parse_rows(lines: Iterable[str], declaration: Declaration) -> pl.DataFrame:
+    """Return the series of lines of a stamp and a value each."""
+    text = "\n".join(["stamp,load_mw", *lines, ""])
+    return parse_series(wrap(text), declaration)[0]
 
 
 def write_demand(path: Path, days: int = 40) -> None:

@@ -136,6 +136,12 @@ ARCHIVE_FAULTS = {
 }
 
 
+def fetch(live, path="file.csv", name="f.csv", **options):
+    """Ask for a file of the host under a name."""
+    request = FileRequest(url=f"https://{HOST}/{path}", source="t", name=name, **options)
+    return live.client.fetch(request)
+
+
 def kept_files(home):
     """Everything below the home that is neither bookkeeping nor a lock."""
     return [
@@ -151,13 +157,11 @@ def check_fault(replay, home, name, answer, error):
     replay.serve({(HOST, f"/{name}"): answer})
     live = open_live(home)
     with pytest.raises(error) as caught:
-        live.client.fetch(
-            FileRequest(url=f"https://{HOST}/{name}", source="test", name=name, max_bytes=CAP)
-        )
+        fetch(live, name, name, max_bytes=CAP)
 
     assert type(caught.value) is error
     assert kept_files(home) == []
-    entry = live.ledger.get("test", name)
+    entry = live.ledger.get("t", name)
     # Whether a missing file is expected is known to the source alone.
     assert (entry is None) if error is SourceAbsent else (entry.state is EntryState.FAILED)
     return caught.value
@@ -186,9 +190,7 @@ def test_a_certificate_of_another_host_and_one_of_an_unknown_authority_are_refus
 ):
     replay.bad_certificates.add(HOST)
     with pytest.raises(SourceBlocked, match="certificate"):
-        open_live(tmp_path).client.fetch(
-            FileRequest(url=f"https://{HOST}/x", source="test", name="x")
-        )
+        fetch(open_live(tmp_path))
 
     trustme.CA().cert_pem.write_to_path(tmp_path / "replay-ca.pem")
     with pytest.raises(SourceBlocked, match="certificate"):
@@ -239,10 +241,7 @@ SUCCESSES = {
 def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
     replay.serve({(HOST, "/file.csv"): answer, (HOST, "/Moved.csv"): Answer(body=CSV)})
     replay.serve({("www.nemweb.com.au", "/Moved.csv"): Answer(body=CSV)})
-    raw = open_live(tmp_path).client.fetch(
-        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
-    )
-    assert raw.content == CSV
+    assert fetch(open_live(tmp_path)).content == CSV
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
 
 
@@ -254,9 +253,8 @@ def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(http, "read_body", fill)
-    live = open_live(tmp_path)
     with pytest.raises(OSError, match="No space"):
-        live.client.fetch(FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv"))
+        fetch(open_live(tmp_path))
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
 
 
@@ -264,9 +262,7 @@ def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, t
     replay.serve({(HOST, "/file.csv"): FAULTS["429-for-an-hour"][0]})
     for _ in range(2):
         with pytest.raises(Throttled) as caught:
-            open_live(tmp_path).client.fetch(
-                FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
-            )
+            fetch(open_live(tmp_path))
         assert caught.value.retry_after_s == pytest.approx(3600, abs=60)
     assert len(replay.seen) == 1
 
@@ -274,19 +270,18 @@ def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, t
 def test_a_failure_leaves_what_was_kept_and_its_conditions(replay, tmp_path):
     good = Answer(body=CSV, etag='"1"')
     replay.serve({(HOST, "/file.csv"): [good, html(PAGE), good]})
-    url = f"https://{HOST}/file.csv"
     live = open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC))
-    live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
+    fetch(live)
     live.ledger.confirm()
     with pytest.raises(SchemaDrift):
-        live.client.fetch(FileRequest(url=url, source="t", name="f.csv"))
+        fetch(live)
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
     entry = live.ledger.get("t", "f.csv")
     assert (entry.state, entry.tries) == (EntryState.STORED, 1)
     assert "SchemaDrift" in entry.note
 
     later = open_live(tmp_path, now=live.now + timedelta(days=1))
-    assert later.client.fetch(FileRequest(url=url, source="t", name="f.csv")) is None
+    assert fetch(later) is None
     assert replay.seen[-1].headers["if-none-match"] == '"1"'
 
 
@@ -296,9 +291,7 @@ def test_a_login_in_a_netrc_file_is_not_sent(replay, tmp_path, monkeypatch):
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
-    open_live(tmp_path).client.fetch(
-        FileRequest(url=f"https://{HOST}/file.csv", source="t", name="f.csv")
-    )
+    fetch(open_live(tmp_path))
     assert "authorization" not in replay.seen[0].headers
 
 
@@ -320,7 +313,7 @@ def test_a_fetched_file_carries_its_provenance_and_is_read_from_disk_until_it_is
     url = f"https://{HOST}/file.csv"
     for _ in range(2):
         live = open_live(tmp_path)
-        raw = live.client.fetch(FileRequest(url=url, source="t", name="file.csv"))
+        raw = fetch(live)
         assert (raw.content, raw.url, raw.mode, raw.fetched_at) == (CSV, url, Mode.LIVE, live.now)
     assert [seen.is_conditional for seen in replay.seen] == [False, True]
     assert replay.seen[0].headers["user-agent"] == "compevo-tests (nobody@example.org)"
@@ -328,16 +321,11 @@ def test_a_fetched_file_carries_its_provenance_and_is_read_from_disk_until_it_is
 
 def test_a_final_file_is_requested_once(replay, tmp_path):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
-
-    def fetch(live):
-        url = f"https://{HOST}/file.csv"
-        return live.client.fetch(FileRequest(url=url, source="t", name="file.csv", is_final=True))
-
-    fetch(open_live(tmp_path))
+    fetch(open_live(tmp_path), is_final=True)
     live = open_live(tmp_path)
-    assert fetch(live).content == CSV
+    assert fetch(live, is_final=True).content == CSV
     live.ledger.confirm()
-    assert fetch(open_live(tmp_path)) is None
+    assert fetch(open_live(tmp_path), is_final=True) is None
     assert len(replay.seen) == 1
 
 

@@ -10,9 +10,9 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import build_windows
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.leakage import find_unavailable_step_covariates
-from compevo_pipeline.sources.own.declaration import check_declaration, make_spec
-from compevo_pipeline.sources.own.frames import parse_ahead, parse_series
-from tests.support.own_tables import wrap
+from compevo_pipeline.sources.own.declaration import make_spec
+from compevo_pipeline.sources.own.frames import parse_ahead
+from tests.support.own_tables import declare, parse_rows, wrap
 
 FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
 HOUR = timedelta(hours=1)
@@ -20,15 +20,10 @@ DAYS = 150
 KNOWN_AT = {"known_at": "known_at"}
 
 
-def declare(**ahead):
-    keys = {
-        "name": "demand",
-        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
-        "grid": {"step": "1h", "horizon": 24, "lookback": 168},
-        "splits": {"fractions": [0.7, 0.1, 0.2]},
-        "ahead": {"file": "weather.csv", "time": "stamp", "values": ["temperature"], **ahead},
-    }
-    return check_declaration(keys, "the test")
+def declare_ahead(**ahead):
+    weather = {"file": "weather.csv", "time": "stamp", "values": ["temperature"], **ahead}
+    grid = {"step": "1h", "horizon": 24, "lookback": 168}
+    return declare({"grid": grid, "ahead": weather})
 
 
 def make_temperature():
@@ -54,8 +49,8 @@ def make_windows(ahead, **keys):
     temperature = make_temperature()
     load = 500 + 2 * (temperature - 15) ** 2 + rng.normal(size=len(temperature))
     rows = [f"{FIRST + i * HOUR},{value:.2f}" for i, value in enumerate(load)]
-    declaration = declare(**(keys or KNOWN_AT))
-    series, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(rows) + "\n"), declaration)
+    declaration = declare_ahead(**(keys or KNOWN_AT))
+    series = parse_rows(rows, declaration)
     frame = None
     if ahead is not None and declaration.ahead is not None:
         raw = wrap(ahead, "weather.csv")
@@ -104,7 +99,7 @@ def test_known_from_the_start_is_said_and_measured_values_have_no_way_in():
     windows, _ = make_windows(text, known="start")
     assert all("own_temperature" in view.step_covariates for view in windows.views())
     with pytest.raises(ConfigError, match="give either known_at"):
-        declare()
+        declare_ahead()
     with pytest.raises(DataError, match=r"row 3.*comes twice"):
         make_windows("stamp,temperature\n2024-01-01 00:00,1\n2024-01-01 00:00,2\n", known="start")
     with pytest.raises(DataError, match=r"row 2.*off the grid"):

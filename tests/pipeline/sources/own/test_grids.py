@@ -26,13 +26,8 @@ from compevo_core.evaluation.leakage import find_overlapping_targets
 from compevo_core.evaluation.result_rows import forecast_windows
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
-from compevo_pipeline.sources.own.declaration import (
-    PlaceKeys,
-    check_declaration,
-    make_spec,
-)
-from compevo_pipeline.sources.own.frames import parse_series
-from tests.support.own_tables import wrap
+from compevo_pipeline.sources.own.declaration import PlaceKeys, make_spec
+from tests.support.own_tables import declare, parse_rows
 from tests.support.population import news_pool, tiny
 
 MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
@@ -52,16 +47,8 @@ def make_table(step, rows, *, start=MONDAY, **grid):
     waves = sum(np.sin(2 * np.pi * days / period) for period in (1, 7, 365.25))
     values = np.maximum(0, 30 + 20 * waves + rng.normal(size=rows))
     lines = [f"{start + i * length},{value:.2f}" for i, value in enumerate(values)]
-    keys = {
-        "name": "demand",
-        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
-        "grid": {"step": step, **grid},
-        "splits": {"fractions": [0.7, 0.1, 0.2]},
-        "evaluation": {"low": 0.0},
-    }
-    declaration = check_declaration(keys, "the test")
-    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
-    return declaration, frame
+    declaration = declare({"grid": {"step": step, **grid}, "evaluation": {"low": 0.0}})
+    return declaration, parse_rows(lines, declaration)
 
 
 @pytest.mark.parametrize(
@@ -227,18 +214,9 @@ def make_months(days, step="1mo", **keys):
     """Cut windows of a made-up count by month; ``days`` are the stamps."""
     values = [100 + 10 * stamp.month + stamp.year - 2000 for stamp in days]
     lines = [f"{stamp},{value}" for stamp, value in zip(days, values, strict=True)]
-    table = {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"}
-    declaration = check_declaration(
-        {
-            "name": "demand",
-            "series": table | {"time_zone": "Europe/Paris"} | keys,
-            "grid": {"step": step},
-            "splits": {"fractions": [0.6, 0.2, 0.2]},
-        },
-        "the test",
-    )
-    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
-    return build_windows(make_spec(declaration), frame)
+    splits = {"splits": {"fractions": [0.6, 0.2, 0.2]}}
+    declaration = declare(splits, step=step, time_zone="Europe/Paris", **keys)
+    return build_windows(make_spec(declaration), parse_rows(lines, declaration))
 
 
 def test_months_are_steps_of_the_calendar_whose_year_is_twelve_of_them():
@@ -324,7 +302,7 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids():
     spec = make_spec(declaration)
     stamps = [MONDAY + timedelta(hours=i) for i in range(1600)]
     lines = [f"{s},{v:.3f}" for s, v in zip(stamps, cycle_of_ten, strict=True)]
-    frame, _ = parse_series(wrap("stamp,load_mw\n" + "\n".join(lines) + "\n"), declaration)
+    frame = parse_rows(lines, declaration)
     view = build_windows(spec, frame)[0].view
     assert (view.reference_steps, view.shortest_season) == (10, 10)
     persisted = fit_baseline("persistence", build_windows(spec, frame).split("train"))
@@ -332,12 +310,5 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids():
 
 
 def test_rows_that_are_no_weeks_are_named():
-    text = "stamp,load_mw\n2024-01-01,1\n2024-01-08,2\n2024-01-16,3\n"
-    keys = {
-        "name": "demand",
-        "series": {"file": "demand.csv", "time": "stamp", "values": ["load_mw"], "unit": "MW"},
-        "grid": {"step": "1w"},
-        "splits": {"fractions": [0.7, 0.1, 0.2]},
-    }
     with pytest.raises(DataError, match=r"row 4.*'2024-01-16' is off the grid of 1w"):
-        parse_series(wrap(text), check_declaration(keys, "the test"))
+        parse_rows(["2024-01-01,1", "2024-01-08,2", "2024-01-16,3"], declare(step="1w"))
