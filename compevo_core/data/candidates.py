@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.news import ArticleIndex, is_of_country, select_articles
+from compevo_core.data.news import ArticleIndex, is_in_language, is_of_country, select_articles
 from compevo_core.data.splits import find_midnight, resolve_spans
 
 Span = tuple[datetime, datetime]
@@ -53,9 +53,7 @@ def select_nameable(spec: DatasetSpec, frame: pl.DataFrame) -> pl.DataFrame:
 
     Keywords are left to the windows: which entities there are, the declaration does not say.
     """
-    frame = select_articles(frame, spec.news_source)
-    if spec.news_languages:
-        frame = frame.filter(pl.col("language").fill_null("").is_in(["", *spec.news_languages]))
+    frame = select_articles(frame, spec.news_source).filter(is_in_language(spec.news_languages))
     if not spec.news_of_country:
         return frame
 

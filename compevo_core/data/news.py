@@ -104,7 +104,7 @@ def is_of_country(country: str) -> pl.Expr:
     has_name = pl.col("country").fill_null("").str.to_lowercase().is_in(list(signs.names))
     domain = pl.col("domain").fill_null("").str.to_lowercase()
     has_domain = pl.any_horizontal(domain.str.ends_with(ending) for ending in signs.domains)
-    return has_name | has_domain | _holds_word(signs.words)
+    return has_name | has_domain | _holds_name(signs.words)
 
 
 def names_region(place: Place) -> pl.Expr:
@@ -121,7 +121,7 @@ def names_region(place: Place) -> pl.Expr:
             f"no words are known of region {place.subdivision!r} of {place.country}; add it to "
             "COUNTRIES in compevo_core/data/news.py"
         )
-    return _holds_word(regions[place.subdivision])
+    return _holds_name(regions[place.subdivision])
 
 
 def _find_signs(country: str) -> Country:
@@ -136,7 +136,17 @@ def _find_signs(country: str) -> Country:
 _TEXT = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" ")
 
 
-def _holds_word(words: Sequence[str]) -> pl.Expr:
+def holds_word(words: Sequence[str]) -> pl.Expr:
+    """Return the expression of "title or body holds one of these whole words", in any capitals."""
+    return _TEXT.str.contains(rf"(?i)\b(?:{'|'.join(map(re.escape, words))})\b")
+
+
+def is_in_language(languages: Sequence[str]) -> pl.Expr:
+    """Return the expression of "this article may be in one of the languages"; of none, in any."""
+    return pl.col("language").fill_null("").is_in(["", *languages]) | pl.lit(not languages)
+
+
+def _holds_name(words: Sequence[str]) -> pl.Expr:
     # An acronym counts in capitals alone: "sa" and "vic" are also parts of ordinary text.
     acronyms = {word for word in words if word.isupper() and len(word) <= _LONGEST_ACRONYM}
     patterns = [
@@ -281,14 +291,9 @@ class ArticleIndex:
         A keyword is a whole word of title or body; articles of unknown language pass; ``country``
         is an ISO code. Empty filters let all articles pass.
         """
-        if languages:
-            is_readable = pl.col("language").fill_null("").is_in(["", *languages])
-            frame = frame.filter(is_readable)
-        frame = frame.filter(is_of_country(country))
-
+        frame = frame.filter(is_in_language(languages), is_of_country(country))
         if keywords:
-            pattern = "(?i)" + "|".join(rf"\b{re.escape(word)}\b" for word in keywords)
-            frame = frame.filter(_TEXT.str.contains(pattern))
+            frame = frame.filter(holds_word(keywords))
 
         # The id breaks ties, so the candidates do not depend on the row order of the frame.
         ordered = frame.sort("available_at", "article_id")

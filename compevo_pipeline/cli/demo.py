@@ -8,20 +8,15 @@ any other, so the UI shows it afterwards. Heavy modules are imported inside the 
 
 import contextlib
 import logging
-import os
-import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from compevo_core.errors import CompEvoError, SourceTransient, StorageError
+from compevo_core.errors import SourceTransient, StorageError
 from compevo_core.runtime.durations import format_duration
-from compevo_core.runtime.storage_errors import translate_storage_errors
 from compevo_pipeline.cli import arguments
-from compevo_pipeline.cli.arguments import DocumentedCommand
 
 if TYPE_CHECKING:
     from compevo_pipeline.config.settings import Layout, Settings
@@ -188,27 +183,3 @@ def show_paths(layout: "Layout") -> None:
     typer.echo(f"\nForecast:    {layout.report / FORECAST_PAGE}")
     typer.echo(f"Research:    {layout.report / RESEARCH_PAGE}")
     typer.echo(f"Result rows: {layout.results}")
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command(cls=DocumentedCommand)(demo)
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; return the process's exit code."""
-    try:
-        with translate_storage_errors():
-            app(args=words)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    except CompEvoError as error:
-        typer.echo(f"compevo: {error}", err=True)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    exit_code = main()
-    sys.stdout.flush()
-    # Everything is closed; leaving now spares the terminal duckdb's pages of warnings at shutdown.
-    os._exit(exit_code)

@@ -5,6 +5,8 @@ what a command does. Heavy modules are imported inside the commands, so that ``c
 answers at once.
 """
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -76,4 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SystemExit as stop:
+        sys.stdout.flush()
+        # Everything is closed; leaving now spares the terminal duckdb's warnings at shutdown.
+        os._exit(int(stop.code or 0))

@@ -144,7 +144,7 @@ def default_feeds(
 
 def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
     """Return the sources of news; ``queries`` says which live articles are kept."""
-    parsers = {FrameKind.ARTICLES: functools.partial(_parse_gdelt_articles, news_queries=queries)}
+    parsers = {FrameKind.ARTICLES: functools.partial(gdelt.parse_concerned, news_queries=queries)}
     return (
         Feed(
             name="gdelt",
@@ -243,11 +243,6 @@ def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
 
 
 def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
-    name = f"{publisher}-gdelt"
-
-    def read(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-        raise SourceAbsent(f"{name} exists in live mode alone: a query is answered by GDELT")
-
     def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         lookback = DAY * declaration.news.lookback_days
         yield from gdelt_live.fetch_query(live, declaration.news.gdelt, lookback, source=publisher)
@@ -257,8 +252,7 @@ def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
         return frames.claim_articles(frame, declaration), report.describe_losses()
 
     return Feed(
-        name=name,
-        read_files=read,
+        name=f"{publisher}-gdelt",
         parsers={FrameKind.ARTICLES: parse},
         modes=frozenset(),
         fetch_live=fetch_live,
@@ -285,11 +279,6 @@ def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Ite
     # The targets of the validation sample lie in the train split.
     files = n2f_parsers.read_files(mode, archive, clock)
     yield from (raw for raw in files if n2f_parsers.is_test_file(raw))
-
-
-def _parse_gdelt_articles(raws: Sequence[RawFile], *, news_queries: Path | None) -> Parsed:
-    frame, report = gdelt.parse_concerned(raws, news_queries)
-    return frame, report.describe_losses()
 
 
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:

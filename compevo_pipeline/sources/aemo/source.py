@@ -4,18 +4,17 @@ What belongs here: products, dispatch and precedence. What does not: formats (``
 ``parse_operational``), fetching (``live``). The three measures of demand stay three series.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 
 import polars as pl
 
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import validate_series
-from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
 from compevo_pipeline.sources.aemo.names import REPORTS, promises
 from compevo_pipeline.sources.common.base import (
@@ -73,68 +72,45 @@ _FIRST_SAMPLE_DAY = "2026-02-16.json"
 """The sample's days of operational demand before this one belong to its own data set alone."""
 
 
-def read_files(
-    mode: Mode, archive: Path | None, clock: Clock, products: Sequence[str] = (*PRODUCTS,)
-) -> Iterator[RawFile]:
-    """Yield the files of ``products`` in a mode; the sample mode skips products that it lacks.
+def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
+    """Yield the files of all products in a mode; the sample mode skips products that it lacks.
 
     Raises:
-        ConfigError: an unknown product.
-        SourceAbsent: live mode, or an archive with none of the products; if it has some, each
-            missing one is skipped with a warning.
+        SourceAbsent: an archive with none of the products; if it has some, each missing one is
+            skipped with a warning.
     """
-    unknown = sorted(set(products) - set(PRODUCTS))
-    if unknown:
-        raise ConfigError(
-            f"unknown AEMO product {', '.join(unknown)}; choose from {', '.join(PRODUCTS)}"
-        )
-    if mode is Mode.LIVE:
-        raise SourceAbsent("live mode fetches AEMO's files (aemo.live); there are none to read")
-
     absent: list[SourceAbsent] = []
-    for product in products:
-        if mode is Mode.SAMPLE:
-            for raw in read_sample_files(product):
-                if product != OPERATIONAL or raw.name >= _FIRST_SAMPLE_DAY:
-                    yield raw
-            continue
+    for product in PRODUCTS:
         try:
-            folder, files = PRODUCTS[product].folder or product, PRODUCTS[product].files
-            yield from read_downloads(archive, folder, files, source=product, clock=clock)
+            for raw in _read_product(product, mode, archive, clock):
+                if (
+                    mode is not Mode.SAMPLE
+                    or product != OPERATIONAL
+                    or raw.name >= _FIRST_SAMPLE_DAY
+                ):
+                    yield raw
         except SourceAbsent as error:
             absent.append(error)
 
-    if absent and len(absent) == len(products):
+    if len(absent) == len(PRODUCTS):
         raise absent[0]
     # Once, at the end: the series of the other products are made all the same.
     if absent:
         log.warning("left out: " + "; ".join(map(str, absent)))
 
 
-def read_operational_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield every file of operational demand in a mode, for the data set of this measure alone."""
+def _read_product(
+    product: str, mode: Mode, archive: Path | None, clock: Clock
+) -> Iterator[RawFile]:
     if mode is Mode.SAMPLE:
-        yield from read_sample_files(OPERATIONAL)
+        yield from read_sample_files(product)
     else:
-        yield from read_files(mode, archive, clock, products=[OPERATIONAL])
+        folder, files = PRODUCTS[product].folder or product, PRODUCTS[product].files
+        yield from read_downloads(archive, folder, files, source=product, clock=clock)
 
 
-def parse(*raws: RawFile, tolerate_gaps: bool = False) -> pl.DataFrame:
-    """Parse files of one AEMO product into ``SERIES_SCHEMA``.
-
-    Raises:
-        ConfigError: the files' source is not one of AEMO's.
-        SourceTransient, SchemaDrift: from the product's parser.
-    """
-    product = PRODUCTS.get(raws[0].source)
-    if product is None:
-        raise ConfigError(
-            f"{raws[0].name}: source {raws[0].source!r} is not one of {', '.join(PRODUCTS)}; "
-            "use its own parser"
-        )
-    options = {"tolerate_gaps": True} if tolerate_gaps and product.may_have_gaps else {}
-    together = [raws] if product.is_joint else [[raw] for raw in raws]
-    return pl.concat([product.parse(*files, **options) for files in together])
+read_operational_files = functools.partial(_read_product, OPERATIONAL)
+"""Yields every file of operational demand in a mode, for the data set of this measure alone."""
 
 
 def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
@@ -153,12 +129,14 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     if not raws:
         return pl.DataFrame(schema=SERIES_SCHEMA)
 
-    rank = {product: number for number, product in enumerate(PRODUCTS)}
-    by_product = groupby(sorted(raws, key=attrgetter("source")), attrgetter("source"))
-    frames = [
-        parse(*files, tolerate_gaps=tolerate_gaps).with_columns(_rank=pl.lit(rank[product]))
-        for product, files in by_product
-    ]
+    frames = []
+    for rank, (source, product) in enumerate(PRODUCTS.items()):
+        options = {"tolerate_gaps": True} if tolerate_gaps and product.may_have_gaps else {}
+        files = [raw for raw in raws if raw.source == source]
+        together = [files] if product.is_joint and files else [[raw] for raw in files]
+        frames += [
+            product.parse(*part, **options).with_columns(_rank=pl.lit(rank)) for part in together
+        ]
 
     # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]

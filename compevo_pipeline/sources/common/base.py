@@ -140,29 +140,20 @@ def read_downloads(
     """
     for path in find_archive_files(archive, folder, *patterns, is_anywhere=True):
         for member in read_members(path):
-            yield wrap_member(path, Path(archive or ""), member, source=source, clock=clock)
+            yield read_archive_file(path, Path(archive or ""), member, source=source, clock=clock)
 
 
-def read_archive_file(path: Path, archive: Path, *, source: str, clock: Clock) -> RawFile:
-    """Read one file below the ``archive`` root, decompressing ``.gz``."""
-    return RawFile(
-        source=source,
-        name=path.name.removesuffix(".gz"),
-        content=read_unpacked(path),
-        url=f"file:{path.relative_to(archive).as_posix()}",
-        fetched_at=clock(),
-        mode=Mode.ARCHIVE,
-    )
-
-
-def wrap_member(path: Path, archive: Path, member: Member, *, source: str, clock: Clock) -> RawFile:
-    """Wrap one member unpacked from the bundle at ``path`` below the ``archive`` root."""
-    name, content = member
+def read_archive_file(
+    path: Path, archive: Path, member: Member | None = None, *, source: str, clock: Clock
+) -> RawFile:
+    """Read one file below the ``archive`` root, decompressing ``.gz``, or wrap a member of it."""
+    name, content = member or (path.name.removesuffix(".gz"), read_unpacked(path))
+    inside = f"!{name}" if member else ""
     return RawFile(
         source=source,
         name=name,
         content=content,
-        url=f"file:{path.relative_to(archive).as_posix()}!{name}",
+        url=f"file:{path.relative_to(archive).as_posix()}{inside}",
         fetched_at=clock(),
         mode=Mode.ARCHIVE,
     )
@@ -198,15 +189,13 @@ def read_product(
     folder: str,
     files: Sequence[str],
 ) -> Iterator[RawFile]:
-    """Yield the files of one product in a mode.
+    """Yield the files of one product in sample or archive mode.
 
     A pattern of ``files`` that fits none in ``archive/folder`` costs nothing where others do.
 
     Raises:
-        SourceAbsent: live mode, or no file of the product.
+        SourceAbsent: the archive has no file of the product.
     """
-    if mode is Mode.LIVE:
-        raise SourceAbsent(f"{source} has no live endpoint; use its files, in archive mode")
     if mode is Mode.SAMPLE:
         yield from read_sample_files(source)
         return

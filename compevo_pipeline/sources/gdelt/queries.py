@@ -14,7 +14,7 @@ from typing import Literal
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from compevo_core.data.news import COUNTRIES, is_of_country
+from compevo_core.data.news import COUNTRIES, holds_word, is_in_language, is_of_country
 from compevo_core.errors import ConfigError
 
 PACKAGED = Path(__file__).with_name("queries.toml")
@@ -76,17 +76,9 @@ class Topic(_Section):
 
     def concerns(self) -> pl.Expr:
         """Return the expression of "this article has the topic" over an article frame."""
-        text = pl.concat_str(
-            pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
-        )
-        words = "|".join(re.escape(word) for word in self.words)
-        has_word = text.str.contains(rf"(?i)\b(?:{words})\b") & is_of_country(self.country)
-
+        has_word = holds_word(self.words) & is_of_country(self.country)
         domain = pl.col("domain").fill_null("").str.to_lowercase().str.strip_prefix("www.")
-        is_kept = has_word | domain.is_in(list(self.domains))
-        if self.languages:
-            is_kept &= pl.col("language").fill_null("").is_in(["", *self.languages])
-        return is_kept
+        return (has_word | domain.is_in(list(self.domains))) & is_in_language(self.languages)
 
     def doc_queries(self) -> Iterator[str]:
         """Yield the queries of the DOC API that together ask for the words of the topic."""

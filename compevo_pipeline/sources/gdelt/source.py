@@ -6,7 +6,7 @@ frame. What does not: the formats (``gdelt.parse``), fetching
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,6 @@ from compevo_pipeline.sources.common.base import (
     find_archive_files,
     read_archive_file,
     read_sample_files,
-    wrap_member,
 )
 from compevo_pipeline.sources.common.decode import untar
 from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
@@ -36,7 +35,7 @@ from compevo_pipeline.sources.gdelt.parse import (
     parse_utc,
     read_file_time,
 )
-from compevo_pipeline.sources.gdelt.queries import read_queries
+from compevo_pipeline.sources.gdelt.queries import NewsQueries, read_queries
 
 DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
@@ -67,7 +66,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
         for member, content in untar(path.read_bytes(), path.name):
             # Members have the same names in every tar: the day in front keeps their labels apart.
             name = f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}"
-            yield wrap_member(
+            yield read_archive_file(
                 path, path.parents[1], (name, content), source=DOC_SOURCE, clock=clock
             )
     yield from _read_single_files(archive, clock)
@@ -115,25 +114,31 @@ def promises(raw: RawFile) -> list[Promise]:
 
 
 def parse_all(
-    raws: Iterable[RawFile],
-    parse: Callable[[RawFile], tuple[pl.DataFrame, NewsReport]] = parse_counted,
+    raws: Iterable[RawFile], queries: NewsQueries | None = None
 ) -> tuple[pl.DataFrame, NewsReport]:
     """Parse many files into one frame without duplicates; count the empty answers.
 
+    The 15-minute files hold the news of the whole world: of those fetched live only articles that
+    concern a topic of ``queries`` are kept, if any are given.
+
     Raises:
         EmptyNewsAnswer: there was no file, or every answer was empty.
-        SourceError: any other failure of ``parse``.
+        SourceError: any other failure of :func:`parse_counted`.
     """
     frames: list[pl.DataFrame] = []
     total = NewsReport()
     for raw in raws:
         try:
-            frame, report = parse(raw)
+            frame, report = parse_counted(raw)
         except EmptyNewsAnswer:
             # One empty poll among many is normal; only nothing but empty polls is a failure.
             total += NewsReport(files=1, empty_answers=1)
             continue
 
+        if queries is not None and raw.mode is Mode.LIVE:
+            if _is_bulk(raw.name):
+                frame = queries.keep_concerned(frame)
+            report = replace(report, articles=frame.height)
         frames.append(frame)
         total += report
 
@@ -147,28 +152,15 @@ def parse_all(
 
 def parse_concerned(
     raws: Iterable[RawFile], news_queries: Path | None
-) -> tuple[pl.DataFrame, NewsReport]:
-    """Parse files as :func:`parse_all`, and keep what counts of the world's news fetched live.
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Parse files by the topics of a file of queries, and say what was left out or repaired.
 
-    The 15-minute files hold the news of the whole world: only articles that concern a topic are
-    kept, and of near-identical headlines the first.
+    Of near-identical headlines the first is kept, where any news was fetched live.
     """
-    queries = read_queries(news_queries)
-
-    def parse_kept(raw: RawFile) -> tuple[pl.DataFrame, NewsReport]:
-        frame, report = parse_counted(raw)
-        if raw.mode is not Mode.LIVE:
-            return frame, report
-
-        if _is_bulk(raw.name):
-            frame = queries.keep_concerned(frame)
-        return frame, replace(report, articles=frame.height)
-
-    frame, report = parse_all(raws, parse_kept)
-    is_live = pl.col("source").str.starts_with(f"{Mode.LIVE}:")
-    if not frame.select(is_live.any()).item():
-        return frame, report
-    return drop_near_identical(frame), report
+    frame, report = parse_all(raws, read_queries(news_queries))
+    if frame["source"].str.starts_with(f"{Mode.LIVE}:").any():
+        frame = drop_near_identical(frame)
+    return frame, report.describe_losses()
 
 
 def _is_bulk(name: str) -> bool:

@@ -9,7 +9,6 @@ cells. Anything else is an error that names its row. Articles belong to their da
 publisher and their ids name it.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ import polars as pl
 
 from compevo_core.data.context import OWN
 from compevo_core.data.datasets import ALL_SERIES
-from compevo_core.data.news import deduplicate_articles, derive_article_id
+from compevo_core.data.news import deduplicate_articles, derive_article_id, holds_word
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
@@ -441,13 +440,8 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
 
 def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:
     """Return the articles that the declared words keep, as articles of this data set alone."""
-    words = declaration.news.keywords
-    if words:
-        text = pl.concat_str(
-            pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" "
-        )
-        pattern = "|".join(rf"\b{re.escape(word)}\b" for word in words)
-        frame = frame.filter(text.str.contains(f"(?i){pattern}"))
+    if declaration.news.keywords:
+        frame = frame.filter(holds_word(declaration.news.keywords))
 
     ids = [derive_article_id(f"{declaration.name}:{url}") for url in frame["url"]]
     named = frame.with_columns(pl.Series("article_id", ids, dtype=pl.String))

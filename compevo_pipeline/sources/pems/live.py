@@ -72,12 +72,7 @@ class Clearinghouse:
             "returnformat": "text",
         }
         request = FileRequest(url=SITE, source=LIST_SOURCE, name=name, params=query)
-
-        def ask() -> list[ClearinghouseFile]:
-            page = self.client.read_page(request)
-            return parse_list(page, name)
-
-        return self._ask_in_session(ask)
+        return self._ask_in_session(lambda: parse_list(self.client.read_page(request), name))
 
     def download(self, file: ClearinghouseFile) -> RawFile | None:
         """Return a file, or None where its rows are stored."""

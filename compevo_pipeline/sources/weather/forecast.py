@@ -13,10 +13,10 @@ its value at the start: between two stamps their mean, which the run itself impl
 the mean of the hour that ends at its stamp. Free use is non-commercial; the data are CC BY 4.0.
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Literal
 
 import polars as pl
@@ -30,7 +30,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
+from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
@@ -112,16 +112,10 @@ class _Place(BaseModel):
 _Places = Annotated[list[_Place], Field(min_length=len(PLACES), max_length=len(PLACES))]
 
 
-def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    """Yield the runs that lie in an archive folder.
-
-    Raises:
-        SourceAbsent: no such file, or sample mode, whose world has no forecast weather.
-    """
-    if mode is not Mode.ARCHIVE:
-        raise SourceAbsent(f"{mode} mode has no file of forecast weather; read another feed")
-    files = ["ecmwf_ifs_*.json*"]
-    yield from read_product(mode, archive, clock, source=SOURCE, folder=SOURCE, files=files)
+read_files = functools.partial(
+    read_product, source=SOURCE, folder=SOURCE, files=["ecmwf_ifs_*.json*"]
+)
+"""Yields the runs that lie in an archive folder; the sample's world has no forecast weather."""
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
+from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.aemo import source as aemo
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.sources import clock, raw
@@ -69,22 +69,16 @@ def test_one_bad_file_among_many_gives_nothing_at_all():
 )
 def test_a_collection_that_changed_is_named(content, match):
     with pytest.raises(SchemaDrift, match=f"nsw.csv, {match}"):
-        aemo.parse(raw("nsw.csv", content, "aemo_totaldemand_half_hourly"))
+        aemo.parse_all([raw("nsw.csv", content, "aemo_totaldemand_half_hourly")])
 
 
 def test_day_comes_before_month_in_the_collected_stamps():
     content = "DATETIME,TOTALDEMAND,REGIONID\r\n1/2/2010 0:30,8038,NSW1\r\n"
-    frame = aemo.parse(raw("nsw.csv", content, "aemo_totaldemand_half_hourly"))
+    frame = aemo.parse_all([raw("nsw.csv", content, "aemo_totaldemand_half_hourly")])
     assert frame["start_utc"].to_list() == [datetime(2010, 1, 31, 14, 0, tzinfo=UTC)]
 
 
-def test_an_unknown_product_and_a_missing_mode_are_named_errors():
-    with pytest.raises(ConfigError, match="unknown AEMO product weather"):
-        list(aemo.read_files(Mode.SAMPLE, None, clock=clock, products=["weather"]))
-    with pytest.raises(ConfigError, match="use its own parser"):
-        aemo.parse(raw("x", "y", "gdelt"))
-    with pytest.raises(SourceAbsent, match="live mode fetches"):
-        list(aemo.read_files(Mode.LIVE, None, clock=clock))
+def test_an_archive_that_is_not_set_is_a_named_error():
     with pytest.raises(SourceAbsent, match="COMPEVO_ARCHIVE"):
         list(aemo.read_files(Mode.ARCHIVE, None, clock=clock))
     assert aemo.parse_all([]).height == 0

@@ -37,12 +37,14 @@ def select_series(frame, series_id):
     return frame.filter(pl.col("series_id") == series_id).sort("start_utc")
 
 
+def values(frame, series_id):
+    return select_series(frame, series_id)["value"].to_list()
+
+
 def test_a_rate_is_pivoted_to_dollars_for_one_unit():
     frame = validate_series(ecb())
-    assert select_series(frame, "ECB/AUD")["value"].to_list() == pytest.approx(
-        [1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60]
-    )
-    assert select_series(frame, "ECB/EUR")["value"].to_list() == [1.11, 1.12, 1.10]
+    assert values(frame, "ECB/AUD") == pytest.approx([1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60])
+    assert values(frame, "ECB/EUR") == [1.11, 1.12, 1.10]
     assert select_series(frame, "ECB/JPY").row(0, named=True)["variable"] == "rate_usd_per_jpy"
 
 
@@ -82,11 +84,6 @@ def test_interpolated_values_are_nulled_and_an_empty_one_is_missing():
     assert frame["value"].to_list() == [0.7799, None, None]
 
 
-def test_a_file_of_another_source_is_refused_with_those_that_are_known():
-    with pytest.raises(SchemaDrift, match=r"'lstnet_exchange' is known; known: .*n2f"):
-        exchange.parse(raw("exchange_rate.txt", "0.7855,1.611\n", "lstnet_exchange"))
-
-
 SDMX = (FILES / "eur_2026-11-13.csv").read_text().rstrip()
 RBA = """F11.1  EXCHANGE RATES
 Title,A$1=USD,Trade-weighted Index May 1970 = 100,A$1=CNY,A$1=JPY,A$1=EUR,A$1=SGD,A$1=NZD,A$1=GBP,\
@@ -113,10 +110,6 @@ def sdmx(text=SDMX):
 
 def rba(text=RBA):
     return exchange.parse(raw("f11.1-data.csv", text, "rba_f11"))
-
-
-def values(frame, series_id):
-    return frame.filter(pl.col("series_id") == series_id).sort("start_utc")["value"].to_list()
 
 
 def test_sdmx_rates_are_the_series_of_the_bulk_file():
