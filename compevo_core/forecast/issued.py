@@ -448,6 +448,16 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     return folder
 
 
+def finish_killed(root: Path) -> None:
+    """End the issue of a process that was killed after the chain's line, where one was.
+
+    CheckpointMismatch if the chain was altered; StoreBusy if another process issues for a minute.
+    """
+    if (root / CHAIN_FILE).exists():
+        with file_lock(root / ".lock", exclusive=True):
+            _finish_seal(root, read_chain(root))
+
+
 def _finish_seal(root: Path, chain: Chain) -> None:
     """Put the facts of the last record in their place; a folder that has them is complete."""
     for name, record in list(chain.records.items())[-1:]:

@@ -45,6 +45,7 @@ from compevo_core.forecast.issued import (
     METHOD,
     IssuedForecast,
     find_issued,
+    finish_killed,
     hash_views,
     is_issued,
     issue_forecast,
@@ -358,6 +359,8 @@ def forecast_day(
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
+    if not is_issued(folder):
+        finish_killed(folder.parents[1])
     was_issued = is_issued(folder)
     if was_issued and not supersede:
         forecast = read_issued(folder)

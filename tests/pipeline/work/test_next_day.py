@@ -17,7 +17,7 @@ from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import IssuedForecast, find_issued, is_issued
+from compevo_core.forecast.issued import FACTS_FILE, IssuedForecast, find_issued, is_issued
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
@@ -139,10 +139,14 @@ def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: P
     store.write(DATASET, changed)
     try:
         again = issue(layout)
+        # Also where a kill left the last step of the issue undone.
+        (first.folder / FACTS_FILE).rename(first.folder / "sealing.json")
+        finished = issue(layout)
     finally:
         store.write(DATASET, before)
     assert "the stored data were revised since" in again.notes[0]
-    assert again.forecast.hash == first.forecast.hash
+    assert again.forecast.hash == first.forecast.hash == finished.forecast.hash
+    assert not finished.is_new
 
     # What is stored no more is said as well, and the record is still read.
     folder = layout.series / DATASET
