@@ -62,23 +62,27 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
 
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    for name, root in roots.items():
-        (part / name).mkdir(parents=True)
-        if root.is_dir():
-            # A ledger that is older than the rows asks again for them; a newer one never would.
-            for ledger in root.glob(f"*/raw/{_LEDGER}"):
-                _copy_file(ledger, part / name / ledger.relative_to(root))
-            _copy_folder(root, part / name, root)
+    with contextlib.ExitStack() as unless_whole:
+        # A disk that it has filled would stay full for all later copies.
+        unless_whole.callback(shutil.rmtree, part, ignore_errors=True)
+        for name, root in roots.items():
+            (part / name).mkdir(parents=True)
+            if root.is_dir():
+                # A ledger that is older than the rows asks again for them; a newer one never would.
+                for ledger in root.glob(f"*/raw/{_LEDGER}"):
+                    _copy_file(ledger, part / name / ledger.relative_to(root))
+                _copy_folder(root, part / name, root)
 
-    files = {
-        path.relative_to(part).as_posix(): hash_file(path)
-        for path in sorted(part.rglob("*"))
-        if path.is_file()
-    }
-    write_json(
-        part / LIST_FILE, {"version": __version__, "made_at": now.isoformat(), "files": files}
-    )
-    part.replace(folder)
+        files = {
+            path.relative_to(part).as_posix(): hash_file(path)
+            for path in sorted(part.rglob("*"))
+            if path.is_file()
+        }
+        write_json(
+            part / LIST_FILE, {"version": __version__, "made_at": now.isoformat(), "files": files}
+        )
+        part.replace(folder)
+        unless_whole.pop_all()
     return len(files)
 
 

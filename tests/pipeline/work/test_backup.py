@@ -1,5 +1,6 @@
 """A home is destroyed and brought back from its copy, and everything is equal."""
 
+import errno
 import json
 import shutil
 import sqlite3
@@ -126,6 +127,17 @@ def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_w
     with pytest.raises(DataError, match="missing or altered"):
         backup.restore(copy, tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_path, monkeypatch):
+    def fill(path, target):
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    with pytest.raises(OSError, match="No space left"):
+        backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    assert list(tmp_path.glob("copy*")) == []
 
 
 def test_a_restore_that_was_killed_goes_on_from_the_same_copy_alone(
