@@ -92,9 +92,10 @@ class MethodChoice:
             )
         others = [s for s in self.scores if s.name not in (chosen.name, best.name)]
         listed = "".join(f"; {score.name} {score.mae:.4g}" for score in others)
+        days = "1 day" if self.days == 1 else f"{self.days} days"
         return (
-            f"{AUTO}: {self.method}, MAE {chosen.mae:.4g} {self.unit} on {self.days} days of "
-            f"validation, {reason}{listed}"
+            f"{AUTO}: {self.method}, MAE {chosen.mae:.4g} {self.unit} on {days} of validation, "
+            f"{reason}{listed}"
         )
 
     @property
