@@ -289,6 +289,7 @@ def build_windows(
     news_cutoff: NewsCutoff = "origin",
     step_covariates: pl.DataFrame | None = None,
     first_origin: datetime | None = None,
+    origins: Collection[datetime] = (),
     unchanged: Iterable[Window] = (),
 ) -> WindowSet:
     """Cut all windows of a data set, or only the windows of its last days.
@@ -297,7 +298,8 @@ def build_windows(
     by part, and ``benchmark`` becomes a subset of the test split. With the news cutoff
     "horizon-end" candidates reach to the end of the horizon, as in published prompts, and every
     window is marked ``leaky``. No window is cut before ``first_origin``; the others are as in the
-    whole set, except for folds, which need every window of train.
+    whole set, except for folds, which need every window of train. With ``origins`` windows are cut
+    at these instants alone, and not a stride apart.
 
     ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
     since: what a view holds beside its numbers is taken from them, which takes most of the time.
@@ -322,7 +324,7 @@ def build_windows(
     cut = [
         window
         for plan in planned
-        for window in _cut_series(spec, plan, context, dropped, first_origin, known)
+        for window in _cut_series(spec, plan, context, dropped, first_origin, origins, known)
     ]
     # No model has learnt a series that begins after train, and none can forecast it.
     learnt = {window.view.entity for window in cut if window.view.split == "train"}
@@ -409,6 +411,7 @@ def _cut_series(
     context: ContextBuilder,
     dropped: Counter[str],
     first_origin: datetime | None,
+    only: Collection[datetime],
     known: Mapping[tuple[str, datetime, int], Window],
 ) -> Iterator[Window]:
     series = plan.series
@@ -416,14 +419,14 @@ def _cut_series(
 
     origins = find_origins(
         series,
-        spec.stride_steps,
+        1 if only else spec.stride_steps,
         aligned_offset,
         lookback=spec.lookback_steps,
         horizon=spec.horizon_steps,
     )
     for position in origins:
         origin = series.locate_start(position)
-        if first_origin is not None and origin < first_origin:
+        if (first_origin is not None and origin < first_origin) or (only and origin not in only):
             continue
 
         end = series.locate_start(position + spec.horizon_steps)

@@ -383,12 +383,10 @@ class Forecaster:
 
         frames = list_frames(rows, form, fit.plan, articles)
         frames["series"] = _keep_learnt(fit, frames["series"])
-        later = build_windows(fit.plan.later_spec, **frames, first_origin=fit.end)
         origins = {shift(fit.end, number * apart, step) for number in range(windows)}
-        chosen = [window for window in later if window.view.origin_utc in origins]
-        if not chosen:
+        scored = build_windows(fit.plan.later_spec, **frames, origins=origins)
+        if not scored:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
-        scored = WindowSet(chosen, dataset=later.dataset)
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
         # Told after each window but the last, as the next one begins.

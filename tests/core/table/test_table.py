@@ -124,6 +124,15 @@ def test_a_forecast_without_newer_rows_cuts_no_windows_and_reads_none(fitted, mo
     pd.testing.assert_frame_equal(fitted.predict(), expected)
 
 
+def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(monkeypatch):
+    monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 20)
+    days = pd.date_range("2024-01-01", periods=300)
+    table = TABLE.groupby("unique_id").head(300).assign(ds=days.tolist() * 2)
+    tested = Forecaster("persistence", horizon=7).backtest(table, windows=3)
+    assert list(tested["cutoff"].unique()) == [days[-i] for i in (21, 14, 7)]
+    assert len(tested) == 2 * 3 * 7
+
+
 def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
     daily = TABLE.groupby("unique_id").head(300)
