@@ -156,6 +156,7 @@ class ControlPlan:
         base = self.config
         if planted.topics != TOPICS:
             base = base.with_overrides({"evolution.topics": planted.topics})
+
         if self.compares == SEARCH:
             arms = {arm: _SEARCH | settings for arm, settings in SEARCH_ARMS.items()}
         else:
@@ -164,6 +165,7 @@ class ControlPlan:
             if planted.is_regional:
                 arms = {arm: {"news.selects": True} | changes for arm, changes in arms.items()}
                 arms["no-place"] = {"news.selects": False}
+
         return {
             arm: base.with_overrides({**settings, "run.seed": seed})
             for arm, settings in arms.items()
@@ -191,6 +193,7 @@ def run_control(
                 "effect": effect,
                 "seed": seed,
             }
+
             for arm, config in plan.configure_arms(seed).items():
                 log.info(f"{plan.world} world, effect {effect:g}, seed {seed}: {arm}")
                 run = folder / arm
@@ -200,6 +203,7 @@ def run_control(
                 if config.evolution.every:
                     named = read_rewritings(run, world.topics)
                     rounds += [facts | {"arm": arm} | row for row in named]
+
     return (
         pl.DataFrame(rows, schema=CONTROL_SCHEMA),
         pl.DataFrame(rounds, schema=ROUNDS_SCHEMA),
@@ -284,6 +288,7 @@ def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]
         "unit": test[0].view.unit,
         "data_hash": test.hash,
     }
+
     return [
         facts | _measure(name, forecast_NH, prior_NH, world, test)
         for name, forecast_NH in forecasts.items()

@@ -98,16 +98,10 @@ def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]
 def update_magnitude(previous: npt.ArrayLike, current: npt.ArrayLike) -> FloatArray:
     """Return Delta = 1 - cosine of two embeddings (N, D), (N,) in [0, 2] (appendix F.2).
 
-    DataError if the shapes differ, or an embedding is zero or not finite.
+    DataError if an embedding is zero or not finite.
     """
     before_ND = np.asarray(previous, dtype=np.float64)
     after_ND = np.asarray(current, dtype=np.float64)
-    if before_ND.ndim != 2 or before_ND.shape != after_ND.shape:
-        raise DataError(
-            f"embeddings of shapes {before_ND.shape} and {after_ND.shape}: "
-            "give two equal (N, D) arrays"
-        )
-
     norms_N = np.linalg.norm(before_ND, axis=1) * np.linalg.norm(after_ND, axis=1)
     if not np.isfinite(norms_N).all() or (norms_N == 0).any():
         raise DataError(

@@ -127,19 +127,14 @@ _NI_DAYS = {
     "val": (date(2020, 1, 1), date(2020, 8, 31)),
     "test": (date(2020, 9, 1), date(2021, 5, 31)),
 }
-_IRELAND = DatasetSpec(
+# Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
+_IRELAND = replace(
+    _WEATHER,
     name=IRELAND,
     variable="load_mw",
-    step=timedelta(minutes=30),
-    stride_steps=48,
     series=((_NI, "Northern Ireland"),),
-    places={},
-    # Days of the file have 48 stamps all year round: read as a fixed clock, like the weather's.
     default_place=Place(timezone="UTC", country="GB", subdivision="NIR"),
-    align_to_market_day=True,
     spans=_make_spans(_NI, _NI_DAYS),
-    max_fill_steps=12,
-    max_filled_inputs=12,
     task="Forecast the electricity load of {entity} in MW.",
 )
 _WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder

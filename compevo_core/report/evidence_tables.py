@@ -319,6 +319,7 @@ def judge_control(rows: Sequence[Row]) -> str:
         precision = _mean(_select(rows, effect, EVOLVED), "precision")
         if evolved is None or oracle is None or seeds is None:
             continue
+
         sentences.append(
             f"At effect {effect:g} the evolved logics hold {evolved:.2f} of it, where logics that "
             f"name the acting topics hold {oracle:.2f} and seed logics {seeds:.2f}; "

@@ -35,17 +35,18 @@ class ScriptedJudge:
     Attributes:
         asked: the pairs it was asked about, in order.
         zero: a new text with this word is not a change.
-        fails: a new text with this word gets a reply in prose.
+        fails: a new text with this word gets a reply in prose, or the error.
     """
 
-    def __init__(self, name="scripted", *, zero="\x00", fails="\x00"):
+    def __init__(self, name="scripted", *, zero="\x00", fails="\x00", error=None):
         self.name = name
         self.asked = []
         self.zero = zero
         self.fails = fails
+        self.error = error or JudgeReplyError("prose")
 
     def judge(self, previous, current):
         self.asked.append((previous, current))
         if self.fails in current:
-            raise JudgeReplyError("prose")
+            raise self.error
         return JudgeVerdict(0, 0) if self.zero in current else JudgeVerdict(1, 0)

@@ -544,35 +544,23 @@ def test_free_text_is_no_logic_with_slots():
         SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
 
 
-class CountingJudge:
-    """A judge by text length that counts its questions and may fail at one of them."""
-
-    def __init__(self, name="counting", fail_at=-1, error=None):
-        self.name, self.asked, self._fail_at, self._error = name, 0, fail_at, error
-
-    def judge(self, previous, current):
-        if self.asked == self._fail_at:
-            raise self._error
-        self.asked += 1
-        return ANSWERS[len(current) % 4]
-
-
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
+YES, NO = JudgeVerdict(1, 0), JudgeVerdict(0, 0)
 
 
 def test_a_pair_is_judged_once_in_a_call_and_never_again_with_a_cache(tmp_path):
-    judge, path = CountingJudge(), tmp_path / "deep" / "verdicts.jsonl"
+    judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.jsonl"
     first = judge_pairs(judge, PAIRS, VerdictCache(path))
-    assert first == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
-    assert judge.asked == 2
+    assert first == [YES, NO, YES]
+    assert judge.asked == PAIRS[:2]
     assert judge_pairs(judge, PAIRS, VerdictCache(path)) == first
-    assert judge.asked == 2
+    assert judge.asked == PAIRS[:2]
 
     # A line names its judge: verdicts of several share the file.
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     names = {"key", "judge", "strategy_shift", "evidence_recombination"}
     assert [set(row) for row in rows] == [names] * 2
-    assert {row["judge"] for row in rows} == {"counting"}
+    assert {row["judge"] for row in rows} == {"scripted"}
 
 
 def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatch):
@@ -589,20 +577,19 @@ def test_another_judge_another_text_or_another_prompt_has_another_key(monkeypatc
 
 def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     path = tmp_path / "v.jsonl"
+    judge = ScriptedJudge(fails="ccc", error=SourceTransient("status 503"))
     with pytest.raises(SourceTransient):
-        judge_pairs(
-            CountingJudge(fail_at=1, error=SourceTransient("status 503")), PAIRS, VerdictCache(path)
-        )
+        judge_pairs(judge, PAIRS, VerdictCache(path))
     assert len(path.read_text().splitlines()) == 1
 
 
 def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
     path = tmp_path / "v.jsonl"
-    torn = CountingJudge(fail_at=1, error=JudgeReplyError("prose"))
-    assert judge_pairs(torn, PAIRS, VerdictCache(path)) == [ANSWERS[2], None, ANSWERS[2]]
-    whole = CountingJudge()
-    assert judge_pairs(whole, PAIRS, VerdictCache(path)) == [ANSWERS[2], ANSWERS[3], ANSWERS[2]]
-    assert whole.asked == 1
+    torn = ScriptedJudge(fails="ccc")
+    assert judge_pairs(torn, PAIRS, VerdictCache(path)) == [YES, None, YES]
+    whole = ScriptedJudge()
+    assert judge_pairs(whole, PAIRS, VerdictCache(path)) == [YES, YES, YES]
+    assert whole.asked == [("a", "ccc")]
 
 
 @pytest.mark.parametrize(
@@ -611,7 +598,7 @@ def test_a_reply_that_is_no_verdict_is_none_and_is_asked_again(tmp_path):
 )
 def test_a_damaged_line_is_refused_with_file_and_line(tmp_path, line):
     path = tmp_path / "v.jsonl"
-    judge_pairs(CountingJudge(), PAIRS, VerdictCache(path))
+    judge_pairs(ScriptedJudge(), PAIRS, VerdictCache(path))
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(DataError, match=r"v\.jsonl, line 3"):
         VerdictCache(path)
