@@ -524,6 +524,8 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     )
 
 
+#: Scores by step.
+
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound a band of 80 %; of AEMO's forecast POE90 and POE10."""
 

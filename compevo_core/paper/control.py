@@ -323,6 +323,8 @@ def _measure(
     }
 
 
+#: Real text with signal.
+
 BASE = "calendar-ridge"
 FOLDS = 5
 

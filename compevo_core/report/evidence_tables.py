@@ -223,6 +223,8 @@ def list_read_topics(rows: Sequence[Row], agent: int) -> str:
     return ", ".join(texts) or MISSING
 
 
+#: Planted news and worded data: what each arm reads, and what it recovers.
+
 ARM_TITLES = {
     PRIOR: "calendar ridge alone",
     "no-news": "evolved logics, no news",

@@ -424,6 +424,8 @@ def _gain_table(judges: Sequence[Row]) -> Table:
     )
 
 
+#: Plots of one run by round.
+
 # Height of one more row of the legend, so that it does not flatten the plot.
 LEGEND_ROW = 0.18
 
