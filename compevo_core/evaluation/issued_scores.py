@@ -196,12 +196,9 @@ def score_issued(
 
 def complete_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the columns that came in after they were written, which are null."""
-    missing = [
-        pl.lit(None, kind).alias(name)
-        for name, kind in SCORED_SCHEMA.items()
-        if name not in rows.columns
-    ]
-    return rows.with_columns(missing).select(list(SCORED_SCHEMA))
+    return pl.concat([pl.DataFrame(schema=SCORED_SCHEMA), rows], how="diagonal").select(
+        list(SCORED_SCHEMA)
+    )
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:

@@ -81,8 +81,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
         ) from error
 
     # What a row was not measured for is unknown, not false.
-    nulls = [pl.lit(None, dtype=RESULT_SCHEMA[name]).alias(name) for name in absent]
-    return rows.with_columns(nulls).select(list(RESULT_SCHEMA))
+    return pl.concat([empty_rows(), rows], how="diagonal")
 
 
 def read_rows(folder: Path) -> pl.DataFrame:
