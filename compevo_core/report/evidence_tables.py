@@ -61,7 +61,6 @@ _BARS = {
     SWAPPED: ("another day's news", GOLD),
 }
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
-NO_AUDIT = "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
 
 def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
@@ -72,7 +71,8 @@ def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
 def format_audit(rows: Sequence[Row]) -> str:
     """Return every audited scope as Markdown: its verdict, then its table."""
     tables = map(audit_table, list_audits(rows))
-    return "\n\n".join(table.to_titled_markdown() for table in tables) or NO_AUDIT
+    text = "\n\n".join(table.to_titled_markdown() for table in tables)
+    return text or "*No audit of news yet: `compevo audit-news DATASET` makes it.*"
 
 
 def judge_news(rows: Sequence[Row]) -> str:

@@ -90,7 +90,7 @@ class ForecastDay:
         known = self.truth.get((entity, eve))
         if known is None:
             inputs = (series[entity].get("inputs") or [])[-len(starts) :]
-            known = np.array([np.nan if value is None else value for value in inputs])
+            known = np.array(inputs, dtype=float)  # what is not known is None there
         before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
         since = self.find_truth(issued, entity)
         if since is None:
@@ -126,8 +126,8 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         before = read_issued(folder, chain) if is_issued(folder) else None
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
-        no_rows = pl.DataFrame(schema=SCORED_SCHEMA)
-        rows = complete_rows(pl.read_parquet(path)) if path and path.exists() else no_rows
+        stored = pl.read_parquet(path) if path and path.exists() else pl.DataFrame()
+        rows = complete_rows(stored)
         scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
         day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
         days.append(replace(day, earlier=older, head=chain.head))
@@ -137,8 +137,7 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
 CHECK_COLUMNS = ("check", "passed", "detail")
 LUD_COLUMNS = ("table", "subject", "judge", "kappa")
 AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
-# The columns by which each kind of file is known, whatever its name; it may have more. The kinds
-# are fields of ``ReportInputs``.
+# The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
 _KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),

@@ -69,6 +69,7 @@ from compevo_core.report.tables import (
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 # More lines of reliability than this cannot be distinguished.
 MOST_LINES = 6
+_VERDICT_COLOURS = {"better": GREEN, "worse": RED}
 
 
 def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
@@ -91,9 +92,6 @@ def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
         if summary.rivals:
             plots.append(Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
     return Picture(plots, columns=2)
-
-
-_VERDICT_COLOURS = {"better": GREEN, "worse": RED}
 
 
 def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:

@@ -81,7 +81,6 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "p, one-sided": lambda test: format_p(test, "p_value"),
 }
 
-
 _INTERVAL = (
     "The interval resamples blocks of days, and says which is better. It leaves out the variation "
     "between trainings, which one training cannot show; SD is the deviation between trainings of"

@@ -503,23 +503,7 @@ def plot_values(
     run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
 ) -> list[Plot]:
     """Plot values of the rounds, with a line for each agent where every agent has its own."""
-    rounds = [record.round for record in run.rounds]
-    columns = 4 if size == HALF else 3
-    higher = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
-
-    plots = []
-    for key, title in titles.items():
-        values = run.values_of(key)
-        if key in OF_AGENTS:
-            lines = [
-                Line(rounds, [row and row[agent] for row in values], agent_style(agent))
-                for agent in range(run.agents)
-            ]
-            plots.append(_plot(run, lines, title, higher, key=key, legend_columns=columns))
-        else:
-            line = Line(rounds, values, {"color": ACCENT})
-            plots.append(_plot(run, [line], title, size, key=key))
-    return plots
+    return [_plot_value(run, key, title, size) for key, title in titles.items()]
 
 
 def plot_topics(run: TrainingRun) -> Plot | None:
@@ -568,6 +552,20 @@ def plot_updates(run: TrainingRun) -> list[Plot]:
             lines.append(Line(*points, agent_style(agent) | marks))
         plots.append(_plot(run, lines, title, HALF))
     return plots
+
+
+def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
+    rounds, values = [record.round for record in run.rounds], run.values_of(key)
+    if key not in OF_AGENTS:
+        return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
+
+    columns = 4 if size == HALF else 3
+    size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
+    lines = [
+        Line(rounds, [row and row[agent] for row in values], agent_style(agent))
+        for agent in range(run.agents)
+    ]
+    return _plot(run, lines, title, size, key=key, legend_columns=columns)
 
 
 def _plot(
