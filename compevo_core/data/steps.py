@@ -8,6 +8,7 @@ Months, quarters and years are steps of the calendar: their length is the mean o
 so many of them later keeps its day of the month. Grids of months begin with a month on some clock.
 """
 
+import math
 import re
 from datetime import datetime, timedelta
 
@@ -27,6 +28,8 @@ _YEAR_DAYS = 364  # whole weeks
 _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
 _MOST_WINDOWS = 50_000
+_RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
+_LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _VALIDATION_ORIGINS = 4  # at least, within that
 
 
@@ -117,6 +120,20 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
         return max(_DAILY_WEEKS, weeks + _SPARE_WEEKS) * WEEK // step
     # A week of five minutes is 2,016 steps already.
     return (weeks + (step >= _HALF_HOUR)) * WEEK // step
+
+
+def choose_bridge(share: float, longest: int, lookback: int) -> tuple[int, int] | None:
+    """Return the longest gap and the number of inputs that may be carried over, as weekends need.
+
+    ``share`` of the steps have no value, ``longest`` is the longest gap. None where gaps are rare:
+    then they are faults.
+    """
+    if share <= _RARE_GAPS:
+        return None
+
+    # What is usual, and half as much again for holidays; more than two thirds would be invented.
+    filled = min(2 * lookback // 3, max(lookback // 4, math.ceil(lookback * share * 1.5)))
+    return min(longest, _LONGEST_BRIDGE), filled
 
 
 def choose_stride(

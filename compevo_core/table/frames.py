@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Protocol, Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.data.calendar import Place
@@ -18,6 +19,7 @@ from compevo_core.data.seasons import choose_season
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
+    choose_bridge,
     choose_horizon,
     choose_lookback,
     choose_stride,
@@ -291,6 +293,8 @@ class WindowPlan:
     country: str
     bounds: tuple[float | None, float | None]
     stride: int  # steps from one window to the next
+    longest_fill: int  # steps of a gap that an input may be carried over
+    most_filled: int  # inputs of a window that may be carried over gaps
     season: int  # steps of the season that the values show; 0: that of the step
 
     @classmethod
@@ -326,6 +330,7 @@ class WindowPlan:
                 f"and a horizon of {horizon}: give {lookback + 6 * horizon:,} or more, or a "
                 "shorter lookback or horizon"
             )
+        longest_fill, most_filled = _allow_gaps(rows, step, lookback)
         return cls(
             step_seconds=int(step.total_seconds()),
             clock_seconds=int(into_day.total_seconds()),
@@ -336,6 +341,8 @@ class WindowPlan:
             zone=form.clock.place_zone,
             country=country,
             bounds=bounds,
+            longest_fill=longest_fill,
+            most_filled=most_filled,
             season=choose_season(
                 put_on_series(rows, form).partition_by("series_id"), step, lookback
             ),
@@ -372,8 +379,6 @@ class WindowPlan:
             "test": (later, _LAST_DAY),
         }
         pattern = f"^{_PREFIX}(.+)$"
-        per_day = max(1, DAY // self.step)
-
         return DatasetSpec(
             name="table",
             variable=VALUE,
@@ -392,8 +397,30 @@ class WindowPlan:
                 Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
                 for split, (first, last) in spans.items()
             ),
-            max_fill_steps=max(1, min(3 * per_day, self.lookback // 8)),
-            max_filled_inputs=self.lookback // 4,
+            max_fill_steps=self.longest_fill,
+            max_filled_inputs=self.most_filled,
             bounds=self.bounds,
             task=f"Predict the next {self.horizon} values of {{entity}}",
         )
+
+
+def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
+    """Return the longest gap, and the inputs of a window, that may be carried over."""
+    usual = max(1, min(3 * max(1, DAY // step), lookback // 8)), lookback // 4
+    known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES)
+    spans = known.agg(
+        pl.len().alias("values"),
+        pl.col(START).min().alias("first"),
+        pl.col(START).max().alias("last"),
+        pl.col(START).sort().diff().max().alias("apart"),
+    )
+    gaps = [
+        (1 - values / (count_steps(first, last, step) + 1), round(apart / step) - 1)
+        for _, values, first, last, apart in spans.filter(pl.col("values") > 1).iter_rows()
+    ]
+    if not gaps:
+        return usual
+    # Gaps of one series in many are its own; those of most of them belong to the table.
+    share, longest = (float(np.median(numbers)) for numbers in zip(*gaps, strict=True))
+    bridge = choose_bridge(share, int(longest), lookback)
+    return usual if bridge is None else (max(usual[0], bridge[0]), max(usual[1], bridge[1]))

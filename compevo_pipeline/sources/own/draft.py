@@ -23,6 +23,7 @@ from compevo_core.data.series import find_calendar_step
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
+    choose_bridge,
     choose_horizon,
     choose_lookback,
     choose_stride,
@@ -67,8 +68,6 @@ SECTIONS = (
     *("covariates", "ahead", "news", "evaluation", "prompt"),
 )
 _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
-_RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
-_LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORT_FRACTIONS = (0.6, 0.2, 0.2)
 _HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
@@ -334,12 +333,11 @@ def _allow_gaps(
 ) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
     share = max(share for share, _ in gaps)
-    if share <= _RARE_GAPS:
+    bridge = choose_bridge(share, max(gap for _, gap in gaps), lookback)
+    if bridge is None:
         return {}
 
-    # What is usual, and half as much again for holidays; more than half would be invented.
-    filled = min(2 * lookback // 3, math.ceil(lookback * share * 1.5))
-    longest = min(max(gap for _, gap in gaps), _LONGEST_BRIDGE)
+    longest, filled = bridge
     draft.guesses.append(
         f"{share:.0%} of the steps have no value, so up to {filled} of {lookback} inputs may be "
         f"carried over gaps of up to {longest} steps"

@@ -133,6 +133,17 @@ def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(m
     assert len(tested) == 2 * 3 * 7
 
 
+def test_a_table_of_business_days_is_forecast():
+    days = pd.date_range("2023-01-01", periods=500)
+    table = TABLE[TABLE["unique_id"] == "a"].head(500).assign(ds=days)
+    # Weekends and Easter are left out: more than a quarter of the steps.
+    table = table[(days.dayofweek < 5) & ~days.isin(pd.date_range("2024-03-29", "2024-04-01"))]
+    chosen = Forecaster(horizon=5).fit(table)
+    assert chosen.choice_.windows > 50
+    forecast = chosen.predict()
+    assert forecast["mean"].notna().all() and len(forecast) == 5
+
+
 def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
     daily = TABLE.groupby("unique_id").head(300)

@@ -14,6 +14,7 @@ from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.seasons import find_shown_season
 from compevo_core.data.steps import (
+    choose_bridge,
     choose_horizon,
     choose_lookback,
     choose_stride,
@@ -200,6 +201,13 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day():
     assert choose_stride(timedelta(days=1), 28, 1000, 1000, 183) == 31
     assert choose_stride(timedelta(days=1), 28, 1000, 5000, 183) == 100
     assert choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
+
+
+def test_gaps_that_belong_to_the_series_may_be_bridged() -> None:
+    assert choose_bridge(0.05, 9, 77) is None
+    assert choose_bridge(0.06, 2, 77) == (2, 19)  # never less than the usual quarter
+    assert choose_bridge(0.29, 4, 77) == (4, 34)
+    assert choose_bridge(0.9, 30, 77) == (6, 51)
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day():
