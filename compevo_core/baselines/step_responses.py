@@ -12,7 +12,7 @@ Shapes: N windows, H horizon, B parts of the season, K forms.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -56,10 +56,6 @@ class StepResponse:
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Read what JSON made of it."""
         return cls(**{**raw, "weights": tuple(tuple(row) for row in raw["weights"])})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return asdict(self)
 
 
 def fit_responses(

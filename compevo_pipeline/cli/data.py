@@ -6,7 +6,6 @@ keeping what is stored safe. What does not: reading a table (``sources.own``), c
 """
 
 import logging
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -92,8 +91,7 @@ def init(
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
-    tables = {"values": file, "covariates": covariates, "ahead": ahead, "news": news}
-    raws = _read_tables(dataset, tables)
+    raws = _read_tables(dataset, values=file, covariates=covariates, ahead=ahead, news=news)
     request = Request(
         name=dataset,
         file=file,
@@ -117,14 +115,12 @@ def init(
     draft = draft_declaration(request, raws.pop("values"), raws)
     write_text(path, draft.text)
 
-    found = [line for line in draft.findings if line]
-    for kind, lines in (("found", found), ("guessed", draft.guesses), ("warning", draft.warnings)):
-        for line in lines:
-            typer.echo(f"{kind + ':':8} {line}")
+    for kind, line in draft.list_remarks():
+        typer.echo(f"{kind + ':':8} {line}")
     typer.echo(f"\n{path}\nRead it, change what is wrong, then: compevo fit {dataset}")
 
 
-def _read_tables(dataset: str, tables: Mapping[str, Path | None]) -> dict[str, "RawFile"]:
+def _read_tables(dataset: str, **tables: Path | None) -> dict[str, "RawFile"]:
     """Return the files that were named, by what they hold."""
     from compevo_pipeline.sources.feeds import read_own_file
     from compevo_pipeline.sources.own.declaration import name_publisher

@@ -24,7 +24,6 @@ from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from compevo_core.report.tables import Table
 
@@ -127,7 +126,7 @@ def _make_table(
 def render_plot(
     draw: Callable[["Axes"], None], title: str, *, width: float = 8.0, height: float = 3.0
 ) -> dg.MetadataValue[Any]:
-    """Return what ``draw`` draws; sizes in inches."""
+    """Return what ``draw`` draws as a PNG inside Markdown; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -140,11 +139,7 @@ def render_plot(
     draw(axes)
     axes.set_title(title, fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    return render_figure(figure, title)
 
-
-def render_figure(figure: "Figure", title: str) -> dg.MetadataValue[Any]:
-    """Return a drawn figure as a PNG inside Markdown, which the UI shows with the asset."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_PLOT_DPI)
     # Embedded: the UI serves no files of a run.

@@ -216,9 +216,9 @@ def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType
         [
             pl.DataFrame(schema=schema),
             *(
-                tables.name_source(frame.drop_nulls("value")).select(
-                    pl.col(name).cast(kind) for name, kind in schema.items()
-                )
+                frame.drop_nulls("value")
+                .with_columns(source=tables.SOURCE)
+                .select(pl.col(name).cast(kind) for name, kind in schema.items())
                 for frame in frames
             ),
         ]

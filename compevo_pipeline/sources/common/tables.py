@@ -25,7 +25,7 @@ MISSING = "missing"
 
 LINE = "line"  # column that holds a row's line number in its file, counted from 1
 # Columns of a table of files: the number of each row's file, its name, label and time
-FILE, NAME, _SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
+FILE, NAME, SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
 BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
 _LAST_YEAR = 2200
@@ -53,7 +53,7 @@ def stack_files(raws: Sequence[RawFile], read: Callable[[RawFile], pl.DataFrame]
             read(raw).with_columns(
                 pl.lit(number).alias(FILE),
                 pl.lit(raw.name).alias(NAME),
-                pl.lit(raw.label).alias(_SOURCE),
+                pl.lit(raw.label).alias(SOURCE),
                 pl.lit(raw.fetched_at).alias(_FETCHED),
             )
             for number, raw in enumerate(raws)
@@ -274,16 +274,11 @@ def build_series_frame(
         "fetched_at": pl.lit(raw.fetched_at),
     }
     if FILE in table.columns:
-        columns |= {"source": pl.col(_SOURCE), "fetched_at": pl.col(_FETCHED)}
+        columns |= {"source": pl.col(SOURCE), "fetched_at": pl.col(_FETCHED)}
 
     return table.select(
         **{name: pl.lit(cell) if isinstance(cell, str) else cell for name, cell in columns.items()}
     ).cast(pl.Schema(SERIES_SCHEMA))
-
-
-def name_source(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table of files with the label of each row's file in ``source``."""
-    return table.with_columns(pl.col(_SOURCE).alias("source"))
 
 
 def flag_missing(value: pl.Expr) -> pl.Expr:

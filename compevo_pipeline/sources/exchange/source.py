@@ -216,12 +216,12 @@ def promises(raw: RawFile) -> list[Promise]:
     return [Promise(first=first, end=last + _DAY)]
 
 
-def parse_ecb_bulk(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
+def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:
     """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``."""
     is_packed = raw.name.endswith(".zip")
     content = unpack_ecb_bulk(raw.content, raw.name) if is_packed else raw.content
-    table = read_ecb_bulk(content, raw.name, ("USD", *currencies))
-    return _build_ecb_rates(table, raw, currencies)
+    table = read_ecb_bulk(content, raw.name, ("USD", *CURRENCIES))
+    return _build_ecb_rates(table, raw)
 
 
 def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
@@ -255,7 +255,7 @@ def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.Da
     return _convert_days(table, name, "%Y-%m-%d", wanted, ("", "N/A"))
 
 
-def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.DataFrame:
+def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
     """Parse an SDMX table of daily rates into the same series; columns are found by name."""
     header, _, body = read_text(raw.content, raw.name).partition("\n")
     columns = tables.split_cells(header, quoting=tables.Quoting.CELLS)
@@ -284,8 +284,7 @@ def parse_ecb_sdmx(raw: RawFile, currencies: Sequence[str] = CURRENCIES) -> pl.D
     wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
     if "USD" not in wide.columns:
         raise SchemaDrift(f"{raw.name}: no rate of USD; ask for USD beside the other currencies")
-    known = [code for code in currencies if code in wide.columns]
-    return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw, known)
+    return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw)
 
 
 def parse_rba(raw: RawFile) -> pl.DataFrame:
@@ -391,11 +390,12 @@ def _find_currencies(descriptions: dict[str, list[str]], name: str) -> dict[int,
     return columns
 
 
-def _build_ecb_rates(table: pl.DataFrame, raw: RawFile, currencies: Sequence[str]) -> pl.DataFrame:
-    """Build the series from units per euro."""
+def _build_ecb_rates(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
+    """Build the series from units per euro of the currencies that are there."""
     usd_per_eur = pl.col("USD")
+    there = [code for code in CURRENCIES if code in table.columns]
     rates = table.sort("Date").select(
-        "Date", EUR=usd_per_eur, **{code: usd_per_eur / pl.col(code) for code in currencies}
+        "Date", EUR=usd_per_eur, **{code: usd_per_eur / pl.col(code) for code in there}
     )
     return _build_published_rates(rates, raw, "ECB")
 

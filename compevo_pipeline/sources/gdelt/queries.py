@@ -6,16 +6,16 @@ candidates a window may have (``compevo_core.data.news``).
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from compevo_core.data.news import COUNTRIES, holds_word, is_in_language, is_of_country
 from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.common.decode import TomlSection, read_toml
 
 PACKAGED = Path(__file__).with_name("queries.toml")
 
@@ -26,12 +26,7 @@ _WORD = re.compile(r"[\w'./ -]+")
 _FETCH = "fetch"
 
 
-class _Section(BaseModel):
-    # A misspelt key is an error: ignored, it would leave a default in its place in silence.
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FetchLimits(_Section):
+class FetchLimits(TomlSection):
     """How much one refresh asks for."""
 
     days_back: int = Field(ge=1, le=90)
@@ -41,7 +36,7 @@ class FetchLimits(_Section):
     doc: bool
 
 
-class Topic(_Section):
+class Topic(TomlSection):
     """News that concerns some data sets."""
 
     name: str
@@ -97,7 +92,7 @@ class Topic(_Section):
         yield _join_query(part, scope)
 
 
-class NewsQueries(_Section):
+class NewsQueries(TomlSection):
     """The whole file."""
 
     fetch: FetchLimits
@@ -115,15 +110,7 @@ def read_queries(path: Path | None = None) -> NewsQueries:
         ConfigError: it cannot be read, is not TOML, or a key is missing, unknown or wrong.
     """
     file = path or PACKAGED
-    try:
-        tables = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be read ({error.strerror}); correct COMPEVO_NEWS_QUERIES"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not TOML ({error}); put texts in double quotes") from error
-
+    tables = read_toml(file, "correct COMPEVO_NEWS_QUERIES")
     topics = [
         {"name": name, **table}
         for name, table in tables.items()

@@ -6,13 +6,12 @@ which grid, clock, split plan and news rule follow. What does not: reading the t
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
@@ -21,6 +20,7 @@ from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
 from compevo_core.errors import ConfigError
+from compevo_pipeline.sources.common.decode import TomlSection, read_toml
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 SERIES_PREFIX = "OWN"
@@ -34,12 +34,7 @@ _MOST_INPUTS = 10_000
 _FEWEST_INPUTS = 4
 
 
-class _Section(BaseModel):
-    # A misspelt key is an error: ignored, it would leave a default in its place in silence.
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SeriesKeys(_Section):
+class SeriesKeys(TomlSection):
     """The table of values, and how its cells are read."""
 
     file: str = Field(description="CSV or Parquet file; relative paths start at the TOML's folder")
@@ -82,7 +77,7 @@ class SeriesKeys(_Section):
         return self
 
 
-class GridKeys(_Section):
+class GridKeys(TomlSection):
     """The steps that the values are put on."""
 
     step: str = Field(
@@ -156,7 +151,7 @@ class GridKeys(_Section):
         )
 
 
-class SplitKeys(_Section):
+class SplitKeys(TomlSection):
     """Where train ends, and where validation does."""
 
     fractions: tuple[float, float, float] | None = Field(
@@ -181,7 +176,7 @@ class SplitKeys(_Section):
         return self
 
 
-class PlaceKeys(_Section):
+class PlaceKeys(TomlSection):
     """Where the people of the series live."""
 
     time_zone: str = Field(default="UTC", description="time zone of weekdays and holidays")
@@ -211,7 +206,7 @@ class PlaceKeys(_Section):
         return self
 
 
-class _ValueTableKeys(_Section):
+class _ValueTableKeys(TomlSection):
     """A table of values in addition to the series itself."""
 
     file: str = Field(description="CSV or Parquet file")
@@ -258,7 +253,7 @@ class AheadKeys(_ValueTableKeys):
         return self
 
 
-class NewsKeys(_Section):
+class NewsKeys(TomlSection):
     """Where the articles come from that the agents may read."""
 
     articles: str = Field(default="", description="CSV or Parquet file of articles")
@@ -276,7 +271,7 @@ class NewsKeys(_Section):
     lookback_days: int = Field(default=7, ge=1, le=365, description="how far back candidates reach")
 
 
-class EvaluationKeys(_Section):
+class EvaluationKeys(TomlSection):
     """How errors are measured, and what values may be."""
 
     mape_threshold: float = Field(
@@ -293,13 +288,13 @@ class EvaluationKeys(_Section):
     )
 
 
-class PromptKeys(_Section):
+class PromptKeys(TomlSection):
     """The words that agents read."""
 
     task: str = Field(default="", description="what is predicted, with {entity} for the series")
 
 
-class Declaration(_Section):
+class Declaration(TomlSection):
     """A user's own data set."""
 
     name: str = Field(description="name of the data set: letters, digits and hyphens")
@@ -346,14 +341,7 @@ def read_declaration(path: Path) -> Declaration:
         ConfigError: it is not TOML, or a key is missing, unknown or wrong; names file, key and
             remedy.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}); put texts in double quotes") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-
-    return check_declaration(raw, str(path))
+    return check_declaration(read_toml(path, "check the file"), str(path))
 
 
 def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:

@@ -109,6 +109,11 @@ class DraftedDeclaration:
     guesses: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def list_remarks(self) -> list[tuple[str, str]]:
+        """Return all lines to show, each with its kind."""
+        kinds = {"found": self.findings, "guessed": self.guesses, "warning": self.warnings}
+        return [(kind, line) for kind, lines in kinds.items() for line in lines if line]
+
 
 def draft_declaration(
     request: Request, raw: RawFile, others: dict[str, RawFile]
@@ -131,16 +136,7 @@ def draft_declaration(
     unit = _find_unit(request, columns, decimal, draft)
 
     zone = request.zone or "UTC"
-    try:
-        read_zone(zone)
-    except ValueError as error:
-        raise ConfigError(f"--zone: {error}") from error
-    stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
-    if not request.zone and about.with_offset:
-        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
-    elif not request.zone and not about.are_days:
-        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
-        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
+    stamps = _read_instants(request, zone, times, time_format, draft)
     place = find_place_zone(zone)
     if place != zone:
         draft.guesses.append(
@@ -171,6 +167,8 @@ def draft_declaration(
         "news": _draft_news(request, others.get("news")),
     }
     raw_keys = {key: value for key, value in sections.items() if value}
+
+    # What the values show, beyond what the columns do.
     declaration = check_declaration({"name": request.name, **raw_keys}, "the declaration")
     frame, repairs = parse_series(raw, declaration)
     draft.findings.append(repairs.describe())
@@ -181,6 +179,7 @@ def draft_declaration(
             f"{len(parts) - _LISTED_SERIES} more series in the same way"
         ]
     draft.warnings += filter(None, map(describe_odd_values, parts))
+
     raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
     raw_keys["grid"] |= _find_season(parts, step, lookback, draft)
     days = _find_days(frame, make_spec(declaration))
@@ -194,6 +193,24 @@ def draft_declaration(
     check_declaration({"name": request.name, **raw_keys}, "the declaration")
     draft.text = write_declaration(request.name, raw_keys, draft)
     return draft
+
+
+def _read_instants(
+    request: Request, zone: str, times: TextColumn, time_format: str, draft: DraftedDeclaration
+) -> pl.Series:
+    """Return the stamps in UTC, and say how they were read where the user does not."""
+    try:
+        read_zone(zone)
+    except ValueError as error:
+        raise ConfigError(f"--zone: {error}") from error
+
+    stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
+    if not request.zone and about.with_offset:
+        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
+    elif not request.zone and not about.are_days:
+        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
+        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
+    return stamps
 
 
 def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> Request:
@@ -417,11 +434,8 @@ def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> di
         return {}
 
     table = read_text_table(raw.content, raw.name)
-    return _draft_values(request, table, raw.name) | {
-        "file": str(request.covariates.resolve()),
-        "decimal": decimal,
-        "known": "after",
-    }
+    keys = _draft_values(request, request.covariates, table, decimal)
+    return keys | {"known": "after"}
 
 
 def _draft_ahead(
@@ -437,17 +451,15 @@ def _draft_ahead(
             f"the values of {raw.name} count as known from the start, as there is no column "
             f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
         )
-    return _draft_values(request, table, raw.name, known_at) | {
-        "file": str(request.ahead.resolve()),
-        "decimal": decimal,
-        **({"known_at": known_at} if known_at else {"known": "start"}),
-    }
+    keys = _draft_values(request, request.ahead, table, decimal, known_at)
+    return keys | ({"known_at": known_at} if known_at else {"known": "start"})
 
 
 def _draft_values(
-    request: Request, table: pl.DataFrame, name: str, known_at: str = ""
+    request: Request, file: Path, table: pl.DataFrame, decimal: str, known_at: str = ""
 ) -> dict[str, object]:
     """Return the columns of a table beside the series: its stamps, numbers and series."""
+    name = file.name
     time = _find_column(table, name, (request.time, "date", "day", "time", "stamp"))
     others = [c for c in table.columns if c not in ("line", time, request.id, known_at)]
     numeric = [column for column in others if is_numeric(TextColumn(table, name, column))]
@@ -458,6 +470,8 @@ def _draft_values(
         "values": numeric,
         "id": request.id,
         "time_format": guess_format(TextColumn(table, name, time)),
+        "file": str(file.resolve()),
+        "decimal": decimal,
     }
 
 
@@ -500,9 +514,7 @@ def write_declaration(
 ) -> str:
     """Return the text of a declaration whose ``sections`` hold the keys that are set."""
     lines = [f"# The data set {name}: written by `compevo init`, yours to change."]
-    lines += [f"# Found: {line}." for line in draft.findings if line]
-    lines += [f"# Guessed: {line}." for line in draft.guesses]
-    lines += [f"# Warning: {line}." for line in draft.warnings]
+    lines += [f"# {kind.capitalize()}: {line}." for kind, line in draft.list_remarks()]
     lines += ["", f"name = {_to_toml(name)}"]
 
     for title in SECTIONS:

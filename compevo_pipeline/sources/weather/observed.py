@@ -75,17 +75,17 @@ def parse(raw: RawFile) -> pl.DataFrame:
         pl.lit(raw.label).alias("source"),
     )
 
-    values = values.with_columns(_local_to_utc("known_local").alias("available_at"))
+    values = values.with_columns(_local_to_utc(pl.col("known_local")).alias("available_at"))
     ordered = values.sort("entity", "name", "valid_date")
     return ordered.select(pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items())
 
 
-def _local_to_utc(stamp: str) -> pl.Expr:
+def _local_to_utc(stamp: pl.Expr) -> pl.Expr:
     """Return naive local times of each row's region in UTC."""
     # A column has one time zone, so each region's rows are converted on their own.
     by_region = [
         pl.when(pl.col("entity") == region).then(
-            pl.col(stamp).dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
+            stamp.dt.replace_time_zone(zone).dt.convert_time_zone("UTC")
         )
         for region, zone in LOCAL_ZONES.items()
     ]
