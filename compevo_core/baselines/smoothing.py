@@ -19,8 +19,8 @@ Shapes: N windows, H horizon, L lookback.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -30,6 +30,7 @@ import numpy as np
 
 from compevo_core.baselines.base import raise_if_held_out, read_baseline_file, write_baseline_file
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -54,19 +55,29 @@ class Theta:
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Average the unmasked targets of each step of the day; ``seed`` is not used."""
-        raise_if_held_out(train, cls.name)
-        values: dict[DayStep, list[float]] = defaultdict(list)
-        for window in train:
-            # Values may stand in for other days' where a season is one step: there is no shape.
-            if window.view.season_steps == 1:
-                continue
-            steps = _list_day_steps(window.view, 0, window.view.horizon)
-            for step, value in zip(steps, window.y, strict=True):
-                if np.isfinite(value):
-                    values[step].append(float(value))
+        """Average the unmasked targets of each step of the day; ``seed`` is not used.
 
-        return cls({step: float(np.mean(known)) for step, known in values.items()})
+        A step that no target has, as where windows are further apart than their horizon, gets the
+        mean of the newest week's inputs.
+        """
+        raise_if_held_out(train, cls.name)
+        # Values may stand in for other days' where a season is one step: there is no shape.
+        shaped = [window for window in train if window.view.season_steps != 1]
+        targets = _average_by_step(
+            (_list_day_steps(window.view, 0, window.view.horizon), window.y) for window in shaped
+        )
+        newest = {window.view.entity: window.view for window in shaped}  # in the order of time
+        known = Counter(entity for entity, _ in targets)
+        recent = [
+            view
+            for view in (window.view for window in shaped)
+            if known[view.entity] < DAY // view.step
+            and view.origin_utc > newest[view.entity].origin_utc - WEEK
+        ]
+        inputs = _average_by_step(
+            (_list_day_steps(view, -view.lookback, 0), view.x) for view in recent
+        )
+        return cls(inputs | targets)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H); DataError if a step of an entity's day was not in train."""
@@ -114,6 +125,18 @@ class Theta:
                 "fit theta on whole days of every entity"
             )
         return np.array([self._shape[step] for step in steps])
+
+
+def _average_by_step(
+    parts: Iterable[tuple[Iterator[DayStep], FloatArray]],
+) -> dict[DayStep, float]:
+    """Return the mean of the known values of each step of the day."""
+    values: dict[DayStep, list[float]] = defaultdict(list)
+    for steps, known in parts:
+        for step, value in zip(steps, known, strict=True):
+            if np.isfinite(value):
+                values[step].append(float(value))
+    return {step: float(np.mean(known)) for step, known in values.items()}
 
 
 def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]:

@@ -144,6 +144,18 @@ def test_a_table_of_business_days_is_forecast():
     assert forecast["mean"].notna().all() and len(forecast) == 5
 
 
+@pytest.mark.parametrize("kind", ["short horizons far apart", "opening hours"])
+def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
+    # An hour ahead every eight hours; shops that are closed at night.
+    monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 200)
+    table, horizon = TABLE, 1
+    if kind == "opening hours":
+        table, horizon = TABLE[TABLE["ds"].dt.hour.between(8, 17)], 24
+    chosen = Forecaster(horizon=horizon, lookback=168).fit(table)
+    assert {"theta", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    assert np.isfinite(chosen.predict()["mean"]).all()
+
+
 def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):
     monkeypatch.setattr(steps, "_ENOUGH_WINDOWS", 4)
     daily = TABLE.groupby("unique_id").head(300)
