@@ -71,6 +71,9 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
         and correlation[lag] > correlation[lag + 1]
     ]
     best = max((correlation[lag] for lag in peaks), default=0.0)
+    # Of many lags one is over the least by chance, above all a multiple of the usual season.
+    if usual <= longest and correlation[usual] >= max(noise, best - 1.5 * noise):
+        return usual
     return next((lag for lag in peaks if correlation[lag] >= _NEAR_BEST * best), usual)
 
 

@@ -122,18 +122,20 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
     return (weeks + (step >= _HALF_HOUR)) * WEEK // step
 
 
-def choose_bridge(share: float, longest: int, lookback: int) -> tuple[int, int] | None:
-    """Return the longest gap and the number of inputs that may be carried over, as weekends need.
+def choose_bridge(
+    step: timedelta, share: float, longest: int, lookback: int
+) -> tuple[int, int] | None:
+    """Return the longest gap and the number of inputs that may be carried over.
 
-    ``share`` of the steps have no value, ``longest`` is the longest gap. None where gaps are rare:
-    then they are faults.
+    Weekends need it, and shops that are closed at night. ``share`` of the steps have no value, and
+    ``longest`` is the longest gap. None where gaps are rare: then they are faults.
     """
     if share <= _RARE_GAPS:
         return None
 
     # What is usual, and half as much again for holidays; more than two thirds would be invented.
     filled = min(2 * lookback // 3, max(lookback // 4, math.ceil(lookback * share * 1.5)))
-    return min(longest, _LONGEST_BRIDGE), filled
+    return min(longest, max(_LONGEST_BRIDGE, DAY // step)), filled
 
 
 def choose_stride(

@@ -422,5 +422,5 @@ def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int
         return usual
     # Gaps of one series in many are its own; those of most of them belong to the table.
     share, longest = (float(np.median(numbers)) for numbers in zip(*gaps, strict=True))
-    bridge = choose_bridge(share, int(longest), lookback)
+    bridge = choose_bridge(step, share, int(longest), lookback)
     return usual if bridge is None else (max(usual[0], bridge[0]), max(usual[1], bridge[1]))

@@ -180,7 +180,7 @@ def draft_declaration(
         ]
     draft.warnings += filter(None, map(describe_odd_values, parts))
 
-    raw_keys["grid"] |= _allow_gaps(gaps, lookback, draft)
+    raw_keys["grid"] |= _allow_gaps(gaps, step, lookback, draft)
     raw_keys["grid"] |= _find_season(parts, step, lookback, draft)
     days = _find_days(frame, make_spec(declaration))
     validation = (days["test_from"] - days["validation_from"]) // step
@@ -346,11 +346,11 @@ def _describe_gaps(
 
 
 def _allow_gaps(
-    gaps: Sequence[tuple[float, int]], lookback: int, draft: DraftedDeclaration
+    gaps: Sequence[tuple[float, int]], step: timedelta, lookback: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
     share = max(share for share, _ in gaps)
-    bridge = choose_bridge(share, max(gap for _, gap in gaps), lookback)
+    bridge = choose_bridge(step, share, max(gap for _, gap in gaps), lookback)
     if bridge is None:
         return {}
 

@@ -204,10 +204,12 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day():
 
 
 def test_gaps_that_belong_to_the_series_may_be_bridged() -> None:
-    assert choose_bridge(0.05, 9, 77) is None
-    assert choose_bridge(0.06, 2, 77) == (2, 19)  # never less than the usual quarter
-    assert choose_bridge(0.29, 4, 77) == (4, 34)
-    assert choose_bridge(0.9, 30, 77) == (6, 51)
+    day = timedelta(days=1)
+    assert choose_bridge(day, 0.05, 9, 77) is None
+    assert choose_bridge(day, 0.06, 2, 77) == (2, 19)  # never less than the usual quarter
+    assert choose_bridge(day, 0.29, 4, 77) == (4, 34)
+    assert choose_bridge(day, 0.9, 30, 77) == (6, 51)
+    assert choose_bridge(day / 24, 0.6, 14, 336) == (14, 224)  # closed at night
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day():
@@ -297,6 +299,9 @@ def test_a_season_that_values_show_takes_the_place_of_the_grids():
     assert find_shown_season([weeks], 100) == 168
     assert find_shown_season([rng.normal(size=1600).cumsum()], 24) == 24
     assert find_shown_season([np.full(50, np.nan)], 7) == 7
+    # A day that hardly shows in noise, and a neighbour or a multiple of it that does by chance.
+    day = 20 * np.sin(2 * np.pi * np.arange(2880) / 24)
+    assert {find_shown_season([day + rng.normal(0, 6, 2880)], 24) for _ in range(30)} == {24}
     # A series too short to say anything of long seasons stands beside others.
     assert find_shown_season([cycle_of_ten, cycle_of_ten[:15]], 24) == 10
     # A smooth day of quarters of an hour, whose top noise moves by some steps.
