@@ -78,9 +78,10 @@ by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decisi
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
+DAYLIGHT_SAVING = timedelta(hours=1)
 FIXED_CLOCK = (
     "days begin at {origin:%H:%M} UTC in summer and winter: with grid.stride = 1 in the "
-    "declaration, and fit again, compevo forecast begins at any step"
+    "declaration, and fit again, forecasts begin where the file ends"
 )
 OLD_STATE = (
     "goes on from what an earlier version of the code learnt from past days; compevo refit "
@@ -339,10 +340,11 @@ def forecast_day(
 
     A day that was issued is verified and returned without any inference, whatever is stored now.
 
-    ``day``, on the market's clock, has a time where days have several origins; None is the newest
-    one that can be forecast. Without ``known_to`` it is the earlier instant that the data set's
-    views know. With ``supersede`` a day that was issued before is issued again, beside the older
-    record.
+    ``day``, on the market's clock, has a time where days have several origins: without one the
+    forecast begins at midnight, or in the hour before it where summer's files end. None is the
+    newest one that can be forecast. Without ``known_to`` it is the earlier instant that the data
+    set's views know. With ``supersede`` a day that was issued before is issued again, beside the
+    older record.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.
@@ -355,6 +357,8 @@ def forecast_day(
     if day is None:
         day = find_next_day(deployment, spec, known_to)
         of_start.extend(_describe_start(deployment, spec, Origin.of(spec, day, known_to)))
+    elif spec.has_origins_within_days and not isinstance(day, datetime):
+        day = _find_begin(deployment, spec, day, known_to)
     origin = Origin.of(spec, day, known_to)
     day = origin.day
     folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
@@ -380,6 +384,17 @@ def forecast_day(
     for note in result.notes:
         log.warning(f"{dataset}, {day}: {note}")
     return result
+
+
+def _find_begin(
+    deployment: Deployment, spec: DatasetSpec, day: date, known_to: KnownTo | None
+) -> date:
+    """Return a day, or the newest origin with its time where that lies in the hour before."""
+    newest = find_next_day(deployment, spec, known_to)
+    if not isinstance(newest, datetime):
+        return day
+    missing = datetime.combine(day, time()) - newest
+    return newest if timedelta(0) < missing <= DAYLIGHT_SAVING else day
 
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:

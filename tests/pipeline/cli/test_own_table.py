@@ -49,6 +49,13 @@ def test_a_summer_file_that_ends_at_local_midnight_is_told_how_to_go_on_from_the
     forecast = run_in(tmp_path, "forecast", "load")
     assert "Monday 09 June 2025 23:00" in forecast.output
     assert "in the file" not in forecast.output
+    # The night's run asks for a day: of the 10th an hour before midnight is missing, no more.
+    assert "09 June 2025 23:00" in run_in(tmp_path, "forecast", "load", "--day=2025-06-10").output
+    assert (
+        "08 June 2025 23:00" not in run_in(tmp_path, "forecast", "load", "--day=2025-06-09").output
+    )
+    refused = run_in(tmp_path, "forecast", "load", "--day=2025-06-11")
+    assert "cannot be forecast for 2025-06-11" in str(refused.exception)
 
 
 def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(tmp_path):
