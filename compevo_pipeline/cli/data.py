@@ -173,7 +173,7 @@ def sources(
 
     files = tabulate_files(list_troubled(deployment))
     if files.height:
-        typer.echo(f"\n{files.height} file(s) absent or failed, newest first:")
+        typer.echo(f"\n{files.height} file(s) absent, short or failed, newest first:")
     for file in files.head(SHOWN_FILES).iter_rows(named=True):
         why = f": {clean_text(file['why'])}" if file["why"] else ""
         name = clean_text(file["file"])
@@ -280,12 +280,14 @@ def backup(
 ) -> None:
     """Copy COMPEVO_HOME and Dagster's storage, complete and consistent, even during runs."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
-    from compevo_pipeline.work.backup import back_up
+    from compevo_pipeline.work.backup import back_up, list_unfinished
     from compevo_pipeline.work.deployment import utc_now
 
     home = Settings.from_environment().home
     count = back_up(home, ensure_dagster_home(), folder, utc_now())
     typer.echo(f"{folder}: {count:,} files; restore them with `compevo restore {folder}`")
+    for part in list_unfinished(folder):
+        typer.echo(f"{part} is an unfinished backup; remove it unless it is still running")
 
 
 def restore(

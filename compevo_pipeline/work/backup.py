@@ -60,7 +60,7 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
     if any(folder.is_relative_to(root) for root in roots.values()):
         raise ConfigError(f"{folder} lies in what is copied; name a folder on another disk")
 
-    part = folder.with_name(f"{folder.name}.part")
+    part = folder.with_name(f"{folder.name}{PART_SUFFIX}")
     shutil.rmtree(part, ignore_errors=True)
     with contextlib.ExitStack() as unless_whole:
         # A disk that it has filled would stay full for all later copies.
@@ -84,6 +84,12 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
         part.replace(folder)
         unless_whole.pop_all()
     return len(files)
+
+
+def list_unfinished(folder: Path) -> list[Path]:
+    """Return the unfinished backups beside a copy: killed ones, and those still being made."""
+    parts = sorted(folder.resolve().parent.glob(f"*{PART_SUFFIX}"))
+    return [part for part in parts if (part / _PARTS[0]).is_dir()]
 
 
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:

@@ -12,7 +12,7 @@ import polars as pl
 
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile
-from compevo_pipeline.sources.common.ledger import EntryState, Ledger
+from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.series_store import KEYS
 from compevo_pipeline.work.deployment import Deployment
@@ -86,7 +86,7 @@ def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
     stored = [
         entry
         for entry in ledger.list_entries()
-        if entry.state is EntryState.STORED
+        if entry.is_stored
         and f"{Mode.LIVE}:{entry.source.removesuffix('-saved')}/".startswith(labels)
     ]
     gone = {entry.name for entry in stored if entry.sha256 and raw.read(entry) is None}

@@ -60,8 +60,8 @@ def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
 
 
 def list_troubled(deployment: Deployment) -> list[Entry]:
-    """Return the files that are absent or failed and will be asked for again, newest first."""
-    states = (EntryState.ABSENT, EntryState.FAILED)
+    """Return the files that are absent, short or failed, newest first."""
+    states = (EntryState.ABSENT, EntryState.SHORT, EntryState.FAILED)
     entries = [entry for entry in _read_entries(deployment) if entry.state in states]
     return sorted(entries, key=lambda entry: entry.asked_at, reverse=True)
 
@@ -96,7 +96,7 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
                 "state": entry.state.value,
                 "tries": entry.tries,
                 "asked": f"{entry.asked_at:%Y-%m-%d %H:%M}",
-                "again": f"{entry.due_at:%Y-%m-%d %H:%M}" if entry.due_at else "next run",
+                "again": _say_when(entry),
                 "why": entry.note,
             }
             for entry in entries
@@ -105,6 +105,13 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
         | {"tries": pl.Int64}
         | dict.fromkeys(("asked", "again", "why"), pl.String),
     )
+
+
+def _say_when(entry: Entry) -> str:
+    """Return when a file is asked for again; a short one is final after the last pause."""
+    if entry.due_at is not None:
+        return f"{entry.due_at:%Y-%m-%d %H:%M}"
+    return "never" if entry.state is EntryState.SHORT else "next run"
 
 
 def find_month(name: str) -> str:
@@ -127,7 +134,7 @@ def _count_files(entries: Iterable[Entry]) -> pl.DataFrame:
         by_state = {state.value: counts[source, month, state] for state in EntryState}
         row = {"source": source, "counted": FILES, "month": month} | by_state
         # What is fetched and not stored yet is read again by the next run.
-        row["stored"] = by_state["stored"] + by_state["fetched"]
+        row["stored"] = by_state["stored"] + by_state["short"] + by_state["fetched"]
         rows.append(row | {"expected": sum(by_state.values())})
     return pl.DataFrame(rows, schema=COVERAGE_SCHEMA)
 

@@ -81,7 +81,7 @@ def check_coverage(workspace: dg.ResourceParam[Deployment]) -> dg.AssetCheckResu
         severity=dg.AssetCheckSeverity.WARN,
         metadata={
             "failed": len(failed),
-            "absent": len(troubled) - len(failed),
+            "absent": sum(entry.state is EntryState.ABSENT for entry in troubled),
             "files": metadata.render_table(tabulate_files(failed), rows=_MAX_ROWS),
         },
     )

@@ -39,7 +39,7 @@ from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wai
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import UTF8_BOM
 from compevo_pipeline.sources.common.hosts import Pacer, QueryKey, find_host, resolve_link
-from compevo_pipeline.sources.common.ledger import Entry, EntryState, Ledger
+from compevo_pipeline.sources.common.ledger import Entry, Ledger
 from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
@@ -216,7 +216,7 @@ class Client:
             SchemaDrift: another thing than the file that was asked for.
         """
         entry = self.ledger.get(request.source, request.name)
-        is_stored = entry is not None and entry.state is EntryState.STORED
+        is_stored = entry is not None and entry.is_stored
         if is_stored and request.is_final:
             return None
 

@@ -5,7 +5,8 @@ name. What does not: the bytes (``common.raw_store``), requests (``common.http``
 
 A file is ``fetched`` when its bytes are kept, and ``stored`` when its rows are in the store too: a
 run that is killed in between finds the bytes again. A file that did not exist is asked for again
-after growing pauses, and given up (``frozen``) after the last.
+after growing pauses, and given up (``frozen``) after the last. One that lacks some of its time is
+``short``: its rows are stored, and it is asked for again after the same pauses.
 """
 
 import sqlite3
@@ -23,7 +24,10 @@ from compevo_pipeline.sources.common.base import RawFile
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
 )
-"""How long an absent file is left alone before it is asked for again; after the last, frozen."""
+"""How long an absent or short file is left alone before it is asked for again.
+
+After the last one an absent file is frozen, and a short one final.
+"""
 
 _WAIT_FOR_OTHERS_S = 60.0
 _PRIMARY_CODE = 0xFF  # SQLite adds details above the first byte of an error code
@@ -50,6 +54,7 @@ class EntryState(StrEnum):
 
     FETCHED = "fetched"  # its bytes are kept; its rows are not in the store yet
     STORED = "stored"  # its rows are in the store
+    SHORT = "short"  # its rows are in the store, and it may grow until no `due_at` is left
     ABSENT = "absent"  # the publisher had no such file; it is asked for again at `due_at`
     FROZEN = "frozen"  # it was absent too often: it is not asked for again
     FAILED = "failed"  # asking for it failed; the next run asks again
@@ -68,14 +73,19 @@ class Entry:
     sha256: str | None = None  # their hash
     etag: str | None = None  # the server's tag of them
     last_modified: str | None = None  # the server's time of them
-    tries: int = 0  # how many times it was absent or failed in a row
-    due_at: datetime | None = None  # when an absent file is asked for again
+    tries: int = 0  # how many times in a row it was absent, failed or as short as before
+    due_at: datetime | None = None  # when an absent or short file is asked for again
     note: str = ""  # what went wrong, where something did
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the rows of what came are in the store."""
+        return self.state in (EntryState.STORED, EntryState.SHORT)
 
     @property
     def stored_at(self) -> datetime | None:
         """When the bytes came whose rows are stored; None where rows are not."""
-        return self.fetched_at if self.state is EntryState.STORED else None
+        return self.fetched_at if self.is_stored else None
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,7 @@ class Ledger:
     # One list a fetched file: itself, then the files packed in it.
     _fetched: list[list[tuple[str, str]]] = field(default_factory=list, init=False, repr=False)
     _of_this_run: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False)
+    _short: set[tuple[str, str]] = field(default_factory=set, init=False, repr=False)
 
     def get(self, source: str, name: str) -> Entry | None:
         """Return the entry of a file, or None where it was never asked for."""
@@ -95,7 +106,7 @@ class Ledger:
         """Whether a file that never changes should be asked for.
 
         It should not where its rows are stored, where this object has fetched it, on its own or
-        packed in another file, or where it is absent and its pause is not over.
+        packed in another file, or where it is absent or short and its pause is not over.
         """
         if (source, name) in self._of_this_run:
             return False
@@ -104,6 +115,8 @@ class Ledger:
             return True
         if entry.state is EntryState.ABSENT:
             return entry.due_at is None or entry.due_at <= now
+        if entry.state is EntryState.SHORT:
+            return entry.due_at is not None and entry.due_at <= now
         return entry.state in (EntryState.FETCHED, EntryState.FAILED)
 
     def list_entries(self, source: str | None = None) -> list[Entry]:
@@ -155,6 +168,20 @@ class Ledger:
         due_at = None if is_last else now + ABSENT_PAUSES[tries - 1]
         self._write(state, [(source, name, url)], now, tries=tries, due_at=due_at)
 
+    def mark_short(
+        self, source: str, name: str, *, note: str, now: datetime, unchanged: int = 0
+    ) -> None:
+        """Note that what came of a file lacks some of its time, as the note says.
+
+        It becomes due again after a longer pause each time in a row that this was ``unchanged``;
+        after the last pause it is final.
+        """
+        is_last = unchanged >= len(ABSENT_PAUSES)
+        due_at = None if is_last else (now + ABSENT_PAUSES[unchanged]).isoformat()
+        values = [unchanged, due_at, note]
+        self._update("tries = ?, due_at = ?, note = ?", values, [(source, name)])
+        self._short.add((source, name))
+
     def freeze(self, source: str, name: str) -> None:
         """Stop asking for an absent file."""
         self._update("state = ?, due_at = NULL", [EntryState.FROZEN.value], [(source, name)])
@@ -166,7 +193,11 @@ class Ledger:
         """
         waiting = self._fetched[-1:] if keep_last else []
         done = [key for keys in self._fetched[: len(self._fetched) - len(waiting)] for key in keys]
-        self._update("state = ?", [EntryState.STORED.value], done)
+        for state, keys in (
+            (EntryState.STORED, [key for key in done if key not in self._short]),
+            (EntryState.SHORT, [key for key in done if key in self._short]),
+        ):
+            self._update("state = ?", [state.value], keys)
         self._fetched[:] = waiting
 
     def record_members(self, source: str, names: Iterable[str], raw: RawFile) -> None:
@@ -183,12 +214,12 @@ class Ledger:
         for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
             self._fetched.remove(keys)
             self._of_this_run.difference_update(keys)
-            changes = "state = ?, sha256 = NULL, tries = tries + 1, note = ?"
+            changes = "state = ?, sha256 = NULL, due_at = NULL, tries = tries + 1, note = ?"
             self._update(changes, [EntryState.FAILED.value, note], keys)
 
     def forget(self, keys: Iterable[tuple[str, str]]) -> None:
         """Note that the rows and the bytes of files are lost: they are asked for again."""
-        changes = "state = ?, sha256 = NULL, note = ?"
+        changes = "state = ?, sha256 = NULL, due_at = NULL, note = ?"
         self._update(changes, [EntryState.FAILED.value, "lost, with the rows of it"], keys)
 
     def note_rows(self, dataset: str, rows: Mapping[str, int]) -> None:
@@ -204,7 +235,9 @@ class Ledger:
             query = "SELECT name, rows FROM stored_rows WHERE dataset = ?"
             return dict(connection.execute(query, (dataset,)).fetchall())
 
-    def _update(self, changes: str, values: Sequence[str], keys: Iterable[tuple[str, str]]) -> None:
+    def _update(
+        self, changes: str, values: Sequence[str | int | None], keys: Iterable[tuple[str, str]]
+    ) -> None:
         update = f"UPDATE entries SET {changes} WHERE source = ? AND name = ?"  # noqa: S608 - ours
         with self._transaction() as connection:
             connection.executemany(update, [(*values, *key) for key in keys])

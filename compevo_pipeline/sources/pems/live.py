@@ -3,14 +3,16 @@
 What belongs here: which files are wanted, and the site's protocol (logging in, listing a year's
 files, downloading one). What does not: HTTP (``common.http``), formats (``pems.source``).
 
-A finished file never changes, so none is fetched twice, and the lists of files are asked for once a
-day: a second refresh of the same day asks nothing, unless something of the first one failed. A
-log-in answers 200 whether it worked or not; the page then offers ``Logout``. A lost session answers
-with a web page in place of a list or a file, and is opened again once. The site's terms: one
-session at a time, no shared accounts.
+A finished file never changes, so none is fetched twice. A day's file that lacks slots may still
+grow: it is asked for again on later nights, after the ledger's pauses. The lists of files are asked
+for once a day: a second refresh of the same day asks nothing, unless something of the first one
+failed. A log-in answers 200 whether it worked or not; the page then offers ``Logout``. A lost
+session answers with a web page in place of a list or a file, and is opened again once. The site's
+terms: one session at a time, no shared accounts.
 """
 
 import json
+import logging
 from calendar import monthrange
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,13 +20,13 @@ from datetime import date, timedelta
 from typing import TypeVar
 from urllib.parse import urljoin
 
-from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked
+from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.hosts import PemsAccess
 from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext, read_new_saved_files
-from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE
+from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE, describe_short
 
 SITE = "https://pems.dot.ca.gov/"
 LIST_SOURCE = "pems_lists"
@@ -36,6 +38,7 @@ _META = "meta"
 _SIGNED_IN = b"Logout"
 
 _Answer = TypeVar("_Answer")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +77,13 @@ class Clearinghouse:
         request = FileRequest(url=SITE, source=LIST_SOURCE, name=name, params=query)
         return self._ask_in_session(lambda: parse_list(self.client.read_page(request), name))
 
-    def download(self, file: ClearinghouseFile) -> RawFile | None:
-        """Return a file, or None where its rows are stored."""
+    def download(self, file: ClearinghouseFile, *, is_final: bool = True) -> RawFile | None:
+        """Return a file, or None where its rows are stored; unless final, it is asked for again."""
         request = FileRequest(
             url=file.url,
             source=SOURCE,
             name=file.name,
-            is_final=True,
+            is_final=is_final,
             max_bytes=MAX_FILE_BYTES,
         )
 
@@ -191,16 +194,38 @@ def _fetch_listed(live: LiveContext, access: PemsAccess) -> Iterator[RawFile]:
     site = Clearinghouse(client=live.client, access=access)
     for kind in access.files:
         for file in (file for year in years for file in site.list_files(kind, year)):
-            overlaps = file.first <= end.date() and file.last >= start.date()
-            raw = site.download(file) if overlaps else None
-            if raw is not None:
-                yield raw
+            if file.first <= end.date() and file.last >= start.date():
+                yield from _fetch_file(live, site, file)
 
     # The newest table of stations up to the last day is kept among the raw files.
     listed = [file for year in meta_years for file in site.list_files(_META, year)]
     listed = [file for file in listed if file.first <= end.date()]
     if listed:
         site.download(listed[-1])
+
+
+def _fetch_file(
+    live: LiveContext, site: Clearinghouse, file: ClearinghouseFile
+) -> Iterator[RawFile]:
+    """Yield a file that is new or was short; note one that is short, to be asked for again."""
+    known = live.ledger.get(SOURCE, file.name)
+    is_short = known is not None and known.state is EntryState.SHORT
+    before = known if is_short and live.ledger.is_due(SOURCE, file.name, live.now) else None
+    try:
+        raw = site.download(file, is_final=before is None)
+    except (SourceAbsent, SourceTransient) as error:
+        if before is None:
+            raise
+        # What it has is stored: it keeps no new file waiting.
+        log.warning("%s is as short as before: %s", file.name, error)
+        raw = None
+
+    note = describe_short(raw) if raw is not None else before.note if before is not None else ""
+    if note:
+        unchanged = before.tries + 1 if before is not None and before.note == note else 0
+        live.ledger.mark_short(SOURCE, file.name, note=note, now=live.now, unchanged=unchanged)
+    if raw is not None:
+        yield raw
 
 
 def _is_done_today(live: LiveContext, lists: Sequence[str]) -> bool:

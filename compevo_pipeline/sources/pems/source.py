@@ -6,7 +6,8 @@ log-in and download (``pems.live``), filling.
 Station files have no header. Their timestamps are the *begin* of an interval on the local wall
 clock: the hour that daylight saving skips is absent, and the hour that comes twice in November is
 ambiguous, so both of its UTC hours are nulled rather than guessed. A month's station-hour file
-appears when the month is over, a day's five-minute file a day or two later.
+appears when the month is over, a day's five-minute file a day or two later, at first perhaps
+without its last hours.
 """
 
 import functools
@@ -17,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from compevo_core.errors import SchemaDrift
+from compevo_core.errors import SchemaDrift, SourceError
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
@@ -67,6 +68,8 @@ FIRST_HOUR_UTC = datetime(2015, 1, 1, 8, tzinfo=UTC)  # 2015-01-01 00:00 at UTC-
 _HOUR = timedelta(hours=1)
 _INTERVAL = timedelta(minutes=5)
 _INTERVALS = 12
+_DAY_SLOTS = 24 * _INTERVALS  # on the clock's face: an hour that comes twice counts once
+_SLOT = re.compile(r'^"?(\d\d/\d\d/\d{4} \d\d:\d\d)', re.MULTILINE)
 _AMBIGUOUS = "nulled:ambiguous-dst-hour"
 _RIGHT_FIRST = datetime(2015, 1, 1)  # noqa: DTZ001  # naive, as in the file
 _WRONG_FIRST = datetime(2016, 7, 1, 2)  # noqa: DTZ001  # naive, as in the file
@@ -93,6 +96,24 @@ def promises(raw: RawFile) -> list[Promise]:
     midnight = datetime(year, month, int(name["day"]), tzinfo=zone)
     following = midnight + timedelta(days=1)  # a day of the clock, of 23 to 25 hours
     return [Promise(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
+
+
+def describe_short(raw: RawFile) -> str:
+    """Return how many slots a five-minute file holds if its day has more, or an empty text.
+
+    The day that summer time begins has 276, every other 288.
+    """
+    if FIVE_MINUTE_FILE not in raw.name:
+        return ""
+    try:
+        text = read_file_text(raw)
+    except SourceError:
+        return ""  # the parser says what is wrong with it
+
+    (day,) = promises(raw)
+    expected = min(_DAY_SLOTS, (day.end - day.first) // _INTERVAL)
+    slots = len({match[1] for match in _SLOT.finditer(text)})
+    return f"{slots} of {expected} five-minute slots" if slots < expected else ""
 
 
 def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:

@@ -13,6 +13,7 @@ import pytest
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
+from compevo_pipeline.cli.main import main
 from compevo_pipeline.defs.dead_runs import sweep_dead_runs
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.work import backup
@@ -138,6 +139,21 @@ def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_pat
     with pytest.raises(OSError, match="No space left"):
         backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
     assert list(tmp_path.glob("copy*")) == []
+
+
+def test_what_a_killed_backup_left_is_named_by_the_next_one(
+    home, dagster, tmp_path, monkeypatch, capsys
+):
+    left = tmp_path / "yesterday.part"
+    (left / "home" / "live").mkdir(parents=True)
+    (tmp_path / "another.part").mkdir()
+    monkeypatch.setenv("COMPEVO_HOME", str(home.home))
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster))
+    with pytest.raises(SystemExit, match="0"):
+        main(["backup", str(tmp_path / "today")])
+    lines = capsys.readouterr().out.splitlines()
+    remedy = "is an unfinished backup; remove it unless it is still running"
+    assert lines[1:] == [f"{left} {remedy}"]
 
 
 def test_a_restore_that_was_killed_goes_on_from_the_same_copy_alone(

@@ -1,17 +1,22 @@
 """The PeMS clearinghouse over the replay server: log-in, lists, files, what is never written."""
 
+import functools
 import gzip
 import json
 import logging
 import traceback
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs
 
 import pytest
 
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
+from compevo_pipeline.cli.main import main
+from compevo_pipeline.sources.common.base import Mode, RawFile
+from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.pems.live import parse_list
+from compevo_pipeline.sources.pems.source import describe_short
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support.live import LiveHome
@@ -135,6 +140,128 @@ def test_files_that_were_fetched_and_not_stored_are_stored_on_the_same_day(home,
     asked = len(downloads(site))
     assert home.ingest("traffic")["pems"]["files"] == 2
     assert len(downloads(site)) == asked
+
+
+DAY_FILE = "d04_text_station_5min_2026_11_17.txt.gz"
+
+
+def minutes(day, first=0, end=288):
+    """Returns a five-minute file: the slots of a day's clock from one number to another."""
+    start = datetime(*map(int, day.split("-")))  # noqa: DTZ001  # naive, as in the file
+    stamps = [start + slot * timedelta(minutes=5) for slot in range(first, end)]
+    lines = [line(f"{stamp:%m/%d/%Y %H:%M:%S}") + "," * 10 for stamp in stamps]
+    return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
+
+
+@pytest.fixture
+def days(home, site):
+    """A publisher of one day, whose file lacks the last four hours."""
+    settings = home.settings | {"pems_files": "station_5min"}
+    home = LiveHome(home.home, NOW, settings)
+    site.days = {DAY_FILE: minutes("2026-11-17", end=240)}
+    entry = {"file_name": DAY_FILE, "url": f"/?download={DAY_FILE}"}
+    body = json.dumps({"data": {"November": [entry]}}).encode()
+    site.list_files = lambda kind, year: Answer(
+        body=body if (kind, year) == ("station_5min", "2026") else b"[]", kind="text/plain"
+    )
+    site.send = lambda name: Answer(body=site.days[name], kind="application/octet-stream")
+    return home
+
+
+def count_values(home):
+    rows = home.series("traffic").drop_nulls("value")
+    return rows.filter(series_id="PEMS/400001").height
+
+
+def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(days, site):
+    days.ingest("traffic")
+    assert count_values(days) == 20
+    days.wait(days=1)
+    site.days[DAY_FILE] = minutes("2026-11-17")
+    assert days.ingest("traffic")["pems"]["files"] == 1
+    assert count_values(days) == 24
+    assert days.ledger.get("pems", DAY_FILE).state is EntryState.STORED
+
+    days.wait(days=1)
+    assert days.ingest("traffic")["pems"]["files"] == 0
+    assert downloads(site) == [DAY_FILE] * 2
+
+
+@pytest.mark.parametrize("is_packed_anew", [False, True])
+def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
+    days, site, monkeypatch, capsys, is_packed_anew
+):
+    content = gzip.decompress(site.days[DAY_FILE])
+    if is_packed_anew:
+        pack = functools.partial(gzip.compress, content)
+        site.send = lambda name: Answer(
+            body=pack(mtime=len(site.log)), kind="application/octet-stream"
+        )
+
+    for _ in range(30):
+        days.ingest("traffic")
+        # A second refresh of the same day asks nothing.
+        days.ingest("traffic")
+        days.wait(days=1)
+    assert len(downloads(site)) == 1 + len(ABSENT_PAUSES)
+    assert count_values(days) == 20
+
+    monkeypatch.setenv("COMPEVO_HOME", str(days.home))
+    monkeypatch.setenv("COMPEVO_MODE", "live")
+    with pytest.raises(SystemExit, match="0"):
+        main(["sources", "--dataset", "pems"])
+    shown = capsys.readouterr().out
+    assert "short, asked again never: 240 of 288 five-minute slots" in " ".join(shown.split())
+    assert "100 %" in shown
+
+
+def test_a_day_that_grew_to_less_than_a_day_is_stored_and_asked_for_again(days, site):
+    days.ingest("traffic")
+    for slots in (264, 288):
+        days.wait(days=1)
+        site.days[DAY_FILE] = minutes("2026-11-17", end=slots)
+        days.ingest("traffic")
+        assert count_values(days) == slots // 12
+
+
+def test_a_short_day_that_fails_again_keeps_no_new_file_waiting(days, site):
+    days.ingest("traffic")
+    days.wait(days=1)
+    site.faults[DAY_FILE] = Answer(status=404, body=b"none")
+    days.ingest("traffic")
+    entry = days.ledger.get("pems", DAY_FILE)
+    assert (entry.state, entry.tries) == (EntryState.SHORT, 1)
+    assert entry.note == "240 of 288 five-minute slots"
+
+
+def test_a_day_that_takes_known_hours_away_waits_as_any_removal(days, site):
+    days.ingest("traffic")
+    days.wait(days=1)
+    hole = minutes("2026-11-17", end=60) + minutes("2026-11-17", first=120)
+    site.days[DAY_FILE] = hole
+    days.ingest("traffic")
+    assert count_values(days) == 24
+    days.wait(days=1)
+    days.ingest("traffic")
+    assert count_values(days) == 19
+
+
+@pytest.mark.parametrize("slots", [288, 240])
+@pytest.mark.parametrize("day", ["2026-03-08", "2026-11-01"])
+def test_a_day_of_a_clock_change_is_whole_by_the_slots_of_its_clock(day, slots):
+    content = minutes(day, end=slots)
+    if day == "2026-03-08":
+        # The clock has no hour from two to three.
+        lines = gzip.decompress(content).splitlines(keepends=True)
+        content = gzip.compress(b"".join(lines[:24] + lines[36:]))
+    name = f"d04_text_station_5min_{day.replace('-', '_')}.txt.gz"
+    raw = RawFile(
+        source="pems", name=name, content=content, url="u", fetched_at=NOW, mode=Mode.LIVE
+    )
+    whole = 276 if day == "2026-03-08" else 288
+    missing = 288 - slots
+    expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
+    assert describe_short(raw) == expected
 
 
 def test_a_backfill_fetches_the_months_of_its_span(home, site):
