@@ -9,7 +9,7 @@ from compevo_core.report import figures
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
 from compevo_core.report.figures import get_figure
 from compevo_core.report.page import render_chart
-from compevo_core.report.paper.tables import show_curves
+from compevo_core.report.paper.experiments import show_curves
 from compevo_core.report.plots import show_panel
 from compevo_core.report.rows import collect_scores
 from tests.support.report_samples import (

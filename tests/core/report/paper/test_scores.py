@@ -10,18 +10,20 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.method import BUDGETS
-from compevo_core.report.paper.tables import (
-    AGENTS,
-    DATASETS,
-    MAIN,
+from compevo_core.report.paper.comparison import (
     TableLine,
     error_table,
-    find_published,
-    list_contradictions,
     list_tasks,
     macro_reduction,
     skill_score,
     win_rate,
+)
+from compevo_core.report.paper.published import (
+    AGENTS,
+    DATASETS,
+    MAIN,
+    find_published,
+    list_contradictions,
 )
 from compevo_core.report.rows import (
     average_over_seeds,

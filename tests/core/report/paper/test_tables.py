@@ -4,18 +4,16 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
+from compevo_core.report.paper.comparison import describe_tests, pair_cells
+from compevo_core.report.paper.experiments import ONE_FORECAST
+from compevo_core.report.paper.published import DATASETS
 from compevo_core.report.paper.tables import (
-    DATASETS,
-    ONE_FORECAST,
     PAPER_TABLES,
-    Score,
     build_paper_tables,
-    describe_tests,
     format_all_paper_tables,
     format_paper_tables,
-    pair_cells,
 )
-from compevo_core.report.rows import empty_rows
+from compevo_core.report.rows import Score, empty_rows
 from tests.support.report_samples import make_frame, make_inputs, make_row
 
 PAIR = {
