@@ -310,6 +310,35 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
     return "\n\n".join(parts) or NO_ROWS
 
 
+def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequence[Row]]) -> str:
+    """Say what evolved logics find in all planted worlds, and of how many sets words are read."""
+    shares = [
+        evolved / oracle
+        for rows in controls
+        for effect in sorted({row["effect"] for row in rows if row["effect"]})
+        if (evolved := _mean(_select(rows, effect, EVOLVED), "slope")) is not None
+        and (oracle := _mean(_select(rows, effect, "oracle-logics"), "slope"))
+    ]
+    sentences = []
+    if shares:
+        low, high = format_percent(min(shares)), format_percent(max(shares))
+        sentences.append(
+            f"Evolved logics recover {low} to {high} of what logics that name the planted effect "
+            f"recover, in {len(shares)} world(s); the tables compare them with draws by chance."
+        )
+
+    # Better by more than chance: the interval lies below zero in the mean of the seeds.
+    ridges = [[row for row in rows if row["arm"] == "ridge"] for rows in texts]
+    highs = [_mean(ridge, "interval_high") for ridge in ridges if ridge]
+    if highs:
+        gains = sum(high is not None and high < 0 for high in highs)
+        sentences.append(
+            f"A ridge on all articles beats the calendar ridge, with an interval below zero, in "
+            f"{gains} of {len(highs)} sets of worded data."
+        )
+    return " ".join(sentences) or "No world and no words have all arms yet."
+
+
 def judge_control(rows: Sequence[Row]) -> str:
     """Say how near the evolved logics come to logics that name the acting topics."""
     sentences = []

@@ -29,6 +29,7 @@ from compevo_core.report.evidence_tables import (
     list_texts,
     search_table,
     show_control,
+    summarize_evidence,
     text_table,
 )
 from compevo_core.report.figures import DARK_COLOURS
@@ -268,14 +269,12 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what news tells, each with verdicts."""
-    controls = [
-        (control_table(rows), show_control(rows, inputs.control_rounds))
-        for rows in list_controls(inputs.control)
-    ]
+    worlds, words = list_controls(inputs.control), list_texts(inputs.text)
+    controls = [(control_table(rows), show_control(rows, inputs.control_rounds)) for rows in worlds]
     searches = [search_table(rows) for rows in list_searches(inputs.control)]
-    texts = [text_table(rows) for rows in list_texts(inputs.text)]
+    texts = [text_table(rows) for rows in words]
     if controls or searches or texts:
-        finding = summaries.join_verdicts([*(table for table, _ in controls), *texts])
+        finding = summarize_evidence(worlds, words)
         view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does competition find evidence?", finding, **view)
 

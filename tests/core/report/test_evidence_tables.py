@@ -11,6 +11,7 @@ from compevo_core.report.evidence_tables import (
     list_texts,
     search_table,
     show_control,
+    summarize_evidence,
     text_table,
 )
 
@@ -145,6 +146,15 @@ def test_the_verdict_names_the_best_of_the_logics_by_hand():
     for share in ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %"):
         assert share in verdict
     assert "-22.5 %" not in judge_text(TEXT_ROWS[:3])
+
+
+def test_the_section_is_found_in_two_sentences_however_many_tables_it_has():
+    other = [row | {"world": "home"} for row in _make_rows() if row["arm"] != "oracle-logics"]
+    chance = [row | {"interval_high": 0.1} for row in TEXT_ROWS]
+    found = summarize_evidence([_make_rows(), other], [TEXT_ROWS, chance, TEXT_ROWS[:1]])
+    assert "85.7 % to 85.7 % of what logics that name the planted effect" in found
+    assert "in 1 world(s)" in found and "in 1 of 2 sets of worded data" in found
+    assert summarize_evidence([], []) == "No world and no words have all arms yet."
 
 
 def test_every_data_set_has_its_table_and_foresight_stands_above_it():
