@@ -38,6 +38,14 @@ def find_calendar_step(distances: pl.Series) -> timedelta | None:
     return months * MONTH
 
 
+def measure_gaps(stamps: pl.Series, step: timedelta) -> tuple[int, int]:
+    """Return the steps from the first to the last of two or more stamps, and the longest gap."""
+    ordered = stamps.sort()
+    steps = count_steps(ordered[0], ordered[-1], step) + 1
+    apart = cast(timedelta, ordered.diff().max())
+    return steps, round(apart / step) - 1
+
+
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame sorted by series, variable and time, checked by ``SERIES_SCHEMA`` and values.
 

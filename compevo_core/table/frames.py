@@ -7,15 +7,16 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from statistics import median
 from typing import Any, Protocol, Self
 
-import numpy as np
 import polars as pl
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.seasons import choose_season
+from compevo_core.data.series import measure_gaps
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
@@ -406,21 +407,16 @@ class WindowPlan:
 
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
     """Return the longest gap, and the inputs of a window, that may be carried over."""
-    usual = max(1, min(3 * max(1, DAY // step), lookback // 8)), lookback // 4
-    known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES)
-    spans = known.agg(
-        pl.len().alias("values"),
-        pl.col(START).min().alias("first"),
-        pl.col(START).max().alias("last"),
-        pl.col(START).sort().diff().max().alias("apart"),
-    )
-    gaps = [
-        (1 - values / (count_steps(first, last, step) + 1), round(apart / step) - 1)
-        for _, values, first, last, apart in spans.filter(pl.col("values") > 1).iter_rows()
-    ]
-    if not gaps:
-        return usual
+    usual_gap = max(1, min(3 * max(1, DAY // step), lookback // 8))
+    shares, lengths = [], []
+    for part in rows.filter(pl.col(VALUE).is_not_null()).partition_by(SERIES):
+        if len(part) > 1:
+            steps, longest = measure_gaps(part[START], step)
+            shares.append(1 - len(part) / steps)
+            lengths.append(longest)
+
     # Gaps of one series in many are its own; those of most of them belong to the table.
-    share, longest = (float(np.median(numbers)) for numbers in zip(*gaps, strict=True))
-    bridge = choose_bridge(step, share, int(longest), lookback)
-    return usual if bridge is None else (max(usual[0], bridge[0]), max(usual[1], bridge[1]))
+    bridge = None
+    if shares:
+        bridge = choose_bridge(step, median(shares), int(median(lengths)), lookback)
+    return (usual_gap, lookback // 4) if bridge is None else (max(usual_gap, bridge[0]), bridge[1])

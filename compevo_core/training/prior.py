@@ -12,7 +12,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
@@ -150,7 +150,9 @@ class RefitMemory:
     def load(cls, days: int, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
         fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
-        return cls(days, partial(WindowSet.read, folder), datetime.fromisoformat(fitted_utc))
+        # Once for all copies: each that is fitted anew asks for them.
+        read = cache(partial(WindowSet.read, folder))
+        return cls(days, read, datetime.fromisoformat(fitted_utc))
 
     def resume(self, observed: Sequence[Window], fitted_utc: datetime) -> Self:
         """Return the memory after windows that were observed before; the last fit was then."""

@@ -267,13 +267,12 @@ def _translate_record_errors() -> Iterator[None]:
         with translate_storage_errors(what):
             yield
     except DBAPIError as error:
-        # A server such as Postgres says itself what is wrong with it.
+        # The errors of a database server, such as Postgres, are of another kind.
         if not isinstance(error.orig, sqlite3.Error):
             raise
         raise StorageError(
             f"{what} cannot be written ({error.orig}): free space on that disk, or correct the "
-            "owner of the folder, then run it again: what is stored is whole, and it goes on from "
-            "there"
+            "owner of the folder, and run it again. It resumes where it stopped"
         ) from error
 
 

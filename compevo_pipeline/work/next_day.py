@@ -172,9 +172,7 @@ class StoredFrames:
     articles: pl.DataFrame
 
     @classmethod
-    def read(
-        cls, deployment: Deployment, spec: DatasetSpec, *, reads_news: bool = True
-    ) -> "StoredFrames":
+    def read(cls, deployment: Deployment, spec: DatasetSpec, *, reads_news: bool) -> "StoredFrames":
         """Read the stores.
 
         Raises:

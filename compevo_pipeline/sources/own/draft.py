@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.seasons import choose_season
-from compevo_core.data.series import find_calendar_step
+from compevo_core.data.series import find_calendar_step, measure_gaps
 from compevo_core.data.splits import split_chronologically
 from compevo_core.data.steps import (
     DAY,
@@ -334,9 +334,8 @@ def _describe_gaps(
     if len(known) < 2:
         raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
 
-    first, last = cast(datetime, known[0]), cast(datetime, known[-1])
-    steps = count_steps(first, last, step) + 1
-    longest = round(cast(timedelta, known.diff().drop_nulls().max()) / step) - 1
+    first, last = known[0], known[-1]
+    steps, longest = measure_gaps(known, step)
     draft.findings.append(
         f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
         f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "

@@ -220,7 +220,9 @@ def _fetch_file(
         log.warning("%s is as short as before: %s", file.name, error)
         raw = None
 
-    note = describe_short(raw) if raw is not None else before.note if before is not None else ""
+    note = before.note if before is not None else ""
+    if raw is not None:
+        note = describe_short(raw)
     if note:
         unchanged = before.tries + 1 if before is not None and before.note == note else 0
         live.ledger.mark_short(SOURCE, file.name, note=note, now=live.now, unchanged=unchanged)

@@ -76,7 +76,8 @@ def issue(layout: Layout, day: date = DAY, **options: object) -> DayForecast:
 
 
 def read_frames(layout: Layout) -> StoredFrames:
-    return StoredFrames.read(operational.open_workspace(layout), ELECTRICITY_OPERATIONAL)
+    deployment = operational.open_workspace(layout)
+    return StoredFrames.read(deployment, ELECTRICITY_OPERATIONAL, reads_news=True)
 
 
 def test_a_forecast_begins_where_windows_of_its_day_begin() -> None:
