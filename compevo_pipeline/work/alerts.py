@@ -104,7 +104,7 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
     return {
         entry.source
         for entry in entries
-        if entry.state in (EntryState.FETCHED, EntryState.STORED)
+        if (entry.state is EntryState.FETCHED or entry.is_stored)
         and entry.tries == 0
         and now - entry.asked_at < _ASKED_LATELY
     }

@@ -19,7 +19,14 @@ from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work import alerts
-from compevo_pipeline.work.alerts import KEPT_DAYS, NIGHTS, Alert, find_failing, tell
+from compevo_pipeline.work.alerts import (
+    KEPT_DAYS,
+    NIGHTS,
+    Alert,
+    find_answering,
+    find_failing,
+    tell,
+)
 from compevo_pipeline.work.deployment import Deployment
 from tests.support.live import SetClock
 
@@ -245,6 +252,15 @@ def test_a_source_that_fails_three_nights_in_a_row_is_told_and_its_recovery_too(
     assert again == "The source a answers again; it had failed since 2026-04-01."
     # A file that nobody asks for any more is not a failing source.
     assert find_failing(ledger.list_entries(), now + timedelta(days=2)) == {}
+
+
+def test_a_source_answers_by_a_file_that_may_still_grow(settings):
+    ledger = Ledger(settings.layout(Mode.LIVE).ledger)
+    ledger.record_fetched("a", "day.txt.gz", url="u", sha256="0", now=DEADLINE)
+    ledger.mark_short("a", "day.txt.gz", note="240 of 288 slots", now=DEADLINE)
+    ledger.confirm()
+    assert find_answering(ledger.list_entries(), DEADLINE) == {"a"}
+    assert find_failing(ledger.list_entries(), DEADLINE) == {}
 
 
 def list_running(settings):
