@@ -144,15 +144,10 @@ def list_types(*, quick: bool) -> list[str]:
 
 def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     """Measure a whole round, against PEFT agent by agent."""
-    measured = _measure_types(agents, repeats, quick, _run_rounds)
-
-    from benchmarks.peft import PeftRound
-
     rows = []
-    for dtype, (rounds, columns) in measured.items():
+    for dtype, (rounds, columns) in _measure_types(agents, repeats, quick, _run_rounds).items():
         seconds, records, replays = zip(*rounds, strict=True)
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        reference = PeftRound(world)
+        world, reference = _prepare_reference(agents, repeats, quick, dtype)
         theirs: list[tuple[float, Row]] = []
         for day in _list_rounds(repeats):
             world.reset()
@@ -178,13 +173,12 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
     measured = _measure_types(agents, repeats, quick, time_steps)
 
-    from benchmarks.peft import PeftRound, time_trl_steps
+    from benchmarks.peft import time_trl_steps
 
     rows = []
     for dtype, (timed, columns) in measured.items():
         ours = [seconds for seconds, _ in timed]
-        world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-        reference = PeftRound(world)
+        world, reference = _prepare_reference(agents, repeats, quick, dtype)
         shared = []
         for _, replay in timed:
             world.reset()

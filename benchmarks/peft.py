@@ -252,15 +252,7 @@ class PeftRound:
     def step(self, examples: Sequence[ForecastExample], replay: Replay) -> dict[str, Any]:
         """Do one whole round; return its losses, group rewards and gradient norm."""
         loss_pred, loss_own = self.train_forecasts(examples)
-
-        self.generate_candidates(replay)
-        candidate_AD = self._encode(replay.proposal.candidates)
-        soft_prompt_AD = None
-        if self.config.evolution.update == "three-stage":
-            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
-        self.generate_groups(replay, soft_prompt_AD)
-        reward_AG = self._score_groups(replay)
-
+        candidate_AD, soft_prompt_AD, reward_AG = self._sample(replay)
         return {
             "loss_pred": loss_pred,
             "loss_own": loss_own,
@@ -272,23 +264,37 @@ class PeftRound:
 
     def step_policy(self, replay: Replay) -> None:
         """Do the policy's part of a round: candidates, groups, their rewards, one update."""
+        _, soft_prompt_AD, reward_AG = self._sample(replay)
+        self._backward_policy(replay, soft_prompt_AD, reward_AG)
+        self._take_step()
+
+    def _sample(self, replay: Replay) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Generate candidates and groups; return candidate states, soft prompts and rewards."""
         self.generate_candidates(replay)
+        candidate_AD = self._encode(replay.proposal.candidates)
         soft_prompt_AD = None
         if self.config.evolution.update == "three-stage":
-            candidate_AD = self._encode(replay.proposal.candidates)
             soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
         self.generate_groups(replay, soft_prompt_AD)
-        self._backward_policy(replay, soft_prompt_AD, self._score_groups(replay))
-        self._take_step()
+        return candidate_AD, soft_prompt_AD, self._score_groups(replay)
 
     def generate_candidates(self, replay: Replay) -> list[list[int]]:
         """Generate one candidate an agent, by one ``generate`` each."""
+        tokens = self.config.evolution.max_new_tokens
         candidates = []
         for agent in range(self.agents):
             self.model.set_adapter(self._names[agent])
             ids = self._tokenize_logic_prompt(agent, replay)
             generated = self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), **self._sampling_settings(1)
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=self.config.evolution.temperature,
+                top_k=0,
+                top_p=1.0,
+                min_new_tokens=tokens,
+                max_new_tokens=tokens,
+                pad_token_id=self.backbone.tokenizer.pad_token_id,
             )
             candidates.append(generated[0, ids.shape[1] :].tolist())
         return candidates
@@ -505,19 +511,6 @@ class PeftRound:
             return embeds
         soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
         return torch.cat([soft_11D, embeds], dim=1)
-
-    def _sampling_settings(self, count: int) -> dict[str, Any]:
-        tokens = self.config.evolution.max_new_tokens
-        return {
-            "do_sample": True,
-            "temperature": self.config.evolution.temperature,
-            "top_k": 0,
-            "top_p": 1.0,
-            "num_return_sequences": count,
-            "min_new_tokens": tokens,
-            "max_new_tokens": tokens,
-            "pad_token_id": self.backbone.tokenizer.pad_token_id,
-        }
 
 
 class _StepTimer(TrainerCallback):
