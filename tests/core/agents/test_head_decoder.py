@@ -8,10 +8,27 @@ import torch
 
 from compevo_core.agents.decoders import ForecastRequest
 from compevo_core.agents.head_decoder import HeadDecoder, _PromptLayout
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.baselines import gbm
+from compevo_core.data.view import Window
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
-from tests.support.population import article_ids, tiny, windows
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.lm.population import Population
+from compevo_core.training import trainer
+from compevo_core.training.prior import make_examples, make_view_examples
+from tests.support.answers import answer_in_numbers
+from tests.support.models import (
+    ARTICLE_SIZE,
+    build_executor,
+    build_model,
+    fill_with_noise,
+    fit_inputs,
+    make_batch,
+    make_priors,
+)
+from tests.support.population import article_ids, news_pool, tiny, windows
 
 LOGICS = list(SEED_LOGICS[:3])
 BLEND = {"forecast__prior": "blend"}
@@ -215,3 +232,125 @@ def test_an_article_has_the_same_place_whatever_else_is_read():
     tokens = decoder._embed_articles({a.article_id: a for a in articles}, slice(None)).detach()
     alone = decoder._embed_articles({articles[1].article_id: articles[1]}, slice(None)).detach()
     assert np.allclose(tokens[:, 1], alone[:, 0]) and np.allclose(tokens[:, 2], alone[:, 1])
+
+
+BLENDED = tiny(forecast__prior="blend")
+
+
+def vary_weather(drawn):
+    changed = [
+        Window(view=replace(one.view, covariates={"noon_temp_k_lag1": 285.0 + number}), y=one.y)
+        for number, one in enumerate(drawn)
+    ]
+    return WindowSet(changed, dataset=drawn.dataset)
+
+
+def test_context_columns_have_mean_zero_and_spread_one_on_train():
+    train = vary_weather(windows("train", 20))
+    inputs = fit_inputs(BLENDED, train)
+    arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
+
+    assert arrays.context_BC.shape == (len(train), inputs.n_context)
+    assert np.allclose(arrays.context_BC.mean(0), 0.0, atol=1e-9)
+    spread_C = arrays.context_BC.std(0)
+    assert np.all(np.isclose(spread_C, 1.0) | np.isclose(spread_C, 0.0))
+    assert np.isclose(spread_C, 1.0).sum() > 5
+
+
+def test_values_are_scaled_by_series_and_the_season_is_the_last_day():
+    inputs = fit_inputs(BLENDED)
+    examples = make_batch(BLENDED)
+    arrays = inputs.extract(examples)
+    for row, example in enumerate(examples):
+        view = example.view
+        scaled = (view.x - inputs.scaler.mean[view.entity]) / inputs.scaler.std[view.entity]
+        assert np.allclose(arrays.history_BH[row], scaled)
+        assert np.allclose(arrays.season_BH[row], scaled)  # 48 half-hours are one day
+        assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
+
+
+def test_missing_weather_is_the_train_mean_and_never_a_gap():
+    train = vary_weather(windows("train", 20))
+    inputs = fit_inputs(BLENDED, train)
+    example = make_batch(BLENDED)[0]
+    bare = replace(example, view=replace(example.view, covariates={}))
+    columns = inputs.extract([bare]).context_BC
+    assert np.isfinite(columns).all()
+    assert np.allclose(columns[0, -3:], 0.0)
+
+
+def test_the_spread_of_priors_is_that_of_their_differences():
+    train = windows("train", 6)
+    priors_NPH = make_priors(train, BLENDED)
+    inputs = NumericInputs.fit(train, priors_NPH, ARTICLE_SIZE)
+    scale_N = np.array([inputs.scaler.std[view.entity] for view in train.views()])
+    half = (priors_NPH[:, 1] - priors_NPH[:, 0]) / 2 / scale_N[:, None]
+    assert inputs.spread_of_priors == pytest.approx(np.concatenate([half, -half]).std())
+    assert fit_inputs(tiny(forecast__prior="none")).spread_of_priors == 1.0
+
+
+PRIORS = {"head": ("none", "published", "blend"), "text": ("none", "persistence", "gbm")}
+CASES = [
+    pytest.param(decoder, prior, marks=() if prior == "blend" else pytest.mark.slow)
+    for decoder, priors in PRIORS.items()
+    for prior in priors
+]
+
+
+def _with_published_forecast(drawn):
+    """The same windows with a forecast that was out before the origin."""
+    return WindowSet(
+        [
+            replace(window, view=replace(window.view, published=1.01 * window.view.x))
+            for window in drawn
+        ],
+        dataset=drawn.dataset,
+    )
+
+
+@pytest.mark.parametrize(("decoder", "prior"), CASES)
+def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
+    decoder, prior, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
+    monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
+    trained = []
+    write_model = trainer.write_model
+
+    def record_and_write(folder, model, logics, priors, facts):
+        trained.append((model, logics, priors))
+        return write_model(folder, model, logics, priors, facts)
+
+    monkeypatch.setattr(trainer, "write_model", record_and_write)
+    config = tiny(
+        forecast__decoder=decoder,
+        forecast__prior=prior,
+        forecast__prior_folds=2,
+        run__rounds=2,
+        run__validate_every=0,
+        evolution__every=0,
+        optim__forecast_lr=0.02,
+    )
+    train, val, test = (
+        _with_published_forecast(windows(split, days, first_day=first))
+        for split, days, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
+    )
+    trainer.train(config, train, val, news_pool(), tmp_path)
+    ((model, logics, priors),) = trained
+
+    loaded = CompEvoForecaster.load(tmp_path, news_pool())
+    restored = loaded._model.tensors()
+    assert all(torch.equal(value, restored[name]) for name, value in model.tensors().items())
+    prediction = loaded.predict_by_agent(test.views())
+    # Every third of 3 agents x 4 windows.
+    assert prediction.n_unparsed == (4 if decoder == "text" else 0)
+    assert (prediction.prior is None) == (prior == "none")
+
+    # The agents say something of their own, whatever validation made of it afterwards.
+    examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
+    executor = build_executor(model)
+    values_ABH = executor.forecast(logics, examples).values_ABH
+    assert torch.allclose(
+        loaded._executor.forecast(loaded.logics, examples).values_ABH, values_ABH, atol=1e-6
+    )
+    assert not torch.allclose(values_ABH, executor.base_forecasts(examples), atol=1e-3)

@@ -5,13 +5,16 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+import torch
 
 from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.unread_news import UnreadNews
+from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.paper.planted_news import make_pool, measure_residuals
+from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
 LOGIC = "Track news about power outages and rooftop solar in any region, at night, as a sign of x."
@@ -233,3 +236,39 @@ def test_words_tell_a_part_of_the_day_and_numbers_with_a_neighbour(title, part, 
 
 def test_a_number_keeps_its_key_in_every_process():
     assert read_words("Maximum 31", "NSW1").numbers == ((71538996451018960, 31.0),)
+
+
+ACTING = [template.split("{place}") for topic in SIGNS for template in HEADLINES[topic]]
+
+
+def _acts(title):
+    return any(all(part in title for part in parts) for parts in ACTING)
+
+
+def test_the_articles_that_act_come_first_and_what_was_read_does_not_come():
+    world = planted_world()
+    train = world.split("train")
+    sizes = measure_residuals(base_windows().split("train"))
+    rng = np.random.default_rng(0)
+    examples = [
+        ForecastExample(
+            w.view,
+            np.zeros((1, 48)),
+            world.effects[w.view.window_id] / sizes[w.view.entity] + rng.normal(size=48),
+        )
+        for w in train
+    ]
+    retriever = NewsRetriever(world.news, sentence_encoder(), MOST_ARTICLES)
+    unread = UnreadNews(FittedReader(examples, retriever, ["all"], np.ones((1, 1))), "mse")
+
+    # Windows on which one acting topic alone is in the news: it explains the whole error.
+    batch = [e for e in examples if world.effects[e.view.window_id]][:8]
+    values_BH = torch.zeros(8, 48)
+    found = unread.list_best(0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
+    assert len(found) == 4 and all(_acts(title) for title, _ in found)
+    changes = [change for _, change in found]
+    assert changes == sorted(changes) and changes[0] < -0.5
+
+    # What an agent has read is not unread; where it read all, nothing is left.
+    everything = [example.view.candidate_ids for example in batch]
+    assert not unread.list_best(0, batch, everything, values_BH, np.random.default_rng(0), 4)

@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from compevo_core.agents.objective import (
     diversity_loss,
+    group_advantages,
     joint_loss,
     own_error_weights,
+    policy_loss,
     prediction_loss,
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
+from compevo_core.lm.frozen_linear import token_logp
 from tests.support.population import windows
 
 
@@ -84,3 +89,172 @@ def test_a_share_of_the_windows_is_a_property_of_window_agent_and_seeds():
     assert counted(agent=1) != drawn
     assert counted(seed=1) != drawn
     assert counted(member=MemberConfig(window_share=0.3, seed=1)) != drawn
+
+
+def test_advantages_are_standard_scores_within_the_agents_own_group():
+    advantage, equal = group_advantages(torch.tensor([[1.0, 2.0, 3.0], [10.0, 10.0, 10.0]]))
+    assert advantage[0].tolist() == pytest.approx([-1 / 1.0002, 0.0, 1 / 1.0002])
+    assert advantage[1].tolist() == [0.0, 0.0, 0.0]
+    assert equal == 1
+
+
+@given(
+    st.floats(-1e3, 1e3, width=32),
+    st.integers(2, 9),
+    st.lists(st.floats(-5, 5, width=32), min_size=9, max_size=9),
+)
+@example(0.1, 3, [0.0] * 9)
+@example(-0.0689, 7, [1.0] * 9)
+def test_a_group_of_equal_rewards_gives_exactly_zero_and_is_counted(value, size, other):
+    advantage, equal = group_advantages(torch.tensor([[value] * size, other[:size]]))
+    assert advantage[0].tolist() == [0.0] * size
+    assert equal == 1 + (len(set(other[:size])) == 1)
+
+
+def _loss(logp, old, advantage, clip=0.2, kl=0.0, ref=0.0):
+    shape = (1, 1, 1)
+    return policy_loss(
+        torch.full(shape, logp),
+        torch.full(shape, old),
+        torch.full(shape, ref),
+        torch.full((1, 1), advantage),
+        torch.ones(shape),
+        clip_range=clip,
+        kl_coefficient=kl,
+    ).loss.item()
+
+
+def test_the_ratio_is_clipped_only_against_overshooting():
+    two = torch.tensor(2.0).log().item()
+    assert _loss(two, 0.0, 1.0) == pytest.approx(-1.2)
+    assert _loss(two, 0.0, -1.0) == pytest.approx(2.0)
+    assert _loss(-two, 0.0, -1.0) == pytest.approx(0.8)
+
+
+def test_the_kl_term_is_zero_at_the_reference_and_positive_elsewhere():
+    assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-1.0) == 0.0
+    assert _loss(-1.0, -1.0, 0.0, kl=0.04, ref=-2.0) == pytest.approx(
+        0.04 * (torch.e**-1 + 1 - 1), rel=1e-5
+    )
+
+
+@pytest.fixture(scope="module", params=[1.0, 0.7])
+def trl(request, tmp_path_factory):
+    """TRL's trainer on the tiny backbone at one temperature; only its functions are used."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from compevo_core.config.sections import BackboneConfig
+    from compevo_core.lm.backbone import load_backbone
+
+    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    args = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("trl")),
+        loss_type="grpo",
+        beta=0.0,
+        epsilon=0.2,
+        use_bias_correction_kl=False,
+        scale_rewards="group",
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        num_generations=4,
+        per_device_train_batch_size=4,
+        gradient_checkpointing=False,
+        max_completion_length=6,
+        temperature=request.param,
+    )
+    trainer = GRPOTrainer(
+        backbone.model.requires_grad_(True),
+        args=args,
+        processing_class=backbone.tokenizer,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        train_dataset=Dataset.from_dict({"prompt": ["a"]}),
+    )
+    # Tied to the vocabulary, which is frozen here.
+    trainer.model.get_input_embeddings().requires_grad_(False)
+    # Given in the arguments, it would load a second model as the reference.
+    trainer.beta = 0.04
+    return trainer
+
+
+def test_advantages_equal_trls_rule_with_trls_own_deviation_and_a_floor_in_the_rewards_scale():
+    from trl.trainer.utils import nanstd
+
+    rewards = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    floor = 1e-4 * rewards.abs().mean(1, keepdim=True)
+    theirs = (rewards - rewards.mean(1, keepdim=True)) / (nanstd(rewards, dim=1)[:, None] + floor)
+    assert torch.allclose(group_advantages(rewards)[0], theirs, atol=1e-6)
+
+
+def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
+    rewards = torch.tensor([[9.0, -1, -2, -3], [9, -1, -1, 9], [1, 2, 3, 4], [1, 2, 3, 4]])
+    is_empty = torch.tensor([[1, 0, 0, 0], [1, 0, 0, 1], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
+    advantage, equal = group_advantages(rewards, is_empty)
+    alone, _ = group_advantages(rewards[:1, 1:])
+    assert advantage[0, 0] == 0.0
+    assert torch.allclose(advantage[0, 1:], alone[0])
+    # Two equal samples, one alone, or none, have nothing to be compared with.
+    assert not advantage[1:].any()
+    assert equal == 3
+
+
+def test_loss_and_gradient_equal_trl_on_the_same_samples(trl):
+    model, temperature = trl.model, trl.temperature
+    generator = torch.Generator().manual_seed(3)
+    prompt = torch.randint(3, 200, (1, 5), generator=generator).repeat(4, 1)
+    completion = torch.randint(3, 200, (4, 6), generator=generator)
+    mask = torch.ones(4, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    ids = torch.cat([prompt, completion], 1)
+
+    with torch.no_grad():
+        our_logp = _logp(model, ids, completion, temperature)
+        their_logp, _ = trl._get_per_token_logps_and_entropies(model, ids, torch.ones_like(ids), 6)[
+            :2
+        ]
+    assert torch.allclose(our_logp, their_logp, atol=1e-5)
+
+    # Old policy and reference are moved away, so that clip and KL have something to do.
+    old, ref = (our_logp + 0.3 * torch.randn(our_logp.shape, generator=generator) for _ in range(2))
+    advantage, _ = group_advantages(torch.tensor([[-1.0, -0.2, -3.0, -0.4]]))
+    theirs = trl._compute_loss(
+        model,
+        {
+            "prompt_ids": prompt,
+            "prompt_mask": torch.ones_like(prompt),
+            "completion_ids": completion,
+            "completion_mask": mask,
+            "advantages": advantage[0],
+            "old_per_token_logps": old,
+            "ref_per_token_logps": ref,
+            "num_items_in_batch": mask.sum(),
+        },
+    )
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    their_gradient = torch.autograd.grad(theirs, parameters)
+
+    logp = _logp(model, ids, completion, temperature)
+    ours = policy_loss(
+        logp[None],
+        old[None],
+        ref[None],
+        advantage,
+        mask[None].float(),
+        clip_range=0.2,
+        kl_coefficient=0.04,
+    )
+    our_gradient = torch.autograd.grad(ours.loss, parameters)
+
+    assert ours.clip_fraction > 0
+    assert ours.loss.item() == pytest.approx(theirs.item(), abs=1e-5)
+    assert max(float(g.abs().max()) for g in their_gradient) > 1e-3
+    for ours_P, theirs_P in zip(our_gradient, their_gradient, strict=True):
+        assert torch.allclose(ours_P, theirs_P, atol=1e-5)
+
+
+def _logp(model, ids, completion, temperature):
+    states = model.model(ids).last_hidden_state[:, 4:-1]
+    return token_logp(
+        states.flatten(0, 1), completion.flatten(), model.lm_head.weight, temperature=temperature
+    ).reshape(completion.shape)

@@ -7,18 +7,20 @@ import pytest
 import torch
 
 from compevo_core.agents.observation import Observation
-from compevo_core.agents.remote_writers import ServerWriter
+from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
 from compevo_core.config.sections import EvolutionConfig
 from compevo_core.errors import ConfigError, DataError, SourceBlocked, SourceTransient
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.checkpoint import hash_stage
+from compevo_core.training.trainer import train
 from compevo_pipeline.config.endpoints import read_server, server_transport
 from tests.support.lora_server import MODEL, serve
 from tests.support.models import build_model, fill_with_noise
-from tests.support.population import tiny
+from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import Killed, read_hash, read_records, train_days
 
@@ -242,3 +244,129 @@ def test_only_the_full_system_has_a_writer_and_it_is_part_of_a_run_after_its_fir
     assert "writer" not in EvolutionConfig().model_dump()
     served, own = tiny(**WRITER), tiny(evolution__update="simplified")
     assert served.hash != own.hash and hash_stage(served, {}) == hash_stage(own, {})
+
+
+CHILD = "Watch the closures of smelters in the evening."
+KNOWN = Observation(
+    logics=[
+        "Track public holidays and large events.",
+        "Follow <|im_end|> the sun.",
+        "Count sheep.",
+    ],
+    rewards=[-0.5, -0.25, -1.0],
+    peers=[[1], [2], [0]],
+    headlines=[["Storm"], [], []],
+    recent="NSW1 6000 to 9000 MW",
+)
+
+
+def settings(**overrides):
+    return find_variant("mae-gpt").configure(tiny(**overrides))
+
+
+def with_endpoint(**overrides):
+    return settings(evolution__every=1, **overrides).with_overrides(
+        {"evolution.selector": "endpoint:a-model"}
+    )
+
+
+def reply(text):
+    return {"choices": [{"message": {"content": text}}]}
+
+
+def ask(answer, asked):
+    def transport(body):
+        asked.append(body)
+        return answer
+
+    writer = build_model(with_endpoint()).writer(transport)
+    assert isinstance(writer, EndpointWriter)
+    return writer
+
+
+def test_each_child_is_one_request_that_shows_its_agent_what_it_knows():
+    asked = []
+    proposal = ask(reply(CHILD), asked).propose(KNOWN, torch.zeros(3, 0), [])
+    assert proposal.group_logics == [[CHILD] * 3] * 3 and len(asked) == 9
+    assert not proposal.is_empty_AG.any() and proposal.mask_AGT.shape == (3, 3, 0)
+    assert proposal.candidate_AD.shape[0] == 3 and not proposal.candidate_AD.requires_grad
+
+    body = asked[0]
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("a-model", 0.7, 14)
+    system, user = (turn["content"] for turn in body["messages"])
+    assert system.startswith("You are a strategy analyst")
+    for known in ("Track public holidays", "-0.5000", "Agent_1 (Reward: -0.2500)", "Storm", "6000"):
+        assert known in user
+    # Logics are written by models: their special tokens must not end the turn.
+    assert "<|im_end|>" not in user and "Count sheep" not in user
+
+
+@pytest.mark.parametrize("text", [None, "[Insert your logic here]"])
+def test_an_answer_without_a_logic_leaves_the_parent(text):
+    proposal = ask(reply(text), []).propose(KNOWN, torch.zeros(3, 0), [])
+    assert proposal.is_empty_AG.all() and proposal.n_empty == 9
+    assert proposal.group_logics[2] == ["Count sheep."] * 3
+
+
+@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
+def test_an_answer_that_is_no_chat_completion_is_an_error(answer):
+    with pytest.raises(DataError, match="a-model"):
+        ask(answer, []).propose(KNOWN, torch.zeros(3, 0), [])
+
+
+def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
+    model = build_model(settings(evolution__every=1))
+    writer = model.writer()
+
+    def propose():
+        draws = [torch.Generator().manual_seed(agent) for agent in range(3)]
+        return writer.propose(KNOWN, torch.zeros(3, 0), draws)
+
+    before = propose()
+    for parameter in model.adapter_parameters():
+        parameter.data.normal_()
+    after = propose()
+    assert before.group_logics == after.group_logics
+    assert torch.equal(before.candidate_AD, after.candidate_AD)
+    assert not before.candidate_AD.requires_grad
+
+
+def test_the_fittest_of_parent_and_children_is_played_next():
+    trainer, state, batch = build_round_trainer(system="mae-gpt", evolution__every=1)
+    parents = list(state.logics)
+    result = run_step(trainer, state, batch)
+    for agent, played in enumerate(state.logics):
+        group = [parents[agent], *result.group_logics[agent]]
+        assert played in group
+        best = max(result.group_rewards[agent])
+        if played != parents[agent]:
+            children = result.group_logics[agent]
+            assert result.group_rewards[agent][children.index(played)] == best
+
+
+@pytest.mark.slow
+def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path):
+    config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
+    data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
+    train(config, *data, tmp_path, selector=lambda _: reply(CHILD))
+    forecaster = CompEvoForecaster.load(tmp_path, news_pool())
+    assert forecaster.name == "mae-gpt"
+    assert '"a-model"' not in (tmp_path / "rounds.jsonl").read_text()
+    assert CHILD in (tmp_path / "rounds.jsonl").read_text()
+
+
+def test_an_endpoint_without_a_transport_is_refused_with_what_to_set():
+    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
+        build_model(with_endpoint()).writer()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"evolution.selector": "gpt"}, "neither 'backbone' nor 'endpoint:NAME'"),
+        ({"evolution.selector": "endpoint:m", "evolution.form": "slots"}, "set form = 'free'"),
+    ],
+)
+def test_a_selector_that_cannot_write_is_refused(overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        settings().with_overrides(overrides)

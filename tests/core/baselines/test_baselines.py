@@ -6,11 +6,25 @@ import numpy as np
 import pytest
 
 import compevo_core.baselines.gbm as gbm
-from compevo_core.baselines import BASELINES, Baseline, fit_baseline, is_applicable, load_baseline
+from compevo_core.baselines import (
+    BASELINES,
+    Baseline,
+    fit_baseline,
+    is_applicable,
+    load_baseline,
+    shared_fits,
+)
+from compevo_core.baselines.base import ViewForecaster
 from compevo_core.baselines.blend import BLEND_WEIGHTS
+from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.ridge import CalendarRidge, LinearMap
+from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines.smoothing import Theta
 from compevo_core.data.build import build_windows
+from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CheckpointMismatch, ConfigError, DataError
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, LeakageError
+from tests.support.population import windows as make_days
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -141,3 +155,204 @@ def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
     with pytest.raises(CheckpointMismatch, match="holds 'persistence', not 'gbm'"):
         BASELINES["gbm"].load(tmp_path)
     assert json.loads((tmp_path / "baseline.json").read_text()) == {"baseline": "persistence"}
+
+
+FIRST = from_nem(2019, 1, 1)
+
+
+def make_windows(entity, slope, days, seed):
+    """Windows at a level of their own, whose next day changes by ``slope`` times that level."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for day in range(days):
+        level = rng.normal(0, 50)
+        x = 1000 + level + rng.normal(0, 0.01, 48)
+        out.append(
+            make_window(
+                day,
+                origin=FIRST + day * DAY,
+                window_id=f"{entity}-{day}",
+                entity=entity,
+                x=x,
+                y=x + slope * level,
+            )
+        )
+    return out
+
+
+def fit_penalty(windows, folder):
+    CalendarRidge.fit(windows).save(folder)
+    facts = json.loads((folder / "baseline.json").read_text(encoding="utf-8"))
+    return float(facts["penalties"]["False"])
+
+
+def test_regions_that_answer_in_opposite_ways_get_a_map_of_their_own_of_the_right_size():
+    windows = make_windows("NSW1", 0.5, 120, seed=1) + make_windows("SA1", -0.5, 120, seed=2)
+    train = WindowSet(windows, dataset="electricity")
+    forecast = CalendarRidge.fit(train).predict(train.views())
+
+    change = train.truth() - np.stack([view.x for view in train.views()])
+    left = train.truth() - forecast
+    assert np.abs(left).mean() < 0.3 * np.abs(change).mean()
+
+
+def test_of_equally_good_penalties_the_strongest_is_taken(tmp_path):
+    # Tomorrow is today: every penalty leaves no error.
+    train = WindowSet(make_windows("NSW1", 0.0, 60, seed=3), dataset="electricity")
+    assert fit_penalty(train, tmp_path) == 1e6
+
+
+def test_windows_that_share_steps_do_not_make_a_weak_penalty_look_good(tmp_path):
+    # A random walk, cut at every step: neighbours share nearly all of their steps, and
+    # nothing can be learnt from them that holds two horizons away.
+    steps = 300
+    walk = 1000 + np.cumsum(np.random.default_rng(3).normal(0, 1, steps))
+    windows = [
+        make_window(
+            i,
+            origin=FIRST + i * DAY,
+            window_id=f"walk-{i}",
+            dataset="exchange",
+            step_minutes=1440,
+            x=walk[i : i + 48],
+            y=walk[i + 48 : i + 96],
+        )
+        for i in range(steps - 96)
+    ]
+    assert fit_penalty(WindowSet(windows, dataset="exchange"), tmp_path) == 1e6
+
+
+def test_a_missing_covariate_counts_as_its_train_mean_and_a_known_one_by_its_distance_from_it():
+    fitted = LinearMap(
+        penalty=1.0,
+        mean=np.array([290.0, 1.0]),
+        spread=np.array([5.0, 2.0]),
+        offset=np.zeros(48),
+        weights=np.zeros((1, 3, 48)),
+    )
+    design = fitted.build_design(np.array([[np.nan, 1.0], [300.0, np.nan]]))
+    assert design.tolist() == [[0.0, 0.0, 1.0], [2.0, 0.0, 1.0]]
+
+
+def make_space(*covariates):
+    scaler = Scaler(mean={"NSW1": 0.0}, std={"NSW1": 1.0})
+    return FeatureSpace(scaler=scaler, entities=("NSW1",), covariates=covariates)
+
+
+def test_heat_and_cold_have_a_column_each_that_rises_with_them():
+    space = make_space("max_temp_k_lag1", "rain_mm_lag1")
+    hinges = space.compute_hinges(np.array([[300.0, 9.0], [290.0, 9.0], [280.0, 9.0]]))
+    assert hinges.tolist() == [[7.0, 0.0], [0.0, 0.0], [0.0, 8.0]]
+
+
+def test_a_change_is_yesterday_less_the_day_before():
+    space = make_space("max_temp_k_lag1", "max_temp_k_lag2", "rain_mm_lag1")
+    assert space.change_names == ("max_temp_k",)
+    assert space.compute_changes(np.array([[300.0, 290.0, 1.0]])).tolist() == [[10.0]]
+
+
+WAVE = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
+STEPS = np.arange(48.0)
+
+
+def continue_by_formula(x, alpha):
+    """Simple smoothing with a drift of half the trend: Hyndman and Billah, 2003."""
+    n = len(x)
+    slope = np.polyfit(np.arange(n), x, 1)[0]
+    level = x[0]
+    for value in x:
+        level = alpha * value + (1 - alpha) * level
+    drift = STEPS + 1 / alpha - (1 - alpha) ** n / alpha
+    return level + slope / 2 * drift
+
+
+def train_on_waves():
+    days = [make_window(i, x=900 + WAVE, y=900 + 10 * i + WAVE) for i in range(4)]
+    return Theta.fit(WindowSet(days, dataset="electricity"))
+
+
+def test_a_forecast_is_that_of_the_published_formula_around_the_usual_shape():
+    noise = np.random.default_rng(3).normal(0, 5, 48)
+    left = 2.0 * STEPS + noise
+    view = make_window(9, x=left + WAVE, split="test").view
+    from statsmodels.tsa.forecasting.theta import ThetaModel
+
+    fitted = train_on_waves()
+
+    # The four train days lie at 900, 910, 920 and 930: their shape is 915 plus the wave.
+    alpha = ThetaModel(left - 915, period=1, deseasonalize=False).fit(disp=False).params["alpha"]
+    expected = continue_by_formula(left - 915, alpha) + 915 + WAVE
+    np.testing.assert_allclose(fitted.predict([view])[0], expected, rtol=2e-3)
+    assert isinstance(fitted, ViewForecaster)
+
+
+def test_a_daily_grid_has_no_shape_and_a_level_series_goes_on_as_it_is():
+    days = [make_window(i, step_minutes=1440, dataset="bitcoin") for i in range(3)]
+    fitted = Theta.fit(WindowSet(days, dataset="bitcoin"))
+    level = make_window(5, x=np.full(48, 7.0), step_minutes=1440, dataset="bitcoin").view
+    np.testing.assert_allclose(fitted.predict([level])[0], np.full(48, 7.0), atol=1e-6)
+    assert fitted.predict([]).shape == (0, 48)
+
+
+def test_masked_targets_are_left_out_of_the_shape():
+    hole = np.where(STEPS < 24, np.nan, 900 + WAVE)
+    days = [make_window(0, y=hole), make_window(1, y=900 + WAVE)]
+    fitted = Theta.fit(WindowSet(days, dataset="electricity"))
+    quiet = make_window(5, x=900 + WAVE, split="test").view
+    np.testing.assert_allclose(fitted.predict([quiet])[0], 900 + WAVE, atol=1e-6)
+
+
+def test_what_was_not_in_train_is_refused():
+    with pytest.raises(DataError, match="no train window of SA1 has a value at"):
+        train_on_waves().predict([make_window(5, entity="SA1").view])
+    with pytest.raises(LeakageError):
+        Theta.fit(WindowSet([make_window(0, split="test")], dataset="electricity"))
+
+
+TRAIN = make_days("train", 20)
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """The names that were really fitted, in order."""
+    names = []
+
+    def count(name, train, *, seed=0):
+        names.append((name, seed))
+        return fit_baseline(name, train, seed=seed)
+
+    monkeypatch.setattr(shared_fits, "fit_baseline", count)
+    return names
+
+
+def test_equal_windows_and_seed_are_fitted_once_and_others_again(fitted):
+    fit = SharedFits()
+    same = fit("persistence", TRAIN)
+    assert fit("persistence", make_days("train", 20)) is same
+    fit("persistence", make_days("train", 21))
+    fit("persistence", TRAIN, seed=1)
+    assert fitted == [("persistence", 0), ("persistence", 0), ("persistence", 1)]
+
+
+def test_a_blend_takes_the_parts_that_others_asked_for(fitted):
+    fit = SharedFits()
+    fit("gbm", TRAIN)
+    blend = fit("blend", TRAIN)
+    assert sorted(fitted) == [("calendar-ridge", 0), ("gbm", 0)]
+    assert np.array_equal(
+        blend.predict(TRAIN.views()), fit_baseline("blend", TRAIN).predict(TRAIN.views())
+    )
+
+
+def test_another_process_reads_what_the_first_one_kept(fitted, tmp_path):
+    first = SharedFits(tmp_path)("calendar-ridge", TRAIN)
+    second = SharedFits(tmp_path)("calendar-ridge", TRAIN)
+    assert fitted == [("calendar-ridge", 0)]
+    assert np.array_equal(first.predict(TRAIN.views()), second.predict(TRAIN.views()))
+
+
+def test_a_fit_that_was_cut_off_is_made_again(fitted, tmp_path):
+    SharedFits(tmp_path)("calendar-ridge", TRAIN)
+    next(tmp_path.rglob("baseline.json")).unlink()
+    SharedFits(tmp_path)("calendar-ridge", TRAIN)
+    assert len(fitted) == 2

@@ -2,7 +2,8 @@
 
 import itertools
 import re
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -11,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.data import news
+from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place
-from compevo_core.data.datasets import DATASETS
+from compevo_core.data.candidates import (
+    CandidateFinder,
+    FrameSource,
+    find_news_spans,
+    is_within,
+    select_nameable,
+)
+from compevo_core.data.datasets import BITCOIN, DATASETS, ELECTRICITY
 from compevo_core.data.news import (
     COUNTRIES,
     ArticleIndex,
@@ -29,7 +38,7 @@ from compevo_core.data.news import (
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import ConfigError, DataError
-from tests.support.window_samples import NOW, SYDNEY, from_nem, make_articles
+from tests.support.window_samples import NOW, SYDNEY, from_nem, make_articles, make_series
 
 ORIGIN = from_nem(2019, 3, 1)
 HOUR = timedelta(hours=1)
@@ -228,7 +237,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TITLE = "Heatwave pushes power grid of South Australia to its limit"
 
 
-def articles(*titles, hours=1, language="English"):
+def headlines(*titles, hours=1, language="English"):
     rows = [
         {
             "article_id": f"{number:032x}",
@@ -257,7 +266,7 @@ def kept(frame):
     ],
 )
 def test_of_near_identical_titles_the_first_available_stays(other):
-    frame = articles(TITLE, other)
+    frame = headlines(TITLE, other)
     assert kept(frame) == [TITLE]
     assert kept(frame.reverse()) == [TITLE]
 
@@ -278,7 +287,7 @@ STAGE = "Storm leaves {} homes without power across western Sydney"
     ],
 )
 def test_another_story_stays(titles, options):
-    assert kept(articles(*titles, **options)) == list(titles)
+    assert kept(headlines(*titles, **options)) == list(titles)
 
 
 def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monkeypatch):
@@ -288,7 +297,7 @@ def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monk
     monkeypatch.setattr(news, "_are_near", lambda *sets: seen.append(1) or compare(*sets))
     titles = [f"storm{n} flood{n} fire{n} quake{n} common" for n in range(40)]
     monkeypatch.setattr(news, "_rarest_words", lambda own, _: ["common"])
-    assert len(kept(articles(*titles, hours=0.1))) == 40
+    assert len(kept(headlines(*titles, hours=0.1))) == 40
     assert len(seen) <= 3 * 40
 
 
@@ -296,10 +305,10 @@ def test_comparing_titles_of_a_rare_common_word_alone_finds_what_comparing_all_f
     draw = np.random.default_rng(7)
     words = [f"word{letter}" for letter in "abcdefghijklmnop"]
     titles = [" ".join(draw.choice(words, draw.integers(5, 10), replace=False)) for _ in range(180)]
-    fast = kept(articles(*titles, hours=0.1))
+    fast = kept(headlines(*titles, hours=0.1))
 
     monkeypatch.setattr(news, "_rarest_words", lambda own, _: sorted(own))
-    assert fast == kept(articles(*titles, hours=0.1))
+    assert fast == kept(headlines(*titles, hours=0.1))
     assert len(fast) < 180
     sets = [split_words(title) for title in fast]
     assert all(
@@ -308,7 +317,7 @@ def test_comparing_titles_of_a_rare_common_word_alone_finds_what_comparing_all_f
 
 
 def test_a_known_headline_takes_the_place_of_a_later_one_and_of_no_earlier_one():
-    known, later = articles(TITLE, f"{TITLE} | The Advertiser").partition_by("article_id")
+    known, later = headlines(TITLE, f"{TITLE} | The Advertiser").partition_by("article_id")
     assert drop_near_identical(later, known).is_empty()
     assert drop_near_identical(known, later).equals(known)
     assert drop_near_identical(later, later).equals(later), "given again, it is no other's repeat"
@@ -374,3 +383,112 @@ def test_an_unknown_country_or_region_is_refused_with_where_to_add_it():
     with pytest.raises(ConfigError, match=r"region 'WA' of AU.*news\.py"):
         names_region(Place(timezone="Australia/Perth", country="AU", subdivision="WA"))
     assert set(COUNTRIES) == {"AU", "US"}
+
+
+FIRST = datetime(2019, 1, 1, tzinfo=UTC)
+HOURS = [timedelta(hours=5 * n) for n in range(600)]
+
+
+class CountingSource(FrameSource):
+    def __init__(self, frame):
+        super().__init__(frame, "")
+        self.reads = []
+
+    def read(self, since, until):
+        part = super().read(since, until)
+        self.reads.append((since, until, part.height))
+        return part
+
+
+@pytest.fixture(scope="module")
+def articles():
+    return make_articles([FIRST + hours for hours in HOURS])
+
+
+def find_in_all(articles, end):
+    spec = ELECTRICITY
+    index = ArticleIndex(articles, languages=spec.news_languages)
+    return tuple(
+        index.find_before(
+            end,
+            spec.news_lookback,
+            spec.news_limit,
+            fewest=spec.news_fewest,
+            longest_lookback=spec.news_longest_lookback,
+        )
+    )
+
+
+def test_what_is_found_in_months_is_what_is_found_in_all(articles):
+    # The gap makes windows after it look further back, into the month before.
+    cut = articles.filter(~pl.col("available_at").is_between(FIRST, FIRST + timedelta(days=40)))
+    for frame in (articles, cut):
+        finder = CandidateFinder(ELECTRICITY, frame, "origin")
+        for day in (0, 1, 31, 32, 45, 58, 59, 60, 123, 130):
+            end = FIRST + timedelta(days=day)
+            assert finder.find("NSW1", end) == find_in_all(frame, end)
+
+
+def test_a_month_is_read_once_for_all_entities_and_never_the_whole(articles):
+    source = CountingSource(articles)
+    finder = CandidateFinder(ELECTRICITY, source, "origin")
+    for entity in ("NSW1", "VIC1"):
+        for day in range(100):
+            finder.find(entity, FIRST + timedelta(days=day))
+    assert [(since.month, until.month) for since, until, _ in source.reads] == [
+        (12, 2), (1, 3), (2, 4), (3, 5)
+    ]  # fmt: skip
+    assert max(height for *_, height in source.reads) < len(HOURS) / 2
+    assert finder.count_articles() == len(HOURS)
+
+
+DAY = timedelta(days=1)
+
+
+def test_dated_splits_reach_back_as_far_as_a_window_looks_at_most():
+    spans = find_news_spans(ELECTRICITY, None)
+    train, first = ELECTRICITY.spans[0], datetime(2018, 11, 30, 14, tzinfo=UTC)
+    assert train.first_day == date(2018, 12, 1)
+    assert min(start for start, _ in spans) == first - ELECTRICITY.news_longest_lookback
+    assert max(end for _, end in spans).year == 2099
+
+
+def test_without_a_split_plan_the_stored_values_and_the_days_of_the_declaration_bound_it():
+    values = (datetime(2019, 6, 1, tzinfo=UTC), datetime(2020, 6, 1, tzinfo=UTC))
+    assert find_news_spans(BITCOIN, None) == []
+    back = BITCOIN.news_longest_lookback
+    assert find_news_spans(BITCOIN, values) == [(values[0] - back, values[1] + 49 * DAY)]
+
+    narrow = replace(BITCOIN, first_day=date(2019, 7, 1), last_day=date(2020, 1, 31))
+    first, end = datetime(2019, 7, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)
+    assert find_news_spans(narrow, values) == [(first - back, end)]
+
+
+def test_publisher_language_and_country_decide_and_unknown_languages_stay():
+    frame = make_articles([datetime(2020, 1, 1, tzinfo=UTC)] * 5, ["Heat"] * 5).with_columns(
+        language=pl.Series(["English", None, "French", "English", "English"]),
+        country=pl.Series(["Australia", "Australia", "Australia", "France", "Australia"]),
+        source=pl.Series([*["archive:gdelt/x"] * 4, "archive:own-mine/x"]),
+    )
+    assert select_nameable(ELECTRICITY, frame)["article_id"].to_list() == ["a0", "a1"]
+    assert select_nameable(BITCOIN, frame).height == 4
+    own = replace(BITCOIN, news_source="own-mine")
+    assert select_nameable(own, frame)["article_id"].to_list() == ["a4"]
+
+
+def test_every_article_that_a_window_names_is_nameable():
+    values = [float(value) for value in range(800)]
+    first = datetime(2019, 2, 1, tzinfo=UTC)
+    series = make_series(values, first=first, series_id="BITINFOCHARTS/price", step=DAY)
+    series = series.with_columns(variable=pl.lit("price_usd"))
+    spec = replace(BITCOIN, default_place=Place(timezone="UTC"), news_limit=1000)
+    stamps = [first + DAY * (number - 60) for number in range(1000)]
+    articles = make_articles(stamps)
+
+    windows = build_windows(spec, series, articles=articles)
+    named = {name for view in windows.views() for name in view.candidate_ids}
+    spans = find_news_spans(spec, (first, first + 799 * DAY))
+    nameable = select_nameable(spec, articles.filter(is_within(spans)))
+    assert named and named <= set(nameable["article_id"])
+    assert nameable.height < articles.height
+    assert nameable.schema == ARTICLE_SCHEMA

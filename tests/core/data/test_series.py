@@ -1,12 +1,23 @@
-"""Series contracts, gaps, causal fill, resampling and known faults."""
+"""Series and frames: contracts, gaps, causal fill, resampling, known faults, inputs, scales."""
 
 from datetime import timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data.cutting import apply_known_faults
-from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.arrays import evenly_spaced
+from compevo_core.data.cutting import apply_known_faults, cut_inputs, grid_series
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.schemas import (
+    ARTICLE_SCHEMA,
+    BENCHMARK_SCHEMA,
+    COLUMN_MEANINGS,
+    COVARIATE_SCHEMA,
+    PUBLISHED_SCHEMA,
+    SERIES_SCHEMA,
+    validate_frame,
+)
 from compevo_core.data.series import (
     fill_forward,
     is_synthetic,
@@ -15,7 +26,15 @@ from compevo_core.data.series import (
     validate_series,
 )
 from compevo_core.errors import DataError
-from tests.support.window_samples import DAY, HALF_HOUR, NOW, from_nem, make_series
+from tests.support.window_samples import (
+    DAY,
+    HALF_HOUR,
+    NOW,
+    from_nem,
+    make_series,
+    make_window,
+    make_window_set,
+)
 
 FIVE_MINUTES = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
@@ -156,3 +175,109 @@ def test_sample_rows_make_a_series_synthetic():
         pl.concat([make_series([1.0]), make_series([1.0], source="sample:aemo", first=NOW)])
     )
     assert not is_synthetic(make_series([1.0]))
+
+
+GAP = 3
+
+
+@pytest.fixture
+def series():
+    values = [float(i) for i in range(96)]
+    values[10 : 10 + GAP] = [None] * GAP
+    values[60] = None
+    return grid_series(make_series(values), HALF_HOUR, max_fill_steps=6)
+
+
+def test_a_window_may_have_exactly_as_many_filled_inputs_as_are_allowed(series):
+    inputs = cut_inputs(series, 48, GAP, lookback=48)
+    assert inputs.n_filled == GAP
+    assert inputs.x[9:13].tolist() == [9.0, 9.0, 9.0, 9.0]
+    assert cut_inputs(series, 48, GAP - 1, lookback=48) == "too many filled inputs"
+
+
+def test_inputs_reach_to_the_end_of_a_series_and_not_beyond(series):
+    assert cut_inputs(series, 96, GAP, lookback=48).x.tolist()[-1] == 95.0
+    assert cut_inputs(series, 97, GAP, lookback=48) == "the series does not reach over the inputs"
+    # Where the newest steps were not measured yet, the day before stands in for them.
+    assert cut_inputs(series, 97, GAP, unknown_steps=1, lookback=48).x[-1] == 48.0
+    assert cut_inputs(series, 47, GAP, lookback=48) == "the series does not reach over the inputs"
+
+
+def test_scaling_and_back_gives_the_same_numbers_and_survives_json():
+    scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
+    x = np.linspace(-5.0, 2000.0, 48)
+    np.testing.assert_allclose(scaler.unscale(scaler.scale(x, "NSW1"), "NSW1"), x, rtol=1e-12)
+
+
+def test_each_entity_has_its_own_scale_in_its_own_unit():
+    big = make_window(0, x=[10.0, 30.0] * 24, y=[10.0, 30.0] * 24)
+    small = make_window(1, x=[1.0, 3.0] * 24, y=[1.0, 3.0] * 24, entity="SA1")
+    scaler = Scaler.fit([big, small])
+    assert scaler.mean == {"NSW1": 20.0, "SA1": 2.0}
+    assert scaler.std == {"NSW1": 10.0, "SA1": 1.0}
+
+
+def test_masked_targets_do_not_enter_the_scale():
+    masked = make_window(0, x=[1.0, 3.0] * 24, y=[np.nan] * 48)
+    assert Scaler.fit([masked]).mean["NSW1"] == 2.0
+
+
+@pytest.mark.parametrize("split", ["val", "test", "inference"])
+def test_a_window_of_another_split_is_refused(split):
+    with pytest.raises(DataError, match=split):
+        Scaler.fit([make_window(0), make_window(1, split=split)])
+
+
+def test_an_entity_that_was_not_in_train_is_refused_by_name():
+    with pytest.raises(DataError, match=r"'QLD1'.*known: NSW1"):
+        Scaler.fit(make_window_set()).scale(np.zeros(48), "QLD1")
+
+
+@pytest.mark.parametrize("level", [0.0, 0.1, 5.0])
+def test_a_constant_series_is_scaled_by_one(level):
+    scaler = Scaler.fit([make_window(0, x=[level] * 48, y=[level] * 48)])
+    assert scaler.std["NSW1"] == 1.0
+    assert scaler.scale(np.array(level + 2), "NSW1") == pytest.approx(2.0)
+
+
+SCHEMAS = (ARTICLE_SCHEMA, BENCHMARK_SCHEMA, COVARIATE_SCHEMA, PUBLISHED_SCHEMA, SERIES_SCHEMA)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_columns_come_back_in_the_order_of_the_contract_without_others(schema):
+    frame = pl.DataFrame(schema=schema).with_columns(extra=pl.lit(1))
+    shuffled = frame.select(frame.columns[::-1])
+    assert validate_frame(shuffled, schema, "a frame").schema == pl.Schema(schema)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_missing_column_is_named_with_the_frame(schema):
+    last = list(schema)[-1]
+    with pytest.raises(DataError, match=rf"a frame lacks column\(s\) {last}"):
+        validate_frame(pl.DataFrame(schema=schema).drop(last), schema, "a frame")
+
+
+def test_integers_in_a_list_of_numbers_are_refused_and_not_cast():
+    frame = pl.DataFrame(schema=BENCHMARK_SCHEMA).with_columns(pl.col("x").cast(pl.List(pl.Int64)))
+    with pytest.raises(DataError, match=r"x is List\(Int64\), not List\(Float64\)"):
+        validate_frame(frame, BENCHMARK_SCHEMA, "benchmark frame")
+
+
+def test_every_column_of_a_contract_has_a_meaning_and_no_meaning_is_left_over():
+    assert {column for schema in SCHEMAS for column in schema} == set(COLUMN_MEANINGS)
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "positions"),
+    [
+        (10, 4, [0, 3, 6, 9]),
+        (7, 3, [0, 3, 6]),
+        (4, 3, [0, 2, 3]),
+        (5, 1, [0]),
+        (3, 3, [0, 1, 2]),
+        (2, 6, [0, 1]),
+        (0, 6, []),
+    ],
+)
+def test_positions_run_from_the_first_to_the_last_at_even_distances(total, count, positions):
+    assert evenly_spaced(total, count) == positions

