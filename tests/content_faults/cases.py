@@ -6,7 +6,7 @@ What belongs here: one line a fault, with what must become of it. What does not:
 
 import json
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 
 from tests.content_faults import worlds
 from tests.content_faults.worlds import (
@@ -23,7 +23,6 @@ from tests.content_faults.worlds import (
     RUN,
     TRAFFIC,
     WEATHER,
-    File,
     World,
     gal_file,
     histdemand_file,
@@ -68,7 +67,7 @@ class Fault:
     changed: int = 0
 
 
-def _list(world: World, role: str, faults: dict[str, tuple[File | bytes, str]]) -> list[Fault]:
+def _list(world, role, faults):
     """Return the faults of one file; of a file made by a builder the content alone counts."""
     return [
         Fault(
@@ -82,15 +81,15 @@ def _list(world: World, role: str, faults: dict[str, tuple[File | bytes, str]]) 
     ]
 
 
-def _scaled(factor: float, **kwargs: object) -> File:
+def _scaled(factor, **kwargs):
     return price_file(days=4, level=lambda step: factor * usual(step), **kwargs)
 
 
-def _dates_swapped() -> bytes:
+def _dates_swapped():
     return price_file(days=4)[1].replace(b"2026/07/02", b"2026/02/07")
 
 
-def _without_a_day() -> bytes:
+def _without_a_day():
     rows = price_file(days=4)[1].split(b"\r\n")
     return b"\r\n".join(row for row in rows if b"2026/07/02" not in row)
 
@@ -143,19 +142,19 @@ _PRICES = [
 _NEXT = DAY + 41 * HALF_HOUR
 
 
-def _report(end: datetime, value: float = 8000.0, **kwargs: float) -> bytes:
+def _report(end, value=8000.0, **kwargs):
     """Return the zip of the next half-hour, whose report holds another time."""
     name = nemweb.actual(_NEXT)[0]
     inner = nemweb.actual(end, value, **kwargs)[1]
     return nemweb.pack((name.replace(".zip", ".CSV"), _read_only(inner)))
 
 
-def _read_only(packed: bytes) -> str:
+def _read_only(packed):
     ((_, content),) = worlds.unzip_all(packed)
     return content.decode()
 
 
-def _edit(packed: bytes, old: str, new: str, count: int = -1) -> bytes:
+def _edit(packed, old, new, count=-1):
     ((name, content),) = worlds.unzip_all(packed)
     text = content.decode()
     assert old in text
@@ -182,7 +181,7 @@ _ACTUALS = _list(
 _AT = DAY.replace(hour=18)
 
 
-def _issue(at: datetime = _AT, **kwargs: float) -> bytes:
+def _issue(at=_AT, **kwargs):
     """Return the zip of the issue of six o'clock, which holds another one."""
     name = nemweb.forecast(_AT)[0]
     return nemweb.pack((name.replace(".zip", ".CSV"), _read_only(nemweb.forecast(at, **kwargs)[1])))
@@ -191,7 +190,7 @@ def _issue(at: datetime = _AT, **kwargs: float) -> bytes:
 _SOLAR_AT = DAY.replace(hour=16) + A_DAY  # days that are over stand beside it
 
 
-def _solar(at: datetime = _SOLAR_AT, factor: float = 1.0) -> bytes:
+def _solar(at=_SOLAR_AT, factor=1.0):
     name = nemweb.rooftop(_SOLAR_AT)[0]
     return nemweb.pack(
         (name.replace(".zip", ".CSV"), _read_only(nemweb.rooftop(at, factor=factor)[1]))
@@ -249,7 +248,7 @@ _HISTDEMAND = [
 ]
 
 
-def _wave(hour: int) -> float:
+def _wave(hour):
     return 0.05 + 0.04 * worlds.math.sin(hour / 4)
 
 

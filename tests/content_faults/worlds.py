@@ -9,15 +9,13 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
@@ -57,14 +55,14 @@ class World:
     files: Mapping[str, File]
     settings: Mapping[str, object] = field(default_factory=dict)
 
-    def open(self, home: Path) -> LiveHome:
+    def open(self, home):
         """Open a home that is fed by this publisher."""
         return LiveHome(home, self.now, dict(self.settings))
 
-    def deliver(self, home: LiveHome, files: Sequence[File]) -> dict[str, int]:
+    def deliver(self, home, files):
         """Let files arrive as a refresh would fetch them; return the counts."""
 
-        def fetch(live: LiveContext) -> Iterator[RawFile]:
+        def fetch(live):
             for name, content in files:
                 raw = RawFile(
                     source=self.source,
@@ -91,24 +89,13 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
 JULY = date(2026, 7, 1)
 
-Level = Callable[[int], float]
-"""Demand in MW of a region that uses what most do, by five minutes of the month."""
 
-
-def usual(step: int) -> float:
+def usual(step):
     """Return a day's wave that differs a little from day to day."""
     return 8000 + 1500 * math.sin(2 * math.pi * step / 288) + step // 288
 
 
-def price_file(
-    region: str = "NSW1",
-    month: date = JULY,
-    *,
-    days: int = 3,
-    level: Level = usual,
-    price: float = 80.5,
-    shift: timedelta = timedelta(0),
-) -> File:
+def price_file(region="NSW1", month=JULY, *, days=3, level=usual, price=80.5, shift=timedelta(0)):
     """Return a month's file with five-minute rows of its first days."""
     first = datetime(month.year, month.month, 1) + shift  # noqa: DTZ001 - NEM time
     rows = [
@@ -135,7 +122,7 @@ PRICES = World(
 )
 
 
-def histdemand_file(day: date, level: Level = usual, regions: Sequence[str] = REGIONS) -> File:
+def histdemand_file(day, level=usual, regions=REGIONS):
     """Return the file of one trading day."""
     records = [
         f'D,DEMAND,HISTORIC,1,{region},"{day:%Y/%m/%d} 00:00:00",{period},'
@@ -177,7 +164,7 @@ REPORTS = World(
 )
 
 
-def unzip_all(packed: bytes) -> list[File]:
+def unzip_all(packed):
     """Return the files of a zip."""
     with zipfile.ZipFile(io.BytesIO(packed)) as bundle:
         return [(name, bundle.read(name)) for name in bundle.namelist()]
@@ -187,7 +174,7 @@ QUARTER = datetime(2026, 7, 20, 6, tzinfo=UTC)
 TITLE = "Power prices surge in New South Wales as storm {} hits Sydney grid"
 
 
-def gal_file(at: datetime = QUARTER, *, published: datetime | None = None, count: int = 12) -> File:
+def gal_file(at=QUARTER, *, published=None, count=12):
     """Return a GAL file of articles that concern electricity, each about another storm."""
     lines = [
         {
@@ -216,14 +203,14 @@ NEWS = World(
 
 
 def station_file(
-    month: int = 10,
+    month=10,
     *,
-    year: int = 2026,
-    district: int = 4,
-    stations: Sequence[str] = ("400001", "400002"),
-    occupancy: Callable[[int], float] = lambda hour: 0.05 + 0.04 * math.sin(hour / 4),
-    shift: int = 0,
-) -> File:
+    year=2026,
+    district=4,
+    stations=("400001", "400002"),
+    occupancy=lambda hour: 0.05 + 0.04 * math.sin(hour / 4),
+    shift=0,
+):
     """Return a station-hour file with the first two days of a month."""
     first = datetime(year, month, 1)  # noqa: DTZ001 - the local clock
     lines = [
@@ -256,14 +243,7 @@ TRAFFIC = World(
 RATES = {"USD": 1.1, "AUD": 1.6, "GBP": 0.85, "JPY": 170.0, "CAD": 1.5}
 
 
-def rates_file(
-    first: date = date(2026, 7, 6),
-    *,
-    start: date | None = None,
-    rates: Mapping[str, float] = RATES,
-    base: str = "EUR",
-    repeat: int = 1,
-) -> File:
+def rates_file(first=date(2026, 7, 6), *, start=None, rates=RATES, base="EUR", repeat=1):
     """Return the ECB's rates of two weeks, with days from ``start`` on."""
     head = "KEY,FREQ,CURRENCY,CURRENCY_DENOM,EXR_TYPE,EXR_SUFFIX,TIME_PERIOD,OBS_VALUE"
     days = [(start or first) + timedelta(days=number) for number in range(10)]
@@ -287,9 +267,7 @@ EXCHANGE = World(
 )
 
 
-def page_file(
-    slug: str, value: Callable[[int], float], days: int = 20, last: date = date(2026, 7, 19)
-) -> File:
+def page_file(slug, value, days=20, last=date(2026, 7, 19)):
     """Return a chart page of as many days, the last of which is not over."""
     points = ",".join(
         f'[new Date("{last - timedelta(days=days - number):%Y/%m/%d}"),{value(number)}]'
@@ -298,12 +276,12 @@ def page_file(
     return f"{slug}-btc.html", f"<!doctype html><script>d([{points}])</script>".encode()
 
 
-def price_of(number: int) -> float:
+def price_of(number):
     """Return a price in dollars that moves by tenths."""
     return 60000 + 9000 * math.sin(number)
 
 
-def count_of(number: int) -> float:
+def count_of(number):
     """Return a number of transactions."""
     return 300000 + 90000 * math.cos(number)
 
@@ -322,7 +300,7 @@ BITCOIN = World(
 )
 
 
-def run_file(run: datetime, *, first: datetime | None = None, **changes: object) -> File:
+def run_file(run, *, first=None, **changes):
     """Return a run of the weather with an hourly wave.
 
     Args:
@@ -359,9 +337,7 @@ WEATHER = World(
 )
 
 
-def answer_file(
-    first: datetime = QUARTER - timedelta(days=1), *, seen: datetime | None = None
-) -> File:
+def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
     """Return an answer of the DOC API for a day."""
     at = seen or first + timedelta(hours=3)
     articles = [

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
@@ -47,7 +46,7 @@ class Row:
     crashed: int = 0  # a raw exception
     message: str = ""
 
-    def count(self, end: End, expected: tuple[str, ...], *, disturbed: bool) -> None:
+    def count(self, end, expected, *, disturbed):
         """Add one trial."""
         self.trials += 1
         self.disturbed += disturbed
@@ -64,13 +63,13 @@ class Row:
             self.message = end.message
 
 
-def read_rows(path: Path = RESULTS) -> list[dict[str, str]]:
+def read_rows(path=RESULTS):
     """Read the table of results."""
     with path.open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
 
 
-def write_rows(path: Path, rows: list[Row]) -> None:
+def write_rows(path, rows):
     """Put rows into the table of results, each in the place of an older one."""
     kept = read_rows(path) if path.exists() else []
     table = {(row["fault"], row["work"]): row for row in [*kept, *map(asdict, rows)]}
@@ -83,21 +82,21 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 class Campaign:
     """All faults, in an empty folder of their own; each kill is tried at random ``moments``."""
 
-    def __init__(self, root: Path, moments: int, seed: int = 63) -> None:
+    def __init__(self, root, moments, seed=63):
         self._root = root
         self._moments = moments
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._expected: dict[str, End] = {}
         self._homes = 0
 
-    def new_home(self) -> Path:
+    def new_home(self):
         """Return an empty folder."""
         self._homes += 1
         home = self._root / f"home-{self._homes}"
         home.mkdir(parents=True)
         return home
 
-    def expect(self, name: str) -> End:
+    def expect(self, name):
         """Return how the work ends when it is left alone, and how long it takes."""
         if name not in self._expected:
             home = self.new_home()
@@ -107,16 +106,14 @@ class Campaign:
             self._expected[name] = End(DONE, "", found.lines, done.seconds)
         return self._expected[name]
 
-    def finish(self, row: Row, name: str, home: Path, *, disturbed: bool) -> None:
+    def finish(self, row, name, home, *, disturbed):
         """Do the work again, and count how it ended."""
         again = children.do(name, home)
         end = children.read(name, home) if again.kind == DONE else again
         row.count(end, self.expect(name).lines, disturbed=disturbed)
         shutil.rmtree(home, ignore_errors=True)
 
-    def harm(
-        self, row: Row, shares: Sequence[float], harm: Callable[[Path], object] = lambda home: None
-    ) -> Row:
+    def harm(self, row, shares, harm=lambda home: None):
         """Kill a work after each share of its time, harm what it left, and do it again."""
         for share in shares:
             home = self.new_home()
@@ -126,15 +123,15 @@ class Campaign:
             self.finish(row, row.work, home, disturbed=end.kind == KILLED)
         return row
 
-    def kill(self, name: str) -> Row:
+    def kill(self, name):
         """Kill -9 at random moments."""
         shares = [self._random.random() for _ in range(self._moments)]
         return self.harm(Row("kill -9", name), shares)
 
-    def cut_power(self, name: str) -> Row:
+    def cut_power(self, name):
         """Kill, then cut the file that was written last in half: what a power cut leaves."""
 
-        def cut(home: Path) -> None:
+        def cut(home):
             files = [path for path in home.rglob("*") if path.is_file() and path.stat().st_size]
             if files:
                 newest = max(files, key=lambda path: path.stat().st_mtime_ns)
@@ -143,20 +140,20 @@ class Campaign:
         shares = [self._random.uniform(0.3, 1.0) for _ in range(max(3, self._moments // 4))]
         return self.harm(Row("power cut: newest file cut in half", name), shares, cut)
 
-    def jump_clock(self, name: str) -> Row:
+    def jump_clock(self, name):
         """Date everything that a killed work left a year ahead, or ten years back."""
         row = Row("clock jumps", name)
         for days in (365, -3650):
             then = time.time() + days * 86_400
 
-            def date(home: Path, then: float = then) -> None:
+            def date(home, then=then):
                 for path in home.rglob("*"):
                     os.utime(path, (then, then))
 
             self.harm(row, [0.7], date)
         return row
 
-    def fill_disk(self, name: str) -> Row:
+    def fill_disk(self, name):
         """Work on a disk that fills up, then on a larger one."""
         row, home = Row("disk full, then larger", name), self.new_home()
         children.do(name, home)
@@ -177,7 +174,7 @@ class Campaign:
                 row.count(end, self.expect(name).lines, disturbed=disturbed)
         return row
 
-    def limit_files(self, name: str) -> Row:
+    def limit_files(self, name):
         """Work where no file may grow beyond a limit, then without it."""
         row = Row("file size limit, then none", name)
         for limit in (1000, 20_000):
@@ -190,7 +187,7 @@ class Campaign:
             self.finish(row, name, home, disturbed=end.kind != DONE)
         return row
 
-    def read_only(self, name: str) -> Row:
+    def read_only(self, name):
         """Work in a home that is read-only, then read what was there."""
         row, home = Row("read-only home", name), self.new_home()
         with mount(home, 2**30):
@@ -206,14 +203,14 @@ class Campaign:
                 )
         return row
 
-    def at_once(self, name: str, count: int) -> Row:
+    def at_once(self, name, count):
         """Do the same work in several processes at once."""
         row, home = Row(f"{count} at once, the same", name), self.new_home()
         self._start_together(row, home, [name] * count)
         self.finish(row, name, home, disturbed=True)
         return row
 
-    def all_at_once(self, count: int) -> Row:
+    def all_at_once(self, count):
         """Do different works in one home at once."""
         names = (STORES * 2)[:count]
         row, home = Row(f"{count} at once, of all kinds", "all stores"), self.new_home()
@@ -224,13 +221,13 @@ class Campaign:
         shutil.rmtree(home)
         return row
 
-    def _start_together(self, row: Row, home: Path, names: Sequence[str]) -> None:
+    def _start_together(self, row, home, names):
         started = [children.start(lambda name=name: WORKS[name].do(home)) for name in names]
         for end in [children.wait(child, pipe) for child, pipe in started]:
             if end.kind != DONE:
                 row.count(end, (), disturbed=True)
 
-    def tear_wal(self, name: str) -> Row:
+    def tear_wal(self, name):
         """Kill an upsert before DuckDB empties its write-ahead log, and cut the log at random."""
         row = Row("torn DuckDB WAL", name)
         for _ in range(self._moments):
@@ -245,7 +242,7 @@ class Campaign:
             self.finish(row, name, home, disturbed=torn)
         return row
 
-    def jump_ingest(self, days: int) -> Row:
+    def jump_ingest(self, days):
         """Read and store files while the clock is wrong by days, then by the true clock."""
         row = Row(f"clock wrong by {days} days, then right", "ingest")
         alone, home = self.new_home(), self.new_home()
@@ -264,12 +261,12 @@ class Campaign:
         return row
 
 
-def _die_in_close(name: str, home: Path, number: int) -> None:
+def _die_in_close(name, home, number):
     """Do a work, and die by kill -9 when the n-th writer of DuckDB has committed."""
     open_file, left = DuckDBFile._open, iter(range(number, 0, -1))
 
     @contextmanager
-    def open_or_die(file: DuckDBFile, *, read_only: bool) -> Iterator[object]:
+    def open_or_die(file, *, read_only):
         with open_file(file, read_only=read_only) as connection:
             yield connection
             if not read_only and next(left) == 1:
@@ -280,7 +277,7 @@ def _die_in_close(name: str, home: Path, number: int) -> None:
 
 
 @contextmanager
-def mount(folder: Path, size: int) -> Iterator[None]:
+def mount(folder, size):
     """Mount a file system of so many bytes in memory."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
@@ -290,7 +287,7 @@ def mount(folder: Path, size: int) -> Iterator[None]:
 
 
 @cache
-def can_mount() -> bool:
+def can_mount():
     """Whether this process may mount a file system; root in a container often may not."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -301,12 +298,12 @@ def can_mount() -> bool:
             return False
 
 
-def resize(folder: Path, size: int) -> None:
+def resize(folder, size):
     """Give a mounted file system more room."""
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
-def list_cases(campaign: Campaign, names: list[str]) -> Iterator["partial[Row]"]:
+def list_cases(campaign, names):
     """Yield every case: kills of all works first."""
     yield from (partial(campaign.kill, name) for name in names)
     for name in names:
@@ -328,7 +325,7 @@ def list_cases(campaign: Campaign, names: list[str]) -> Iterator["partial[Row]"]
             yield partial(campaign.jump_ingest, days)
 
 
-def main(moments: int, names: list[str], cases: list[str], out: Path) -> None:
+def main(moments, names, cases, out):
     """Run the campaign; write its table after every case."""
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder) / "stores", moments)

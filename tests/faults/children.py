@@ -10,10 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.storage_errors import translate_storage_errors
@@ -35,7 +32,7 @@ class End:
     seconds: float = 0.0
 
 
-def start(work: Callable[[], Any], *, file_limit: int = 0) -> tuple[int, int]:
+def start(work, *, file_limit=0):
     """Run ``work`` in a child; return its process id and the pipe that its end comes through."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,7 +53,7 @@ def start(work: Callable[[], Any], *, file_limit: int = 0) -> tuple[int, int]:
         os._exit(0)
 
 
-def wait(child: int, pipe: int, *, kill_after: float | None = None) -> End:
+def wait(child, pipe, *, kill_after=None):
     """Wait for a child, or kill it after so many seconds."""
     if kill_after is not None:
         time.sleep(kill_after)
@@ -70,24 +67,24 @@ def wait(child: int, pipe: int, *, kill_after: float | None = None) -> End:
     return End(**values | {"lines": tuple(values["lines"])})
 
 
-def run(work: Callable[[], Any]) -> End:
+def run(work):
     """Run ``work`` in a child to its end."""
     return wait(*start(work))
 
 
-def do(name: str, home: Path, *, kill_after: float | None = None, file_limit: int = 0) -> End:
+def do(name, home, *, kill_after=None, file_limit=0):
     """Do a work in a child."""
     child, pipe = start(lambda: WORKS[name].do(home), file_limit=file_limit)
     return wait(child, pipe, kill_after=kill_after)
 
 
-def read(name: str, home: Path) -> End:
+def read(name, home):
     """Read the end of a work in a child."""
     child, pipe = start(lambda: sorted(WORKS[name].read(home)))
     return wait(child, pipe)
 
 
-def _run(work: Callable[[], Any]) -> End:
+def _run(work):
     started = time.monotonic()
     try:
         with translate_storage_errors():

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,14 +16,14 @@ CASES = (
 """Cases of one store; those of all of them at once are in the committed table alone."""
 
 
-def assert_ended_well(rows: list[dict[str, str]]) -> None:
+def assert_ended_well(rows):
     """Every trial ended as the undisturbed work, or in one clear error."""
     for row in rows:
         assert (row["lost"], row["doubled"], row["crashed"]) == ("0", "0", "0"), row
         assert int(row["identical"]) + int(row["clear_error"]) == int(row["trials"]), row
 
 
-def test_every_work_was_killed_at_twenty_moments_and_ended_as_if_left_alone() -> None:
+def test_every_work_was_killed_at_twenty_moments_and_ended_as_if_left_alone():
     assert_ended_well(read_rows())
     killed = {row["work"]: row for row in read_rows() if row["fault"] == "kill -9"}
     assert killed.keys() == WORKS.keys()
@@ -33,7 +32,7 @@ def test_every_work_was_killed_at_twenty_moments_and_ended_as_if_left_alone() ->
 
 
 @pytest.mark.slow
-def test_a_few_faults_of_each_kind_end_well(tmp_path: Path) -> None:
+def test_a_few_faults_of_each_kind_end_well(tmp_path):
     out = tmp_path / "results.csv"
     # A process of its own: the campaign forks, and the threads of earlier tests would be lost.
     command = [sys.executable, "-m", "tests.faults.campaign", "--moments", "1", "--out", str(out)]

@@ -39,7 +39,7 @@ class Work:
     read: Callable[[Path], Iterator[str]]
 
 
-def write_series(home: Path) -> None:
+def write_series(home):
     """Write four months of six series, month by month."""
     for month in range(4):
         frames = [
@@ -49,24 +49,24 @@ def write_series(home: Path) -> None:
         SeriesStore(home).write("electricity", pl.concat(frames))
 
 
-def read_series(home: Path) -> Iterator[str]:
+def read_series(home):
     """Yield each stored row."""
     rows = SeriesStore(home).read("electricity").select("series_id", "start_utc", "value")
     yield from map(repr, rows.iter_rows())
 
 
-def upsert_articles(home: Path) -> None:
+def upsert_articles(home):
     """Store 2,000 articles in batches."""
     for first in range(0, 2000, 400):
         NewsStore(home / "news.duckdb").upsert_articles(articles(*range(first, first + 500)))
 
 
-def read_articles(home: Path) -> Iterator[str]:
+def read_articles(home):
     """Yield each stored article."""
     yield from NewsStore(home / "news.duckdb").read_articles()["article_id"].to_list()
 
 
-def embed(home: Path) -> None:
+def embed(home):
     """Store articles, and the embeddings of titles that have none, in batches."""
     news = NewsStore(home / "news.duckdb")
     news.upsert_articles(articles(*range(500)))
@@ -80,7 +80,7 @@ def embed(home: Path) -> None:
         store.append(titles, vectors.astype(np.float32))
 
 
-def read_embeddings(home: Path) -> Iterator[str]:
+def read_embeddings(home):
     """Yield each title with the hash of its embedding."""
     titles = sorted(NewsStore(home / "news.duckdb").read_articles()["title"].to_list())
     matrix = EmbeddingStore(home / "embeddings", MODEL).read(titles)
@@ -88,19 +88,19 @@ def read_embeddings(home: Path) -> Iterator[str]:
         yield f"{name} {hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest()[:16]}"
 
 
-def write_windows(home: Path) -> None:
+def write_windows(home):
     """Write windows that grow by days, as a refresh does."""
     for days in (10, 20, 30, 40):
         windows("train", days).write(home / "windows")
 
 
-def read_windows(home: Path) -> Iterator[str]:
+def read_windows(home):
     """Yield the hash, and how many files the folder shows."""
     yield WindowSet.read(home / "windows").hash
     yield f"{len(list((home / 'windows').glob('[!.]*')))} files"
 
 
-def write_frames(home: Path) -> None:
+def write_frames(home):
     """Merge covariates by step of twenty days around the end of a month, five at a time."""
     for first in range(0, 20, 5):
         days = [datetime(2026, 1, 20, tzinfo=UTC) + timedelta(days=first + n) for n in range(5)]
@@ -109,33 +109,33 @@ def write_frames(home: Path) -> None:
         FrameStore(home).write("electricity", FrameKind.STEP_COVARIATES, frame)
 
 
-def read_frames(home: Path) -> Iterator[str]:
+def read_frames(home):
     """Yield each stored row."""
     frame = FrameStore(home).read("electricity", FrameKind.STEP_COVARIATES)
     if frame is not None:
         yield from map(repr, frame.iter_rows())
 
 
-def issue(home: Path) -> None:
+def issue(home):
     """Issue fifteen days."""
     for day in range(15):
         write_issued(home / "issued", make_issued(origin=ORIGIN + timedelta(days=day)))
 
 
-def read_issues(home: Path) -> Iterator[str]:
+def read_issues(home):
     """Yield each issued forecast's folder and hash."""
     for facts in sorted((home / "issued").rglob(FACTS_FILE)):
         yield f"{facts.parent.relative_to(home)} {read_issued(facts.parent).hash}"
 
 
-def train_tiny(home: Path) -> None:
+def train_tiny(home):
     """Train two supervised rounds and four that rewrite."""
     config = tiny(run__supervised_epochs=1, run__rounds=4, run__validate_every=2)
     validation = windows("val", 2, first_day=20)
     train(config, windows("train", 2), validation, news_pool(), home / "run")
 
 
-def read_training(home: Path) -> Iterator[str]:
+def read_training(home):
     """Yield the model's hash, each round's record and the summary, without what is measured."""
     folder = RunFolder(home / "run")
     yield str(json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))["hash"])
@@ -144,11 +144,11 @@ def read_training(home: Path) -> Iterator[str]:
     yield _drop_measured(folder.read_metrics())
 
 
-def _drop_measured(values: dict[str, object]) -> str:
+def _drop_measured(values):
     return json.dumps({k: v for k, v in values.items() if k not in _MEASURED}, sort_keys=True)
 
 
-def ingest(home: Path, *, days: int) -> None:
+def ingest(home, *, days):
     """Store a data set's files by a clock that is wrong by so many days."""
     workspace = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE))
     shift = timedelta(days=days)
@@ -156,7 +156,7 @@ def ingest(home: Path, *, days: int) -> None:
     ingest_dataset(workspace, "exchange", clock=clock, log=logging.getLogger("faults"))
 
 
-def read_ingested(home: Path) -> Iterator[str]:
+def read_ingested(home):
     """Yield each stored value."""
     store = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE)).series_store()
     rows = store.read("exchange").select("series_id", "variable", "start_utc", "value")

@@ -38,7 +38,7 @@ ARTICLES = st.fixed_dictionaries(
 )
 
 
-def check_list(articles: object) -> None:
+def check_list(articles):
     """An article list gives valid, clean articles, or an error that names it."""
     content = json.dumps({"articles": articles})
     try:
@@ -52,7 +52,7 @@ def check_list(articles: object) -> None:
     assert not any(UNSTORABLE.search(title) for title in frame["title"])
 
 
-def check_lines(articles: list[object]) -> None:
+def check_lines(articles):
     """Lines of a bulk file give valid, clean articles, or an error that names the file."""
     name = "20260301001600.gal.json"
     content = "".join(json.dumps(article) + "\n" for article in articles)
@@ -65,7 +65,7 @@ def check_lines(articles: list[object]) -> None:
     assert not any(UNSTORABLE.search(title) for title in frame["title"])
 
 
-def check_response(answer: Answer) -> None:
+def check_response(answer):
     """Every HTTP answer has a class, and only a success with bytes may be data."""
     error = classify_answer(answer)
     assert error is None or issubclass(error, SourceError)
@@ -87,7 +87,7 @@ ANSWERS: Mapping[str, tuple[st.SearchStrategy, Callable[..., None]]] = {
 }
 
 
-def check_answers(name: str, cases: int) -> None:
+def check_answers(name, cases):
     """Let Hypothesis look for an answer that breaks a rule.
 
     Raises:

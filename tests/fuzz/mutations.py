@@ -10,7 +10,6 @@ import random
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
 
 TOKENS = [
     *(b"", b"\x00", b"\x1b[2J", b'"', b"'", b",", b"\t", b"\n", b"\r\n"),
@@ -31,7 +30,7 @@ TEXT = re.compile(rb'"[^"\\]*"')
 _MOST_BYTES = 200_000
 
 
-def mutate(content: bytes, rng: random.Random) -> bytes:
+def mutate(content, rng):
     """Return a damaged copy; packed content is damaged outside or inside its packing."""
     if rng.random() < 0.8:
         if content.startswith(b"\x1f\x8b"):
@@ -41,14 +40,14 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     return damage(content, rng)
 
 
-def damage(content: bytes, rng: random.Random) -> bytes:
+def damage(content, rng):
     """Apply one to four random changes."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         content = rng.choice(CHANGES)(content, rng)[:_MOST_BYTES]
     return content
 
 
-def _flip(content: bytes, rng: random.Random) -> bytes:
+def _flip(content, rng):
     if not content:
         return content
     place = rng.randrange(len(content))
@@ -57,28 +56,28 @@ def _flip(content: bytes, rng: random.Random) -> bytes:
     )
 
 
-def _insert(content: bytes, rng: random.Random) -> bytes:
+def _insert(content, rng):
     place = rng.randint(0, len(content))
     return content[:place] + rng.choice(TOKENS) + content[place:]
 
 
-def _cut(content: bytes, rng: random.Random) -> bytes:
+def _cut(content, rng):
     return content[: rng.randint(0, len(content))]
 
 
-def _take_out(content: bytes, rng: random.Random) -> bytes:
+def _take_out(content, rng):
     first = rng.randint(0, len(content))
     return content[:first] + content[first + rng.randint(1, 40) :]
 
 
-def _repeat(content: bytes, rng: random.Random) -> bytes:
+def _repeat(content, rng):
     first = rng.randint(0, len(content))
     piece = content[first : first + rng.randint(1, 200)]
     place = rng.randint(0, len(content))
     return content[:place] + piece + content[place:]
 
 
-def _change_lines(content: bytes, rng: random.Random) -> bytes:
+def _change_lines(content, rng):
     lines = content.split(b"\n")
     first, second = rng.randrange(len(lines)), rng.randrange(len(lines))
     match rng.randrange(3):
@@ -91,8 +90,8 @@ def _change_lines(content: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
-def _replace(pattern: re.Pattern[bytes]) -> Callable[[bytes, random.Random], bytes]:
-    def change(content: bytes, rng: random.Random) -> bytes:
+def _replace(pattern):
+    def change(content, rng):
         found = list(pattern.finditer(content))
         if not found:
             return content
@@ -110,7 +109,7 @@ CHANGES = (
 )
 
 
-def _damage_member(content: bytes, rng: random.Random) -> bytes:
+def _damage_member(content, rng):
     with zipfile.ZipFile(io.BytesIO(content)) as bundle:
         members = [(info.filename, bundle.read(info)) for info in bundle.infolist()]
     buffer = io.BytesIO()
@@ -120,6 +119,6 @@ def _damage_member(content: bytes, rng: random.Random) -> bytes:
     return buffer.getvalue()
 
 
-def seed_of(name: str, number: int) -> random.Random:
+def seed_of(name, number):
     """Return the generator of one case: any case can be made again by name and number."""
     return random.Random(zlib.crc32(f"{name}/{number}".encode()))  # noqa: S311  # no secret

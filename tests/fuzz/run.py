@@ -33,7 +33,7 @@ class Outcome:
     slowest_s: float = 0.0
 
 
-def fuzz(name: str, cases: range) -> Outcome:
+def fuzz(name, cases):
     """Run numbered cases of a parser."""
     seed = make_seeds()[name]
     outcome = Outcome()
@@ -53,7 +53,7 @@ def fuzz(name: str, cases: range) -> Outcome:
     return outcome
 
 
-def write_row(name: str, cases: int, outcome: Outcome) -> None:
+def write_row(name, cases, outcome):
     """Put a parser's row into the results, in place of an older one."""
     rows = {}
     if RESULTS.exists():
@@ -74,7 +74,7 @@ def write_row(name: str, cases: int, outcome: Outcome) -> None:
         writer.writerows(rows[key] for key in sorted(rows))
 
 
-def main() -> None:
+def main():
     """Run the parsers that were named, or all."""
     arguments = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     arguments.add_argument("parsers", nargs="*", help="names; all unless given")

@@ -121,7 +121,7 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
 
 
 @cache
-def make_seeds() -> Mapping[str, Seed]:
+def make_seeds():
     """Return a seed a parser."""
     seeds = {
         name: Seed(parse=parse, raw=raw(file, (FILES / file).read_bytes(), source))

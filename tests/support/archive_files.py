@@ -5,15 +5,13 @@ What belongs here: files where the archive mode looks for them. What does not: a
 
 import io
 import tarfile
-from datetime import date
-from pathlib import Path
 
 from compevo_pipeline.sources.common.base import read_sample_files
 
 DEMAND, PRICE, OPERATIONAL = "aemo_histdemand", "aemo_price_and_demand", "aemo_operational_demand"
 
 
-def make_archive(root: Path) -> None:
+def make_archive(root):
     """Write what a population of electricity is trained and validated on."""
     for source in (DEMAND, PRICE):
         (root / source).mkdir(parents=True)
@@ -22,7 +20,7 @@ def make_archive(root: Path) -> None:
                 (root / source / raw.name).write_bytes(raw.content)
 
 
-def drop_days(root: Path, first: date, last: date) -> None:
+def drop_days(root, first, last):
     """Drop a bundle of days of operational demand into the archive, as a later month comes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as bundle:

@@ -60,7 +60,7 @@ class DagsterHome:
     folder: str = "sample"
 
     @property
-    def layout(self) -> Layout:
+    def layout(self):
         return Layout(root=self.home / self.folder)
 
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):

@@ -7,7 +7,6 @@ request names, and plain transformers draw the samples: nothing of the product c
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ MODEL = "tiny"
 class LoraServer:
     """What is loaded, what was asked, and the log-probability of each token that was sampled."""
 
-    def __init__(self, key: str = "") -> None:
+    def __init__(self, key=""):
         self.key = key
         self.url = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
@@ -33,7 +32,7 @@ class LoraServer:
         self._lock = threading.Lock()
         self._count = 0
 
-    def answer(self, route: str, body: dict[str, Any]) -> tuple[int, object]:
+    def answer(self, route, body):
         """Return status and answer, with the statuses of vLLM; words where it answers in words."""
         with self._lock:
             self.asked.append((route, body))
@@ -48,7 +47,7 @@ class LoraServer:
                 return 404, "does not exist"
             return 200, {"choices": self._complete(body)}
 
-    def _load(self, name: str, folder: Path) -> tuple[int, str]:
+    def _load(self, name, folder):
         if name in self.loaded:
             return 400, "has already been loaded"
         if not (folder / "adapter_config.json").is_file():
@@ -64,7 +63,7 @@ class LoraServer:
         return 200, f"Success: LoRA adapter '{name}' added successfully."
 
     @torch.no_grad()
-    def _complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+    def _complete(self, body):
         self._model.set_adapter(self.loaded[body["model"]])
         draws = [torch.Generator().manual_seed(body["seed"] + i) for i in range(body["n"])]
         stops, temperature = body["stop_token_ids"], body["temperature"]
@@ -89,18 +88,18 @@ class LoraServer:
 
 
 @contextlib.contextmanager
-def serve(key: str = "") -> Iterator[LoraServer]:
+def serve(key=""):
     """Serve on a free port of this machine for the length of the block."""
     server = LoraServer(key)
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self._send()
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             self._send()
 
-        def _send(self) -> None:
+        def _send(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
                 status, answer = 401, {"error": "Unauthorized"}
@@ -113,7 +112,7 @@ def serve(key: str = "") -> Iterator[LoraServer]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Write nothing: pytest shows what a test prints."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

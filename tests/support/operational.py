@@ -6,7 +6,6 @@ not: assertions.
 
 import shutil
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 
@@ -37,7 +36,7 @@ PIECES = ((date(2025, 7, 1), 30), (date(2026, 1, 5), 8), (date(2026, 2, 18), 7))
 NOW = datetime(2026, 2, 25, tzinfo=UTC)
 
 
-def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
+def make_frames():
     """Return the series and the published forecast of every piece."""
     series, published = [], []
     for seed, (first, days) in enumerate(PIECES):
@@ -48,14 +47,14 @@ def make_frames() -> tuple[pl.DataFrame, pl.DataFrame]:
     return pl.concat(series), pl.concat(published)
 
 
-def store_until(layout: Layout, until: datetime) -> None:
+def store_until(layout, until):
     """Store what had been measured by an instant; published forecasts are stored whole."""
     series, published = make_frames()
     SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
     FrameStore(layout.tables).write(DATASET, FrameKind.PUBLISHED, published)
 
 
-def train_population(run: Path, *, is_numeric: bool = False) -> None:
+def train_population(run, *, is_numeric=False):
     """Train a tiny population on all pieces; a numeric one reads no news."""
     series, published = make_frames()
     windows = build_windows(ELECTRICITY_OPERATIONAL, series, published=published)
@@ -70,7 +69,7 @@ def train_population(run: Path, *, is_numeric: bool = False) -> None:
     train(config, windows.split("train"), windows.split("val"), small.news_pool(), run)
 
 
-def make_deployment(home: Path, until: datetime, run: Path) -> Layout:
+def make_deployment(home, until, run):
     """Make a deployment whose newest value is of an instant, with a copy of a trained run."""
     layout = Layout(root=home / "sample")
     store_until(layout, until)
@@ -80,11 +79,11 @@ def make_deployment(home: Path, until: datetime, run: Path) -> Layout:
     return layout
 
 
-def open_workspace(layout: Layout) -> Deployment:
+def open_workspace(layout):
     """Return the workspace of a deployment in sample mode."""
     return Deployment(settings=Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny"))
 
 
-def issue_time(day: date) -> datetime:
+def issue_time(day):
     """Return 17:00 of the day before on the market's clock, in UTC."""
     return from_nem(day.year, day.month, day.day) - timedelta(hours=7)

@@ -1,20 +1,17 @@
 """A user's own tables and their declaration, for tests: half-hourly values in Paris."""
 
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from compevo_pipeline.sources.common.base import Mode, RawFile
-from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
+from compevo_pipeline.sources.own.declaration import check_declaration
 from compevo_pipeline.sources.own.frames import parse_series
 
 FETCHED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def wrap(text: str | bytes, name: str = "demand.csv") -> RawFile:
+def wrap(text, name="demand.csv"):
     """Return a table as the feed of a user's own data set reads it."""
     return RawFile(
         source="own-demand",
@@ -26,7 +23,7 @@ def wrap(text: str | bytes, name: str = "demand.csv") -> RawFile:
     )
 
 
-def declare(sections: Mapping[str, object] | None = None, **series: object) -> Declaration:
+def declare(sections=None, **series):
     """Return a declaration with other sections and keys of its series; ``step`` is the grid's."""
     keys = {
         "name": "demand",
@@ -38,13 +35,13 @@ def declare(sections: Mapping[str, object] | None = None, **series: object) -> D
     return check_declaration(keys | dict(sections or {}), "the test")
 
 
-def parse_rows(lines: Iterable[str], declaration: Declaration) -> pl.DataFrame:
+def parse_rows(lines, declaration):
     """Return the series of lines of a stamp and a value each."""
     text = "\n".join(["stamp,load_mw", *lines, ""])
     return parse_series(wrap(text), declaration)[0]
 
 
-def write_demand(path: Path, days: int = 40) -> None:
+def write_demand(path, days=40):
     """Write half-hourly values with a daily shape from 2024-01-01 on."""
     rng = np.random.default_rng(7)
     first = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
@@ -53,7 +50,7 @@ def write_demand(path: Path, days: int = 40) -> None:
     path.write_text("stamp,load_mw\n" + "\n".join(rows) + "\n", encoding="utf-8")
 
 
-def declare_demand(folder: Path, text: str, *, days: int, article_day: str) -> None:
+def declare_demand(folder, text, *, days, article_day):
     """Write a declaration of demand, its table of so many days, and one article."""
     folder.mkdir(exist_ok=True)
     write_demand(folder / "demand.csv", days=days)

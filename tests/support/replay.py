@@ -10,7 +10,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -72,7 +72,7 @@ class Seen:
     body: bytes
 
     @property
-    def is_conditional(self) -> bool:
+    def is_conditional(self):
         return "if-none-match" in self.headers or "if-modified-since" in self.headers
 
 
@@ -92,14 +92,14 @@ class Replay:
     _contexts: dict[str, ssl.SSLContext] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def serve(self, answers: Mapping[tuple[str, str], Reply]) -> None:
+    def serve(self, answers):
         """Adds answers by host and path; everything else is 404."""
         self.answers.update(answers)
 
-    def paths(self) -> list[str]:
+    def paths(self):
         return [seen.path for seen in self.seen]
 
-    def find(self, seen: Seen) -> Answer:
+    def find(self, seen):
         key = (seen.host, seen.path)
         with self._lock:
             self.seen.append(seen)
@@ -110,7 +110,7 @@ class Replay:
             return reply(seen)
         return reply if isinstance(reply, Answer) else reply[min(count, len(reply) - 1)]
 
-    def context(self, host: str) -> ssl.SSLContext:
+    def context(self, host):
         with self._lock:
             if host not in self._contexts:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: "_Server"
     host = ""
 
-    def do_CONNECT(self) -> None:  # named by http.server
+    def do_CONNECT(self):  # named by http.server
         self.host = self.path.partition(":")[0]
         self.wfile.write(b"HTTP/1.1 200 connected\r\n\r\n")
         try:
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile = self.connection.makefile("wb", buffering=0)
         self.close_connection = False
 
-    def do_GET(self) -> None:  # named by http.server
+    def do_GET(self):  # named by http.server
         parts = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
         seen = Seen(
@@ -157,10 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_GET
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format, *args):
         pass
 
-    def _send(self, answer: Answer, seen: Seen) -> None:
+    def _send(self, answer, seen):
         if answer.is_reset:
             # Linger of zero seconds: the close becomes a reset.
             linger = struct.pack("ii", 1, 0)
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._send_body(answer)
 
-    def _send_body(self, answer: Answer) -> None:
+    def _send_body(self, answer):
         body = answer.body if answer.send_bytes is None else answer.body[: answer.send_bytes]
         for piece in _cut(body, answer.drip_s):
             if answer.is_chunked and piece:
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
 
-def _cut(content: bytes, drip_s: float) -> list[bytes]:
+def _cut(content, drip_s):
     return [bytes([byte]) for byte in content] if drip_s else [content]
 
 
@@ -223,12 +223,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     replay: Replay
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request, client_address):
         """A client that hangs up is part of the tests."""
 
 
 @contextlib.contextmanager
-def run_replay(folder, monkeypatch) -> Iterator[Replay]:
+def run_replay(folder, monkeypatch):
     """Starts the server, and makes it the proxy of this process for as long as the block lasts.
 
     Pauses between requests are taken out, so that a test of hundreds of files takes seconds.
@@ -255,7 +255,7 @@ def run_replay(folder, monkeypatch) -> Iterator[Replay]:
         server.server_close()
 
 
-def open_live(home, *, now=None, since=None, until=None) -> LiveContext:
+def open_live(home, *, now=None, since=None, until=None):
     """What a feed's ``fetch_live`` takes, as a deployment whose home is ``home`` makes it."""
     moment = now or datetime(2026, 7, 20, 7, tzinfo=UTC)
     ledger = Ledger(home / "raw" / "ledger.sqlite")

@@ -2,16 +2,15 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from compevo_pipeline.sources.weather.forecast import PLACES, VARIABLES
-from tests.support.replay import Answer, Seen
+from tests.support.replay import Answer
 
 ENDPOINT = ("single-runs-api.open-meteo.com", "/v1/forecast")
 RUN = datetime(2025, 11, 10, 18, tzinfo=UTC)
 
 
-def make_run(first: datetime = RUN, hours: int = 72) -> list[dict[str, Any]]:
+def make_run(first=RUN, hours=72):
     """Return the answer for the five places: as many hours from a stamp on, all values 21."""
     stamps = [f"{first + timedelta(hours=i):%Y-%m-%dT%H:%M}" for i in range(hours)]
     return [
@@ -30,16 +29,16 @@ def make_run(first: datetime = RUN, hours: int = 72) -> list[dict[str, Any]]:
     ]
 
 
-def asked_run(seen: Seen) -> datetime:
+def asked_run(seen):
     """Return the start of the run that a request asks for."""
     return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
 
 
-def answer_run(first: datetime, hours: int = 2) -> Answer:
+def answer_run(first, hours=2):
     """Return the answer that holds a run of a few hours."""
     return Answer(body=json.dumps(make_run(first, hours)).encode(), kind="application/json")
 
 
-def answer(seen: Seen) -> Answer:
+def answer(seen):
     """Answer with the run that is asked for."""
     return answer_run(asked_run(seen))

@@ -6,7 +6,6 @@ import pytest
 import requests
 import responses
 
-from compevo_core.config.run import RunConfig
 from compevo_core.errors import (
     ConfigError,
     SchemaDrift,
@@ -26,7 +25,7 @@ KEY = "not-a-real-key"
 
 
 @responses.activate
-def test_a_verdict_comes_back_through_http_with_the_key_in_one_header() -> None:
+def test_a_verdict_comes_back_through_http_with_the_key_in_one_header():
     reply = {
         "choices": [{"message": {"content": '{"strategy_shift": 1, "evidence_recombination": 1}'}}]
     }
@@ -54,9 +53,7 @@ def test_a_verdict_comes_back_through_http_with_the_key_in_one_header() -> None:
     ],
 )
 @responses.activate
-def test_every_status_has_a_meaning_and_no_message_holds_the_key(
-    status: int, error: type[Exception]
-) -> None:
+def test_every_status_has_a_meaning_and_no_message_holds_the_key(status, error):
     responses.post(
         URL, status=status, headers={"Location": "https://elsewhere.example/"}, json={"echo": KEY}
     )
@@ -79,11 +76,8 @@ NO_CONNECTION = (requests.ConnectTimeout(), requests.ReadTimeout(), requests.Con
 )
 @responses.activate
 def test_no_connection_and_what_is_no_json_object_have_their_classes(
-    monkeypatch: pytest.MonkeyPatch,
-    body: bytes | str | Exception,
-    error: type[Exception],
-    said: str,
-) -> None:
+    monkeypatch, body, error, said
+):
     monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 50)
     responses.post(URL, body=body)
     with pytest.raises(error, match=said):
@@ -91,10 +85,10 @@ def test_no_connection_and_what_is_no_json_object_have_their_classes(
     assert "Authorization" not in responses.calls[0].request.headers
 
 
-def test_a_request_ends_after_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_ends_after_its_time_limit(monkeypatch):
     given: dict[str, object] = {}
 
-    def stall(session: requests.Session, method: str, url: str, **kwargs: object) -> None:
+    def stall(session, method, url, **kwargs):
         given.update(kwargs)
         raise requests.ReadTimeout
 
@@ -114,12 +108,12 @@ def test_a_request_ends_after_its_time_limit(monkeypatch: pytest.MonkeyPatch) ->
         "",
     ],
 )
-def test_an_odd_address_is_refused_before_any_request(url: str) -> None:
+def test_an_odd_address_is_refused_before_any_request(url):
     with pytest.raises(ConfigError, match="address"):
         endpoint_transport(url, api_key=None)
 
 
-def test_a_key_goes_in_clear_to_this_machine_only() -> None:
+def test_a_key_goes_in_clear_to_this_machine_only():
     with pytest.raises(ConfigError, match="in clear"):
         endpoint_transport("http://judge.example/v1", api_key=KEY)
     for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
@@ -127,13 +121,13 @@ def test_a_key_goes_in_clear_to_this_machine_only() -> None:
     endpoint_transport("http://judge.example/v1", api_key=None)
 
 
-def with_endpoint() -> RunConfig:
+def with_endpoint():
     config = find_variant("mae-gpt").configure(tiny())
     return config.with_overrides({"evolution.selector": "endpoint:writer"})
 
 
 @responses.activate
-def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch) -> None:
+def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch):
     monkeypatch.setenv("COMPEVO_JUDGE_URL", BASE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
     monkeypatch.setenv("COMPEVO_JUDGE_KEY", KEY)
@@ -146,7 +140,7 @@ def test_an_endpoint_is_asked_at_the_judges_address_with_its_key(monkeypatch) ->
     assert json.loads(request.body) == {"model": "writer"}
 
 
-def test_a_run_asks_an_endpoint_only_where_it_names_one_and_the_address_is_set(monkeypatch) -> None:
+def test_a_run_asks_an_endpoint_only_where_it_names_one_and_the_address_is_set(monkeypatch):
     monkeypatch.setenv("COMPEVO_JUDGE_URL", BASE)
     monkeypatch.setenv("COMPEVO_JUDGE_MODEL", "judge")
     assert read_selector(tiny()) is None

@@ -154,7 +154,7 @@ def test_a_run_in_this_process_takes_back_what_a_dead_run_claimed(home, monkeypa
         assert not instance.event_log_storage.get_concurrency_run_ids()
 
 
-def test_runs_in_the_queue_wait_for_a_code_server_that_died(home: Path) -> None:
+def test_runs_in_the_queue_wait_for_a_code_server_that_died(home):
     with dg.DagsterInstance.from_config(str(home)) as instance:
         queue = instance.get_concurrency_config().run_queue_config
     assert queue is not None and queue.max_concurrent_runs == 2

@@ -3,7 +3,6 @@
 import json
 import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,18 @@ NOW = datetime(2026, 11, 21, 17, 30, tzinfo=UTC)
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
+def layout(tmp_path):
     return Layout(root=tmp_path)
 
 
-def age(path: Path, days: float) -> None:
+def age(path, days):
     """Make a path, and all below it, so old."""
     then = (NOW - timedelta(days=days)).timestamp()
     for one in (*path.rglob("*"), path):
         os.utime(one, (then, then))
 
 
-def make_run(layout: Layout, name: str, days: float, *, finished: bool = True) -> RunFolder:
+def make_run(layout, name, days, *, finished=True):
     """Make a run folder with a checkpoint, a best round, and a model if it is finished."""
     run = RunFolder(layout.run(name))
     for folder in (run.checkpoints, run.best):
@@ -41,11 +40,11 @@ def make_run(layout: Layout, name: str, days: float, *, finished: bool = True) -
     return run
 
 
-def names(layout: Layout) -> set[str]:
+def names(layout):
     return {path.name for path in layout.run("x").parent.iterdir() if path.is_dir()}
 
 
-def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layout: Layout) -> None:
+def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layout):
     for number in range(6):
         make_run(layout, f"compevo-traffic-c{number}-d", days=10 - number)
     make_run(layout, "ablation-traffic-no-grpo-c-d", days=300)
@@ -64,14 +63,14 @@ def test_the_newest_three_finished_runs_of_a_name_and_the_current_one_stay(layou
     assert clean(layout, NOW) == []
 
 
-def test_a_finished_run_keeps_its_model_and_no_checkpoint(layout: Layout) -> None:
+def test_a_finished_run_keeps_its_model_and_no_checkpoint(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=0)
     clean(layout, NOW)
     assert run.is_finished
     assert not run.checkpoints.exists() and not run.best.exists()
 
 
-def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout: Layout) -> None:
+def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout):
     young = make_run(layout, "compevo-traffic-c-d", days=29, finished=False)
     make_run(layout, "compevo-traffic-c-e", days=31, finished=False)
     clean(layout, NOW)
@@ -79,7 +78,7 @@ def test_an_unfinished_run_keeps_its_checkpoints_for_thirty_days(layout: Layout)
     assert (young.checkpoints / "round_000001").is_dir()
 
 
-def test_a_run_that_is_being_trained_is_left_alone(layout: Layout) -> None:
+def test_a_run_that_is_being_trained_is_left_alone(layout):
     old = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
     with old.hold():
         assert clean(layout, NOW) == []
@@ -87,7 +86,7 @@ def test_a_run_that_is_being_trained_is_left_alone(layout: Layout) -> None:
     assert list(old.path.parent.iterdir()) == []
 
 
-def test_files_that_go_while_they_are_looked_at_are_no_failure(layout: Layout) -> None:
+def test_files_that_go_while_they_are_looked_at_are_no_failure(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=31, finished=False)
     # A link to nothing: listed, and without a status, as a file that was renamed in between.
     for folder in (layout.series / "traffic", run.checkpoints):
@@ -97,7 +96,7 @@ def test_files_that_go_while_they_are_looked_at_are_no_failure(layout: Layout) -
     assert clean(layout, NOW) == []
 
 
-def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
+def test_a_part_file_stays_for_a_day(layout):
     for name, days in (("old", 1.1), ("new", 0.9)):
         file = layout.series / "traffic" / f".x.parquet.{name}.part"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ def test_a_part_file_stays_for_a_day(layout: Layout) -> None:
     assert not checkpoint.exists()
 
 
-def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout: Layout) -> None:
+def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout):
     run = make_run(layout, "compevo-traffic-c-d", days=1)
     for folder, days in (
         (layout.fits / "v1" / "gbm-seed0-a", 31),
@@ -135,7 +134,7 @@ def test_fits_and_states_that_nobody_has_used_for_a_month_go(layout: Layout) -> 
 
 
 @pytest.mark.parametrize("content", ['{"run": "on', "{}", "[1]"])
-def test_a_torn_pointer_is_named_and_nothing_is_cleaned(layout: Layout, content: str) -> None:
+def test_a_torn_pointer_is_named_and_nothing_is_cleaned(layout, content):
     run = make_run(layout, "a-00000000-00000000", 40)
     pointer = run.path.parent / "current-exchange.json"
     pointer.write_text(content)

@@ -2,10 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -19,7 +17,7 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile, wrap_sample
+from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.sources.pems.source import parse_station_hour
 from compevo_pipeline.sources.registry import BUILT_IN
@@ -188,17 +186,11 @@ SERIES_ID = "AEMO/TOTALDEMAND/NSW1"
 
 
 def make_feed(
-    name: str,
-    kind: FrameKind = FrameKind.SERIES,
-    error: Exception | None = None,
-    *,
-    fetch: Callable[..., Iterator[RawFile]] | None = None,
-    replaces: bool = False,
-    is_optional: bool = False,
-) -> Feed:
+    name, kind=FrameKind.SERIES, error=None, *, fetch=None, replaces=False, is_optional=False
+):
     """A feed of one file that holds two values, or that fails."""
 
-    def read(*_: object) -> Iterator[RawFile]:
+    def read(*_):
         if error is not None:
             raise error
         yield raw(f"{name}.csv", name, "aemo")
@@ -215,13 +207,13 @@ def make_feed(
     )
 
 
-def ingest_all(home: Path, *feeds: Feed, mode: Mode = Mode.ARCHIVE) -> dict[str, dict[str, int]]:
+def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
     settings = Settings(home=home, mode=mode, archive=home)
     workspace = Deployment(settings=settings)
     return ingest_feeds(workspace, feeds, "electricity", clock=lambda: NOW, log=LOG)
 
 
-def read_values(home: Path) -> list[float]:
+def read_values(home):
     store = Deployment(settings=Settings(home=home, mode=Mode.ARCHIVE)).series_store()
     return list(store.read("electricity")["value"])
 
@@ -229,9 +221,7 @@ def read_values(home: Path) -> list[float]:
 ABSENT = SourceAbsent("no file aemo/* under the archive")
 
 
-def test_a_feed_that_the_archive_lacks_is_left_out_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_feed_that_the_archive_lacks_is_left_out_and_said(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     missing = make_feed("weather", FrameKind.COVARIATES, ABSENT)
     counts = ingest_all(tmp_path, missing, make_feed("aemo"))
@@ -240,7 +230,7 @@ def test_a_feed_that_the_archive_lacks_is_left_out_and_said(
     assert "weather is left out: SourceAbsent: no file aemo/*" in caplog.text
 
 
-def test_weather_alone_is_no_data_set(tmp_path: Path) -> None:
+def test_weather_alone_is_no_data_set(tmp_path):
     weather = make_feed("weather", FrameKind.COVARIATES)
     with pytest.raises(SourceAbsent, match="no file aemo"):
         ingest_all(tmp_path, weather, make_feed("aemo", error=ABSENT))
@@ -248,41 +238,39 @@ def test_weather_alone_is_no_data_set(tmp_path: Path) -> None:
     assert list(ingest_all(tmp_path, weather)) == ["weather"]
 
 
-def test_a_file_that_a_declaration_names_is_never_left_out(tmp_path: Path) -> None:
+def test_a_file_that_a_declaration_names_is_never_left_out(tmp_path):
     own = make_feed("own", error=ABSENT, replaces=True)
     with pytest.raises(SourceAbsent):
         ingest_all(tmp_path, make_feed("aemo"), own)
 
 
-def test_a_feed_that_the_sample_lacks_is_a_fault(tmp_path: Path) -> None:
+def test_a_feed_that_the_sample_lacks_is_a_fault(tmp_path):
     with pytest.raises(SourceAbsent):
         ingest_all(tmp_path, make_feed("aemo"), make_feed("other", error=ABSENT), mode=Mode.SAMPLE)
 
 
-def test_a_torn_file_ends_the_run_and_what_other_feeds_gave_stays(tmp_path: Path) -> None:
+def test_a_torn_file_ends_the_run_and_what_other_feeds_gave_stays(tmp_path):
     torn = make_feed("torn", error=SchemaDrift("line 3: cut"))
     with pytest.raises(SchemaDrift, match="line 3"):
         ingest_all(tmp_path, make_feed("aemo"), torn, make_feed("after"))
     assert read_values(tmp_path) == [7000.0, 7100.0]
 
 
-def test_an_optional_feed_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+def test_an_optional_feed_that_fails_costs_itself_alone(tmp_path):
     torn = make_feed("weather", FrameKind.COVARIATES, SchemaDrift("cut"), is_optional=True)
     assert list(ingest_all(tmp_path, torn, make_feed("aemo"))) == ["aemo"]
 
 
-def test_live_feeds_are_all_read_before_the_failure_that_a_retry_may_cure_is_raised(
-    tmp_path: Path,
-) -> None:
-    def refuse(_: object) -> Iterator[RawFile]:
+def test_live_feeds_are_all_read_before_the_failure_that_a_retry_may_cure_is_raised(tmp_path):
+    def refuse(_):
         raise SourceRejected("the file is another one")
         yield
 
-    def drop(_: object) -> Iterator[RawFile]:
+    def drop(_):
         raise SourceTransient("the connection was cut")
         yield
 
-    def answer(_: object) -> Iterator[RawFile]:
+    def answer(_):
         yield raw("a.csv", "a", "aemo", mode=Mode.LIVE)
 
     feeds = [

@@ -19,21 +19,17 @@ from tests.support.population import windows
         ("my-load", "gbm", None, "gbm"),
     ],
 )
-def test_own_data_ask_validation_unless_something_is_named(
-    dataset: str, method: str | None, preset: str | None, meant: str
-) -> None:
+def test_own_data_ask_validation_unless_something_is_named(dataset, method, preset, meant):
     assert name_method(dataset, method, preset) == meant
 
 
-def test_a_preset_is_refused_for_a_method_without_agents() -> None:
+def test_a_preset_is_refused_for_a_method_without_agents():
     with pytest.raises(ConfigError, match="preset 'tiny' is for the method compevo, not for 'gbm'"):
         name_method("my-load", "gbm", "tiny")
 
 
 @pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])
-def test_a_misspelt_setting_is_refused_before_anything_is_fitted(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_setting_is_refused_before_anything_is_fitted(method, monkeypatch):
     monkeypatch.setattr(methods, "choose_method", lambda *_, **__: pytest.fail("it was fitted"))
     with pytest.raises(ConfigError, match=r"unknown setting forecast\.refit_dais"):
         plan_method(

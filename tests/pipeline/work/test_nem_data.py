@@ -1,7 +1,6 @@
 """Demand and AEMO's day-ahead forecasts in one call."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -20,7 +19,7 @@ MIDNIGHT = from_nem(2026, 3, 1)
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
+def deployment(tmp_path):
     """28 February and 1 March of one region, and two publications of each half-hour of March."""
     made = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
     series_id = "AEMO/OPERATIONAL_DEMAND/NSW1"
@@ -43,9 +42,7 @@ def deployment(tmp_path: Path) -> Deployment:
     return made
 
 
-def test_each_half_hour_has_its_demand_and_the_newest_forecast_of_the_day_before(
-    deployment: Deployment,
-) -> None:
+def test_each_half_hour_has_its_demand_and_the_newest_forecast_of_the_day_before(deployment):
     frame = read_nem("2026-03", deployment=deployment)
     assert frame.height == 48 and frame["demand_mw"].to_list() == [float(i) for i in range(48, 96)]
     first = frame.row(0, named=True)
@@ -58,9 +55,7 @@ def test_each_half_hour_has_its_demand_and_the_newest_forecast_of_the_day_before
     assert both.height == 96 and both["poe50_mw"].null_count() == 48
 
 
-def test_a_month_that_is_not_stored_is_read_and_else_named(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_month_that_is_not_stored_is_read_and_else_named(deployment, monkeypatch):
     asked = []
     monkeypatch.setattr(nem_data, "ingest_dataset", lambda *args, **_: asked.append(args[1]))
     with pytest.raises(DataError, match=r"no demand of 2026-04, 2026-05: .*COMPEVO_MODE=live"):

@@ -2,12 +2,9 @@
 
 import logging
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date, timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,9 +14,8 @@ from compevo_core.data.build import grid_chosen
 from compevo_core.data.coverage import find_newest_known
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import FACTS_FILE, IssuedForecast, find_issued, is_issued
+from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
@@ -27,7 +23,6 @@ from compevo_pipeline.storage.news_store import DuckDBFile
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.next_day import (
-    DayForecast,
     KnownTo,
     NewsRule,
     Origin,
@@ -58,12 +53,12 @@ LOG = logging.getLogger("test")
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory, operational_run: Path) -> Layout:
+def layout(tmp_path_factory, operational_run):
     home = tmp_path_factory.mktemp("home")
     return operational.make_deployment(home, operational.issue_time(DAY), operational_run)
 
 
-def issue(layout: Layout, day: date = DAY, **options: object) -> DayForecast:
+def issue(layout, day=DAY, **options):
     return forecast_day(
         operational.open_workspace(layout),
         DATASET,
@@ -75,12 +70,12 @@ def issue(layout: Layout, day: date = DAY, **options: object) -> DayForecast:
     )
 
 
-def read_frames(layout: Layout) -> StoredFrames:
+def read_frames(layout):
     deployment = operational.open_workspace(layout)
     return StoredFrames.read(deployment, ELECTRICITY_OPERATIONAL, reads_news=True)
 
 
-def test_a_forecast_begins_where_windows_of_its_day_begin() -> None:
+def test_a_forecast_begins_where_windows_of_its_day_begin():
     quarters = replace(ELECTRICITY_OPERATIONAL, stride_steps=12, horizon_steps=12)
     start = NextDayConfig(at="18:00").find_start("2026-02-24")
     assert Origin.of(quarters, start, KnownTo.MIDNIGHT).origin_utc == ORIGIN + timedelta(hours=18)
@@ -93,7 +88,7 @@ def test_a_forecast_begins_where_windows_of_its_day_begin() -> None:
         Origin.of(ELECTRICITY_OPERATIONAL, start, KnownTo.MIDNIGHT)
 
 
-def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout: Layout) -> None:
+def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout):
     found = issue(layout)
     assert found.is_new
     assert found.forecast.facts["newest"] == {
@@ -103,7 +98,7 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout: Layout
     }
 
 
-def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout: Layout) -> None:
+def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, date(2026, 2, 22), KnownTo.ISSUE_TIME)
     views = frames.build_views(origin).views
@@ -118,9 +113,7 @@ def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout: 
     }
 
 
-def test_an_issued_day_is_read_back_without_any_inference(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_issued_day_is_read_back_without_any_inference(layout, monkeypatch):
     first = issue(layout)
     monkeypatch.setattr(next_day, "load_population", None)
     again = issue(layout)
@@ -128,7 +121,7 @@ def test_an_issued_day_is_read_back_without_any_inference(
     assert again.forecast.hash == first.forecast.hash
 
 
-def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: Path) -> None:
+def test_revised_data_are_named_and_the_record_stays(layout, tmp_path):
     first = issue(layout)
     store = SeriesStore(layout.root)
     before = store.read(DATASET)
@@ -158,7 +151,7 @@ def test_revised_data_are_named_and_the_record_stays(layout: Layout, tmp_path: P
         (tmp_path / "away").rename(folder)
 
 
-def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layout: Layout) -> None:
+def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layout):
     workspace = operational.open_workspace(layout)
     cut = read_frames(layout).build_later_windows()
     windows = cut_windows(workspace, DATASET)
@@ -177,9 +170,7 @@ def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layou
         shutil.rmtree(layout.windows(DATASET))
 
 
-def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(
-    layout: Layout,
-) -> None:
+def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(layout):
     # The deployment has no windows folder at all.
     assert not layout.windows(DATASET).exists()
     windows = read_frames(layout).build_later_windows()
@@ -188,7 +179,7 @@ def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_wi
     assert {view.split for view in windows.views()} == {"val", "test"}
 
 
-def test_a_day_without_a_published_forecast_of_it_is_refused(layout: Layout) -> None:
+def test_a_day_without_a_published_forecast_of_it_is_refused(layout):
     tables = FrameStore(layout.tables)
     published = tables.read(DATASET, FrameKind.PUBLISHED)
     assert published is not None
@@ -212,12 +203,12 @@ FAULTS = {
 
 @pytest.mark.parametrize("change", FAULTS.values(), ids=FAULTS)
 def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_again(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch, change: Callable[[pl.Expr], pl.Expr]
-) -> None:
+    layout, monkeypatch, change
+):
     day = date(2026, 2, 21)
     sound = next_day.issue_forecast
 
-    def spoil(*args: Any, **options: Any) -> IssuedForecast:
+    def spoil(*args, **options):
         forecast = sound(*args, **options)
         return replace(forecast, rows=forecast.rows.with_columns(change(pl.col("value"))))
 
@@ -237,8 +228,8 @@ def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_aga
     [(1300.0, 1300.0, True), (1400.0, None, True), (1700.0, 1700.0, False), (900.0, 2000.0, False)],
 )
 def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
-    layout: Layout, level: float, published: float | None, is_sealed: bool
-) -> None:
+    layout, level, published, is_sealed
+):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
     (view,) = frames.build_views(origin).views
@@ -257,9 +248,7 @@ def test_a_hot_day_is_sealed_and_a_day_beyond_every_neighbour_is_not(
     ("hours", "action", "missing", "warnings"),
     [(71, StaleNews.REFUSE, 0, 0), (73, StaleNews.WARN, 0, 1), (73, StaleNews.REFUSE, 1, 0)],
 )
-def test_old_news_warn_or_refuse(
-    layout: Layout, hours: int, action: StaleNews, missing: int, warnings: int
-) -> None:
+def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
     frames = read_frames(layout)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, DAY, KnownTo.ISSUE_TIME)
     available = origin.until - timedelta(hours=hours)
@@ -273,9 +262,7 @@ def test_old_news_warn_or_refuse(
     assert not text or "73 hours before the forecast; 72 are allowed" in text
 
 
-def test_a_model_that_reads_no_news_needs_none(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_reads_no_news_needs_none(layout, tmp_path, monkeypatch):
     workspace, day = operational.open_workspace(layout), date(2026, 2, 20)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
     away = tmp_path / "away"
@@ -290,9 +277,7 @@ def test_a_model_that_reads_no_news_needs_none(
         away.rename(layout.news_database)
 
 
-def test_a_model_that_reads_no_news_does_not_open_their_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_reads_no_news_does_not_open_their_store(tmp_path, monkeypatch):
     operational.train_population(tmp_path / "run", is_numeric=True)
     layout = operational.make_deployment(
         tmp_path / "home", operational.issue_time(DAY), tmp_path / "run"
@@ -301,7 +286,7 @@ def test_a_model_that_reads_no_news_does_not_open_their_store(
     workspace.news_store().upsert_articles(make_articles([ORIGIN - timedelta(days=3)]))
     write_windows(workspace, cut_windows(workspace, DATASET))
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise StoreBusy("a DuckDB shell holds it")
 
     monkeypatch.setattr(DuckDBFile, "reader", refuse)

@@ -2,10 +2,8 @@
 
 import logging
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import dagster as dg
 import polars as pl
@@ -17,7 +15,7 @@ from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.sources.feeds import Feed, default_feeds
+from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_feeds
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
@@ -30,21 +28,21 @@ LOG = logging.getLogger("test")
 DATASET = "bitcoin"
 
 
-def list_tree(folder: Path) -> dict[str, tuple[int, int]]:
+def list_tree(folder):
     """Return size and time of every file, but for locks."""
     files = [path for path in folder.rglob("*") if path.is_file() and "lock" not in path.name]
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Deployment:
+def workspace(tmp_path):
     return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
 
 
-def count_parses(feeds: Sequence[Feed], parsed: list[str]) -> list[Feed]:
+def count_parses(feeds, parsed):
     """Return feeds whose parsers say that they were called."""
 
-    def watch(feed: Feed) -> Feed:
+    def watch(feed):
         def parse(files):
             parsed.append(feed.name)
             return feed.parsers[FrameKind.SERIES](files)
@@ -54,13 +52,11 @@ def count_parses(feeds: Sequence[Feed], parsed: list[str]) -> list[Feed]:
     return [watch(feed) for feed in feeds]
 
 
-def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(
-    workspace: Deployment, tmp_path: Path
-) -> None:
+def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(workspace, tmp_path):
     parsed: list[str] = []
     feeds = [feed for feed in default_feeds()[DATASET] if feed.exists_in(Mode.SAMPLE)]
 
-    def ingest(chosen: Sequence[Feed] = feeds) -> dict[str, dict[str, int]]:
+    def ingest(chosen=feeds):
         watched = count_parses(chosen, parsed)
         return ingest_feeds(workspace, watched, DATASET, clock=lambda: NOW, log=LOG)
 
@@ -82,9 +78,7 @@ def test_files_that_were_parsed_are_not_parsed_again_until_something_is_lost(
 
 
 @pytest.mark.slow
-def test_a_second_run_cuts_no_window_and_judges_nothing_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_cuts_no_window_and_judges_nothing_again(tmp_path, monkeypatch):
     defs = build_defs(Settings(home=tmp_path / "home", mode=Mode.SAMPLE), clock=lambda: NOW)
     selection = dg.AssetSelection.assets(
         *([layer, DATASET] for layer in ("series", "windows")), ["news", "articles"]
@@ -117,8 +111,8 @@ def test_a_second_run_cuts_no_window_and_judges_nothing_again(
 
 @pytest.mark.parametrize("change", ["value", "article"])
 def test_windows_before_the_first_month_that_changed_are_not_cut_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+    tmp_path, monkeypatch, change
+):
     layout = Layout(root=tmp_path / "sample")
     operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
     workspace = operational.open_workspace(layout)

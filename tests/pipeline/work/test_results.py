@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -28,7 +27,7 @@ ONE_DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
+def deployment(tmp_path):
     made = Deployment(settings=Settings(home=tmp_path / "home", mode=Mode.SAMPLE))
     series = make_series(
         make_daily_values(5), first=ORIGIN - 4 * ONE_DAY, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
@@ -39,8 +38,8 @@ def deployment(tmp_path: Path) -> Deployment:
 
 
 def test_a_site_holds_records_chain_scores_and_page_and_is_continued(
-    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    deployment, tmp_path, monkeypatch
+):
     site, root = tmp_path / "site", deployment.layout.issued(DATASET)
     first = publish_site(deployment, site, NOW)[DATASET]
     write_issued(root, make_issued())
@@ -66,9 +65,7 @@ def test_a_site_holds_records_chain_scores_and_page_and_is_continued(
         invoke(*words)
 
 
-def test_what_was_published_is_not_replaced_by_another_past(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_what_was_published_is_not_replaced_by_another_past(deployment, tmp_path):
     site, root = tmp_path / "site", deployment.layout.issued(DATASET)
     publish_site(deployment, site, NOW)
     kept = (site / "issued" / DATASET / CHAIN_FILE).read_bytes()
@@ -81,9 +78,7 @@ def test_what_was_published_is_not_replaced_by_another_past(
     assert (site / "issued" / DATASET / CHAIN_FILE).read_bytes() == kept
 
 
-def test_a_data_set_whose_declaration_was_removed_ends_no_publication(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_data_set_whose_declaration_was_removed_ends_no_publication(deployment, tmp_path):
     root, site = deployment.layout.issued("removed"), tmp_path / "site"
     issued = make_issued()
     write_issued(root, replace(issued, facts={**issued.facts, "dataset": "removed"}))
@@ -94,7 +89,7 @@ def test_a_data_set_whose_declaration_was_removed_ends_no_publication(
     assert chains["removed"].head in (site / "index.html").read_text(encoding="utf-8")
 
 
-def test_nothing_to_publish_names_the_command(tmp_path: Path) -> None:
+def test_nothing_to_publish_names_the_command(tmp_path):
     empty = Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
     with pytest.raises(DataError, match="compevo forecast"):
         publish_site(empty, tmp_path / "site", NOW)
@@ -104,20 +99,18 @@ EVENING = datetime(2026, 3, 30, 7, 45, tzinfo=UTC)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Deployment:
+def workspace(tmp_path):
     return Deployment(settings=Settings(home=tmp_path, mode=Mode.SAMPLE))
 
 
-def store(workspace: Deployment, series_id: str, values: list[float | None]) -> None:
+def store(workspace, series_id, values):
     first = from_nem(2026, 3, 29)
     SeriesStore(workspace.layout.root).write(
         DATASET, make_series(values, first=first, series_id=series_id)
     )
 
 
-def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
-    workspace: Deployment,
-) -> None:
+def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(workspace):
     # 29 March and the 30th up to 17:00; what is forecast for the 31st is not a measured value.
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(2)[:82])
     store(workspace, "AEMO/POE50/NSW1", make_daily_values(3))
@@ -127,9 +120,7 @@ def test_the_next_day_begins_after_the_newest_value_on_the_markets_clock(
     assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 3, 31)
 
 
-def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(
-    workspace: Deployment,
-) -> None:
+def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(workspace):
     store(workspace, "AEMO/OPERATIONAL_DEMAND/NSW1", make_daily_values(6))
     published = pl.DataFrame(
         {
@@ -149,7 +140,7 @@ def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(
     assert find_next_day(workspace, ELECTRICITY_OPERATIONAL) == date(2026, 4, 2)
 
 
-def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -> None:
+def test_the_report_of_a_workspace_shows_what_it_issued(workspace):
     write_issued(workspace.layout.issued(DATASET), make_issued())
     page, inputs = write_site(workspace, EVENING)
     assert page == workspace.layout.report / "forecast.html"
@@ -158,7 +149,7 @@ def test_the_report_of_a_workspace_shows_what_it_issued(workspace: Deployment) -
     assert pl.DataFrame(inputs.rows).is_empty()
 
 
-def test_the_ui_shows_a_chart_of_each_of_the_first_series() -> None:
+def test_the_ui_shows_a_chart_of_each_of_the_first_series():
     shown = str(render_day(make_issued()).value)
     assert shown.count("data:image/svg+xml;base64,") == 2
     assert shown.startswith("**NSW1**")

@@ -203,7 +203,7 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day():
     assert choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
 
 
-def test_gaps_that_belong_to_the_series_may_be_bridged() -> None:
+def test_gaps_that_belong_to_the_series_may_be_bridged():
     day = timedelta(days=1)
     assert choose_bridge(day, 0.05, 9, 77) is None
     assert choose_bridge(day, 0.06, 2, 77) == (2, 19)  # never less than the usual quarter
