@@ -1,5 +1,7 @@
-"""``compevo table`` and ``audit-news``: what a user types and reads."""
+"""Commands that make rows and show them: benchmark, context, tables, audit-news."""
 
+import gzip
+import json
 import re
 
 import polars as pl
@@ -7,19 +9,26 @@ import pytest
 from typer.testing import CliRunner
 
 from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.paper import news_audit
 from compevo_core.paper.changes import find_variant
+from compevo_core.paper.context_is_key import FILE
+from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
 from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.cli.results import ERRORS, render_scores
+from compevo_pipeline.config import endpoints
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.work.deployment import Deployment
 from tests.support.commands import invoke
 from tests.support.planted import planted_world
 from tests.support.report_samples import make_rows
 from tests.support.round_records import round_record
+from tests.support.window_samples import make_window
 
 
 @pytest.fixture
@@ -121,3 +130,139 @@ def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
         invoke("audit-news", "exchange")
+
+
+SPLITS = {"train": 24, "val": 6, "test": 4}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Store windows of a data set in a deployment; return its layout."""
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+
+    def write(dataset, windows):
+        layout = Deployment(settings=Settings.from_environment()).layout
+        WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
+        return layout
+
+    return write
+
+
+@pytest.fixture
+def benchmark_results(tmp_path, store):
+    """The folder for the rows of a deployment with windows of traffic."""
+    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
+    return tmp_path / "results"
+
+
+def benchmark(benchmark_results, methods, seeds):
+    words = ("traffic", "--methods", methods, "--seeds", seeds)
+    shown = invoke("benchmark", *words, "--results", benchmark_results)
+    assert f"compevo table main --results {benchmark_results}\n" in shown
+    return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
+
+
+def test_every_method_and_seed_has_rows_with_its_cost(benchmark_results):
+    first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
+        pl.col("entity") == "pooled"
+    )
+    assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
+    assert first["seed"].to_list() == [0, 1, 0, 1]
+    assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
+    assert set(first["trainable_parameters"]) == {4_704, 175_728}
+    for column in ("train_seconds", "seconds_per_window", "peak_memory_gb"):
+        assert (first[column] > 0).all()
+    assert set(first["budget"]) == {"standard"}
+    assert set(first["learning_rate"]) == {0.001}
+
+
+def test_an_unknown_network_is_refused_before_any_is_fitted(benchmark_results):
+    with pytest.raises(ConfigError, match="no method 'lstm'"):
+        benchmark(benchmark_results, "dlinear,lstm", 1)
+    assert not benchmark_results.exists()
+
+
+def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
+    windows = [make_window(i) for i in range(4)] + [
+        make_window(10 + i, split="test", subsets=(subset,))
+        for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
+    ]
+    layout = store("electricity", windows)
+
+    stored = []
+    for options, expected in (
+        ([], ["aemo-2021", "n2f-test-100"]),
+        (["--scopes", "1"], ["n2f-test-100"]),
+    ):
+        benchmark_results = tmp_path / f"results-{len(expected)}"
+        words = ("electricity", "--methods", "persistence", *options)
+        invoke("benchmark", *words, "--results", benchmark_results)
+        rows = pl.read_csv(benchmark_results / "benchmark-electricity.csv")
+        assert sorted(rows["subset"].unique()) == expected
+
+        # A set that is scored alone takes nothing from the others, whose forecasts are paired.
+        (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
+        stored.append(sorted(pl.read_parquet(kept)["subset"]))
+    assert stored == [["aemo-2021", "n2f-test-100"]] * 2
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    entry = {
+        "name": "heat",
+        "seed": 1,
+        "weight": "1",
+        "context_sources": ["c_f"],
+        "background": "Load.",
+        "scenario": "A heat wave comes.",
+        "constraints": None,
+        "seasonal_period": -1,
+        "past_time": json.dumps({"load": {"t0": 3, "t1": 3}}),
+        "future_time": json.dumps({"load": {"t2": 4, "t3": 5}}),
+        "metric_scaling": 0.5,
+        "region_of_interest": [],
+        "constraint_min": None,
+        "constraint_max": None,
+        "constraint_variable_max_index": [],
+        "constraint_variable_max_values": [],
+    }
+    path = tmp_path / "archive" / FILE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    monkeypatch.setenv("COMPEVO_ARCHIVE", str(tmp_path / "archive"))
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+
+
+def run_context(*options):
+    result = CliRunner().invoke(app, ["experiment", "context", *options])
+    return f"{result.output}{result.exception or ''}"
+
+
+def test_rows_are_written_and_shown_among_the_published_ones(archive, tmp_path):
+    shown = run_context("--results", str(tmp_path))
+    assert "**ours, numbers alone** | 0.750" in shown and "Chronos Large | 0.326" in shown
+    rows = pl.read_csv(tmp_path / "context-is-key.csv")
+    assert rows["score"].to_list() == [0.75, 0.75] and rows["samples"].to_list() == [25, 25]
+
+
+def test_an_endpoint_reads_and_its_answers_are_kept(archive, tmp_path, monkeypatch):
+    asked = []
+
+    def transport(body):
+        asked.append(body)
+        return {"choices": [{"message": {"content": "4, 5"}}]}
+
+    judge = EndpointJudge(model="m-1", transport=transport)
+    monkeypatch.setattr(endpoints, "read_endpoint_judge", lambda: judge)
+    for _ in range(2):
+        shown = run_context("--reader", "endpoint", "--samples", "2", "--results", str(tmp_path))
+        assert "**ours, written by endpoint:m-1** | 0.000" in shown
+    assert len(asked) == 2
+
+
+def test_what_is_missing_is_named(archive, monkeypatch):
+    assert "'gpt' is not one of none, local, endpoint" in run_context("--reader", "gpt")
+    monkeypatch.delenv("COMPEVO_ARCHIVE")
+    assert "set COMPEVO_ARCHIVE" in run_context()

@@ -1,4 +1,4 @@
-"""A backfill stores month by month, and goes on where it was stopped."""
+"""Live feeds: a second refresh writes no row, and a backfill goes on where it was stopped."""
 
 import logging
 from dataclasses import replace
@@ -11,16 +11,22 @@ import pytest
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import build_backfill_job
+from compevo_pipeline.sources.bitinfocharts.source import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.backfill import backfill, choose_feeds, list_parts
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import DATA_VERSION_TAG, hash_series
-from tests.pipeline.sources.exchange import test_exchange_live as rates
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
+from tests.pipeline.sources.bitinfocharts import test_bitinfocharts as charts
+from tests.pipeline.sources.exchange import test_exchange as rates
+from tests.pipeline.sources.gdelt import test_live as gdelt
+from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb
 from tests.support.deployment import QUIET
+from tests.support.live import NEWS, LiveHome
 from tests.support.replay import Answer
 from tests.support.weather import ENDPOINT, answer, asked_run
+from tests.support.weather import answer as answer_weather
 
 DATASET = "electricity-operational"
 WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
@@ -191,3 +197,95 @@ def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_st
     assert not result.success
     (event,) = result.asset_materializations_for_node("fetch_missing")
     assert event.asset_key == dg.AssetKey(["series", DATASET])
+
+
+EVENING = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+
+
+def serve_prices(replay):
+    nemweb.serve_prices(replay, date(2026, 6, 1), date(2026, 7, 1))
+
+
+def serve_operational(replay):
+    nemweb.serve_day(replay)
+    replay.serve({ENDPOINT: answer_weather})
+
+
+def serve_rates(replay):
+    replay.serve(
+        {
+            rates.BULK: rates.BULK_ANSWER,
+            rates.DAYS: rates.answer_days,
+            rates.TABLE: rates.RBA_ANSWER,
+        }
+    )
+
+
+def serve_charts(replay):
+    # No tag: the program's own time of the last fetch has to do.
+    page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
+    replay.serve({charts.path(slug): page for slug in METRICS})
+
+
+def serve_traffic(replay):
+    replay.serve({("pems.dot.ca.gov", "/"): pems.Site()})
+
+
+def serve_news(replay):
+    gdelt.serve_gal(replay)
+    replay.serve({gdelt.DOC: gdelt.answer_every(30)})
+
+
+CASES = {
+    "electricity": (serve_prices, EVENING, WHAT_IS_NEW),
+    "electricity-operational": (serve_operational, EVENING, WHAT_IS_NEW),
+    "exchange": (serve_rates, rates.FRIDAY_EVENING, WHAT_IS_NEW),
+    "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
+    "traffic": (serve_traffic, pems.NOW, WHAT_IS_NEW),
+    # An hour of it: a day is hundreds of files.
+    NEWS: (serve_news, gdelt.NOW, gdelt.HOUR),
+}
+
+
+def stored_files(home):
+    """What is stored, without the bytes as they came and the ledger."""
+    root = home.workspace.layout.root
+    paths = (path for path in root.rglob("*") if path.is_file() and "raw" not in path.parts)
+    return {path.relative_to(root): path.read_bytes() for path in paths if path.name != ".lock"}
+
+
+def test_every_feed_with_an_endpoint_is_in_a_case():
+    connected = {
+        dataset
+        for dataset, feeds in default_feeds().items()
+        if any(feed.exists_in(Mode.LIVE) for feed in feeds)
+    }
+    assert connected == set(CASES)
+
+
+@pytest.mark.parametrize("dataset", CASES)
+def test_a_second_refresh_sends_only_conditional_requests_and_writes_no_row(
+    replay, tmp_path, dataset
+):
+    serve, now, span = CASES[dataset]
+    serve(replay)
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    home = LiveHome(
+        tmp_path / "home",
+        now,
+        {"archive": archive, "pems_user": pems.USER, "pems_password": pems.PASSWORD},
+    )
+
+    first = home.ingest(dataset, span=span)
+    assert all(counts["files"] > 0 for counts in first.values())
+    before, asked = stored_files(home), len(replay.seen)
+
+    home.wait(minutes=5)
+    second = home.ingest(dataset, span=span)
+    again = [
+        (seen.path, dict(seen.query)) for seen in replay.seen[asked:] if not seen.is_conditional
+    ]
+    assert again == []
+    assert {name: counts["files"] for name, counts in second.items()} == dict.fromkeys(first, 0)
+    assert stored_files(home) == before

@@ -1,20 +1,29 @@
-"""What the store has lost comes back from raw files, or is asked for again."""
+"""What a home has lost comes back: from raw files, from a publisher, from a copy."""
 
+import errno
+import json
 import shutil
-from datetime import timedelta
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
+import dagster as dg
 import pytest
 
-from compevo_core.errors import SchemaDrift
+from compevo_core.errors import ConfigError, DataError, SchemaDrift
+from compevo_core.runtime.files import StoreBusy, file_lock
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from compevo_pipeline.cli.main import main
+from compevo_pipeline.defs.dead_runs import sweep_dead_runs
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work import ingest
+from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
 from compevo_pipeline.work.kept_files import ask_for_gone
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
 from tests.support.live import LOG
+from tests.support.population import windows
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
@@ -168,3 +177,226 @@ def test_what_waits_is_accepted_by_a_command(stored, tmp_path, monkeypatch, caps
     assert PRICES.deliver(home, [halved])["changed"] == 144
     changes = home.workspace.series_store().read_changes(PRICES.dataset)
     assert changes["kind"].unique().to_list() == ["changed"]
+
+
+NOW = datetime(2026, 7, 21, tzinfo=UTC)
+
+
+def read_all(home, dagster):
+    tables = home.workspace.frame_store()
+    with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
+        runs = database.execute("SELECT * FROM runs").fetchall()
+    files = {
+        path.relative_to(home.home).as_posix(): path.read_bytes()
+        for path in sorted(home.home.rglob("*"))
+        if path.is_file()
+        and path.suffix not in (".lock", ".duckdb", ".sqlite")
+        and path.name != ".lock"
+        and "locks" not in path.parts
+    }
+    return {
+        "entries": home.ledger.list_entries(),
+        "rows": home.ledger.read_rows(REPORTS.dataset),
+        "series": home.series(REPORTS.dataset).to_dicts(),
+        "published": tables.read(REPORTS.dataset, FrameKind.PUBLISHED).to_dicts(),
+        "articles": home.articles().to_dicts(),
+        "runs": runs,
+        "files": files,
+    }
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = REPORTS.open(tmp_path / "home")
+    REPORTS.deliver(home, REPORTS.known[-8:])
+    NEWS.deliver(home, NEWS.known)
+    for name in ("runs/one/model.json", "forecasts/issued/x/2026-07-20/facts.json", "fits/a"):
+        path = home.workspace.layout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(name))
+    return home
+
+
+@pytest.fixture
+def dagster(tmp_path):
+    folder = tmp_path / "dagster"
+    (folder / "storage").mkdir(parents=True)
+    (folder / "dagster.yaml").write_text("telemetry: {}")
+    with closing(sqlite3.connect(folder / "storage" / "runs.db")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE runs (id TEXT)")
+        database.execute("INSERT INTO runs VALUES ('a')")
+        database.commit()
+    return folder
+
+
+def test_a_destroyed_home_is_brought_back_and_everything_is_equal(home, dagster, tmp_path):
+    shutil.rmtree(home.workspace.layout.fits)  # made again when it is missing
+    model = RunFolder(home.workspace.layout.run("one")).model
+    windows("train", 2).write(model / "prior" / "known")
+    sealed = write_manifest(model, {})
+    before = read_all(home, dagster)
+    # A run that goes on has its ledger open, with an entry that is not in the file's own pages.
+    writer = sqlite3.connect(dagster / "storage" / "runs.db")
+    with closing(writer):
+        writer.execute("INSERT INTO runs VALUES ('b')")
+        writer.commit()
+        count = backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    shutil.rmtree(home.home)
+    shutil.rmtree(dagster / "storage")
+
+    assert backup.restore(tmp_path / "copy", home.home, dagster) == count
+    after = read_all(home, dagster)
+    assert after == before | {"runs": [("a",), ("b",)]}
+    assert verify_manifest(model)["hash"] == sealed
+    # And a refresh finds nothing to do.
+    assert REPORTS.deliver(home, [])["files"] == 0
+
+
+def test_what_is_made_again_and_locks_are_not_copied(home, dagster, tmp_path):
+    backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    names = [path.name for path in (tmp_path / "copy").rglob("*")]
+    assert not {"fits", "locks", ".lock", "dagster.yaml"} & set(names)
+
+
+def test_a_copy_waits_for_the_writer_of_a_store(home, dagster, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        backup, "file_lock", lambda path, **_: file_lock(path, exclusive=False, wait_seconds=0.1)
+    )
+    lock = home.workspace.layout.series / REPORTS.dataset / ".lock"
+    with file_lock(lock, exclusive=True), pytest.raises(StoreBusy):
+        backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_written(
+    home, dagster, tmp_path
+):
+    copy = tmp_path / "copy"
+    backup.back_up(home.home, dagster, copy, NOW)
+    with pytest.raises(ConfigError, match=r"exists; name a new folder"):
+        backup.back_up(home.home, dagster, copy, NOW)
+    with pytest.raises(ConfigError, match="lies in what is copied"):
+        backup.back_up(home.home, dagster, home.home / "copy", NOW)
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(copy, home.home, dagster)
+    with pytest.raises(ConfigError, match=r"has no backup.json"):
+        backup.restore(tmp_path, home.home, dagster)
+
+    next(copy.rglob("*.parquet")).write_bytes(b"torn")
+    with pytest.raises(DataError, match="missing or altered"):
+        backup.restore(copy, tmp_path / "other", tmp_path / "empty")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_path, monkeypatch):
+    def fill(path, target):
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    with pytest.raises(OSError, match="No space left"):
+        backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    assert list(tmp_path.glob("copy*")) == []
+
+
+def test_what_a_killed_backup_left_is_named_by_the_next_one(
+    home, dagster, tmp_path, monkeypatch, capsys
+):
+    left = tmp_path / "yesterday.part"
+    (left / "home" / "live").mkdir(parents=True)
+    (tmp_path / "another.part").mkdir()
+    monkeypatch.setenv("COMPEVO_HOME", str(home.home))
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster))
+    with pytest.raises(SystemExit, match="0"):
+        main(["backup", str(tmp_path / "today")])
+    lines = capsys.readouterr().out.splitlines()
+    remedy = "is an unfinished backup; remove it unless it is still running"
+    assert lines[1:] == [f"{left} {remedy}"]
+
+
+def test_a_restore_that_was_killed_goes_on_from_the_same_copy_alone(
+    home, dagster, tmp_path, monkeypatch
+):
+    shutil.rmtree(home.workspace.layout.fits)
+    before = read_all(home, dagster)
+    for number in (1, 2):
+        made_at = NOW + timedelta(days=number)
+        backup.back_up(home.home, dagster, tmp_path / f"copy{number}", made_at)
+    shutil.rmtree(home.home)
+    shutil.rmtree(dagster / "storage")
+
+    whole, done = shutil.copy2, []
+
+    def kill(path, target):
+        if len(done) == 5:
+            target.write_bytes(path.read_bytes()[:1])
+            raise KeyboardInterrupt
+        done.append(whole(path, target))
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "copy2", kill)
+        backup.restore(tmp_path / "copy1", home.home, dagster)
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(tmp_path / "copy2", home.home, dagster)
+    backup.restore(tmp_path / "copy1", home.home, dagster)
+    assert read_all(home, dagster) == before
+    with pytest.raises(ConfigError, match=r"exists; move .* away"):
+        backup.restore(tmp_path / "copy1", home.home, dagster)
+
+
+def test_links_to_other_disks_and_names_that_others_have_are_copied(tmp_path):
+    home, disk, copy = tmp_path / "home", tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    (disk / "a.parquet").write_text("a")
+    # The names of folders that are left out nearer to the root.
+    issued = home / "real" / "forecasts" / "issued" / "stages" / "facts.json"
+    for path in (issued, home / "real" / "stages" / "b"):
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+    (home / "real" / "series").symlink_to(disk)
+    assert backup.back_up(home, tmp_path / "dagster", copy, NOW) == 2
+    assert (copy / "home" / "real" / "series" / "a.parquet").read_text() == "a"
+
+    # Its disk is not mounted: a copy without it must not look whole.
+    disk.rename(tmp_path / "away")
+    with pytest.raises(ConfigError, match="real/series leads nowhere"):
+        backup.back_up(home, tmp_path / "dagster", tmp_path / "next", NOW)
+
+
+def test_a_folder_that_a_run_removes_meanwhile_does_not_end_a_backup(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    (home / "real" / "a").mkdir(parents=True)
+    (home / "real" / "b.json").write_text("{}")
+    copy_folder = backup._copy_folder
+
+    def remove_first(folder, *others):
+        if folder.name == "a":
+            folder.rmdir()
+        copy_folder(folder, *others)
+
+    monkeypatch.setattr(backup, "_copy_folder", remove_first)
+    assert backup.back_up(home, tmp_path / "dagster", tmp_path / "copy", NOW) == 1
+
+
+def test_a_run_that_was_under_way_in_a_copy_is_ended_where_it_is_restored(tmp_path):
+    def open_dagster(name):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "dagster.yaml").write_text("telemetry: {enabled: false}")
+        return dg.DagsterInstance.from_config(str(tmp_path / name))
+
+    @dg.job
+    def works():
+        pass
+
+    with open_dagster("dagster") as instance:
+        started, queued = instance.create_run_for_job(works), instance.create_run_for_job(works)
+        event = dg.DagsterEvent(event_type_value="PIPELINE_START", job_name="works")
+        instance.report_dagster_event(event, started.run_id)
+        backup.back_up(tmp_path / "home", tmp_path / "dagster", tmp_path / "copy", NOW)
+
+    backup.restore(tmp_path / "copy", tmp_path / "other", tmp_path / "restored")
+    with open_dagster("restored") as instance:
+        assert sweep_dead_runs(instance) == [started.run_id]
+        states = [instance.get_run_by_id(run.run_id).status.value for run in (started, queued)]
+        assert states == ["CANCELED", "NOT_STARTED"]

@@ -1,13 +1,19 @@
-"""The long Bitcoin table and chart pages."""
+"""Bitcoin's long table and chart pages, as files and over the replay server."""
 
-from datetime import date
+import contextlib
+import os
+from datetime import UTC, date, datetime
 
+import polars as pl
 import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift, SourceBlocked
 from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources.bitinfocharts.source import METRICS
 from compevo_pipeline.sources.common.base import Mode
+from tests.support.live import LiveHome
+from tests.support.replay import Answer
 from tests.support.sources import clock, raw
 
 LONG = ",TIME,ID,VALUE\n0,2020-01-01,price,7200.5\n1,2020-01-02,price,\n2,2020-01-01,tweets,21000\n"
@@ -21,7 +27,7 @@ def long(text=LONG):
     return validate_series(bitinfocharts.parse(raw("bitcoin_daily.csv", text)))
 
 
-def page(text=PAGE, name="bitcoin-transactions.html"):
+def parse_page(text=PAGE, name="bitcoin-transactions.html"):
     return validate_series(bitinfocharts.parse(raw(name, text)))
 
 
@@ -31,7 +37,7 @@ def test_an_unknown_variable_names_the_line():
 
 
 def test_a_page_gives_every_day_but_the_unfinished_last_one():
-    frame = page()
+    frame = parse_page()
     assert frame["series_id"].unique().to_list() == ["BITINFOCHARTS/transactions"]
     assert frame["start_utc"].dt.date().to_list() == [
         date(2020, 1, 1),
@@ -43,7 +49,7 @@ def test_a_page_gives_every_day_but_the_unfinished_last_one():
 
 def test_a_joined_page_gives_its_metrics_in_the_order_of_its_name():
     text = '[[new Date("2020/01/01"),5,7200],[new Date("2020/01/02"),6,7300]]'
-    frame = page(text, "transactions-price-btc.html")
+    frame = parse_page(text, "transactions-price-btc.html")
     values = dict(frame.select("series_id", "value").iter_rows())
     assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
 
@@ -55,18 +61,18 @@ def test_a_joined_page_gives_its_metrics_in_the_order_of_its_name():
 )
 def test_a_cut_page_is_refused_and_code_in_one_is_never_run(text):
     with pytest.raises(SchemaDrift, match=r"line 3: .* is not a chart point"):
-        page(text)
+        parse_page(text)
 
 
 def test_a_page_without_a_chart_is_blocked():
     with pytest.raises(SourceBlocked, match="which is not circumvented"):
-        page("<html><title>Just a moment...</title></html>")
+        parse_page("<html><title>Just a moment...</title></html>")
 
 
 @pytest.mark.parametrize("name", ["ethereum-price.html", "index.html", "transactions-price.html"])
 def test_a_page_under_another_name_is_refused(name):
-    with pytest.raises(SchemaDrift, match="not the name of a Bitcoin chart page"):
-        page(PAGE, name)
+    with pytest.raises(SchemaDrift, match="not the name of a Bitcoin chart parse_page"):
+        parse_page(PAGE, name)
 
 
 def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
@@ -74,3 +80,108 @@ def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)
     (file,) = bitinfocharts.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
     assert bitinfocharts.parse(file)["series_id"].unique().to_list() == ["BITINFOCHARTS/price"]
+
+
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+HOST = "bitinfocharts.com"
+POINTS = '[new Date("2026/11/18"),{0}],[new Date("2026/11/19"),{1}],[new Date("2026/11/20"),9]'
+CHALLENGE = Answer(
+    status=403, body=b"<html><title>Just a moment...</title></html>", kind="text/html"
+)
+
+
+def page(old=5, new=6):
+    return f"<!doctype html><script>d([{POINTS.format(old, new)}])</script>".encode()
+
+
+def path(slug):
+    return (HOST, f"/comparison/{slug}-btc.html")
+
+
+@pytest.fixture
+def home(tmp_path, replay):
+    answer = Answer(body=page(), kind="text/html")
+    replay.serve({path(slug): answer for slug in METRICS})
+    archive = tmp_path / "archive"
+    (archive / "bitcoin").mkdir(parents=True)
+    return LiveHome(tmp_path / "home", NOW, {"archive": archive})
+
+
+def save(home, name, content, at=NOW):
+    saved = home.settings["archive"] / "bitcoin" / name
+    saved.write_bytes(content)
+    os.utime(saved, (at.timestamp(), at.timestamp()))
+
+
+def test_a_page_is_asked_for_once_a_day_and_under_conditions_the_next(home, replay):
+    home.ingest("bitcoin")
+    assert len(replay.seen) == 18
+    assert home.ingest("bitcoin")["bitinfocharts"]["files"] == 0
+    assert len(replay.seen) == 18
+
+    home.wait(days=1)
+    counts = home.ingest("bitcoin")["bitinfocharts"]
+    assert all(seen.is_conditional for seen in replay.seen[18:])
+    assert (counts["new"], counts["changed"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "wall",
+    [
+        CHALLENGE,
+        Answer(body=b"<html><title>Login</title>", kind="text/html"),
+        Answer(body=b"<html><p>We will be back soon</html>", kind="text/html"),
+    ],
+)
+def test_at_a_wall_no_further_page_is_asked_for_and_what_came_is_stored(home, replay, wall):
+    slugs = list(METRICS)
+    replay.serve({path(slugs[2]): wall})
+    with pytest.raises(SourceBlocked, match=r"not circumvented.*folder bitcoin of COMPEVO_ARCHIVE"):
+        home.ingest("bitcoin")
+    assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
+    stored = set(home.series("bitcoin")["series_id"])
+    assert stored == {f"BITINFOCHARTS/{METRICS[slug].id}" for slug in slugs[:2]}
+
+
+def test_after_a_wall_the_missing_pages_are_asked_for_again(home, replay):
+    slugs = list(METRICS)
+    replay.serve({path(slugs[2]): [CHALLENGE, Answer(body=page(), kind="text/html")]})
+    with pytest.raises(SourceBlocked):
+        home.ingest("bitcoin")
+    home.ingest("bitcoin")
+    assert replay.paths()[3:] == [path(slug)[1] for slug in slugs[2:]]
+    assert home.series("bitcoin")["series_id"].n_unique() == 18
+
+
+def test_pages_saved_by_hand_take_the_place_of_blocked_ones_and_are_read_once(home, replay):
+    replay.serve({path(slug): CHALLENGE for slug in METRICS})
+    save(home, "price-btc.html", page())
+    assert home.ingest("bitcoin")["bitinfocharts"]["new"] == 2
+    assert home.series("bitcoin")["source"].unique().to_list() == [
+        "archive:bitinfocharts/price-btc.html"
+    ]
+    with pytest.raises(SourceBlocked):
+        home.ingest("bitcoin")
+
+    save(home, "price-btc.html", page(new=7), at=NOW.replace(hour=9))
+    assert home.ingest("bitcoin")["bitinfocharts"]["changed"] == 1
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_saved_page_that_cannot_be_read_is_named_by_every_run(home, replay, caplog, others):
+    replay.serve({path(slug): CHALLENGE for slug in METRICS})
+    save(home, "price-btc.html", b"<html>saved too early</html>")
+    for slug in ("size", "tweets")[:others]:
+        save(home, f"{slug}-btc.html", page())
+    for _ in range(2):
+        caplog.clear()
+        with contextlib.suppress(SourceBlocked):
+            home.ingest("bitcoin")
+        assert "price-btc.html: no chart data in the page" in caplog.text
+
+
+def test_a_page_saved_earlier_takes_the_place_of_no_newer_value(home):
+    save(home, "price-btc.html", page(old=1, new=2), at=NOW.replace(day=19))
+    home.ingest("bitcoin")
+    price = home.series("bitcoin").filter(pl.col("variable") == "price_usd")
+    assert price["value"].to_list() == [5.0, 6.0]
