@@ -154,11 +154,11 @@ def _read_only(packed):
     return content.decode()
 
 
-def _edit(packed, old, new, count=-1):
+def _edit(packed, old, new):
     ((name, content),) = worlds.unzip_all(packed)
     text = content.decode()
     assert old in text
-    return nemweb.pack((name, text.replace(old, new, count)))
+    return nemweb.pack((name, text.replace(old, new)))
 
 
 _GOOD = nemweb.actual(_NEXT)[1]

@@ -10,7 +10,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 
 from compevo_pipeline.sources.aemo import live as aemo_live
@@ -43,7 +43,6 @@ class World:
         known: files that are stored first.
         files: files that faults damage, without the fault, by role: known ones that are fetched
             again, or new ones.
-        settings: of the deployment.
     """
 
     name: str
@@ -53,11 +52,10 @@ class World:
     now: datetime
     known: Sequence[File]
     files: Mapping[str, File]
-    settings: Mapping[str, object] = field(default_factory=dict)
 
     def open(self, home):
         """Open a home that is fed by this publisher."""
-        return LiveHome(home, self.now, dict(self.settings))
+        return LiveHome(home, self.now)
 
     def deliver(self, home, files):
         """Let files arrive as a refresh would fetch them; return the counts."""
@@ -174,7 +172,7 @@ QUARTER = datetime(2026, 7, 20, 6, tzinfo=UTC)
 TITLE = "Power prices surge in New South Wales as storm {} hits Sydney grid"
 
 
-def gal_file(at=QUARTER, *, published=None, count=12):
+def gal_file(at=QUARTER, *, published=None):
     """Return a GAL file of articles that concern electricity, each about another storm."""
     lines = [
         {
@@ -185,7 +183,7 @@ def gal_file(at=QUARTER, *, published=None, count=12):
             "desc": "",
             "lang": "en",
         }
-        for number in range(count)
+        for number in range(12)
     ]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     return f"{at:%Y%m%d%H%M%S}.gal.json.gz", gzip.compress(text.encode(), mtime=0)
@@ -203,28 +201,22 @@ NEWS = World(
 
 
 def station_file(
-    month=10,
-    *,
-    year=2026,
-    district=4,
-    stations=("400001", "400002"),
-    occupancy=lambda hour: 0.05 + 0.04 * math.sin(hour / 4),
-    shift=0,
+    month, *, district=4, shift=0, occupancy=lambda hour: 0.05 + 0.04 * math.sin(hour / 4)
 ):
     """Return a station-hour file with the first two days of a month."""
-    first = datetime(year, month, 1)  # noqa: DTZ001 - the local clock
+    first = datetime(2026, month, 1)  # noqa: DTZ001 - the local clock
     lines = [
         line(
             f"{first + timedelta(hours=hour + shift):%m/%d/%Y %H:%M:%S}",
             station,
             occupancy=f"{occupancy(hour):.4f}",
         ).replace(f",{station},4,", f",{station},{district},")
-        for station in stations
+        for station in ("400001", "400002")
         for hour in range(48)
     ]
     text = "".join(f"{one}\n" for one in lines)
     return (
-        f"d04_text_station_hour_{year}_{month:02d}.txt.gz",
+        f"d04_text_station_hour_2026_{month:02d}.txt.gz",
         gzip.compress(text.encode(), mtime=0),
     )
 

@@ -78,12 +78,12 @@ def forecast(issued, steps=96, value=8100.0, spread=300.0, created=None):
     )
 
 
-def rooftop(issued, steps=96, factor=1.0):
+def rooftop(issued, factor=1.0):
     rows = [
         f"D,ROOFTOP,FORECAST,1,{stamp(issued)},{region},{stamp(issued + HALF_HOUR * (step + 1))},"
         f"99.9,{factor * (step + 0.5)},1,2,{stamp(issued)}"
         for region in REGIONS
-        for step in range(steps)
+        for step in range(96)
     ]
     index = (
         "I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,POWERPOE50,"
@@ -104,17 +104,18 @@ def listing(folder, names):
     return Answer(body=body.encode(), kind="text/html; charset=UTF-8")
 
 
-def serve_folder(replay, folder, files, part="Current"):
+def serve_folder(replay, folder, files):
     """Lists files under the folder's own spelling; their links say ``CURRENT``."""
     names = [name for name, _ in files]
-    replay.serve({(HOST, f"/Reports/{part}/{folder}/"): listing(folder, names)})
+    replay.serve({(HOST, f"/Reports/Current/{folder}/"): listing(folder, names)})
     for name, body in files:
         answer = Answer(body=body, kind=ZIP, etag=f'"{name}"')
         replay.serve({(HOST, f"/Reports/CURRENT/{folder}/{name}"): answer})
 
 
-def serve_day(replay, day=datetime(2026, 7, 19), count=8):  # noqa: DTZ001 - NEM time
+def serve_day(replay, count=8):
     """One day of actuals, one issue of both forecasts at 17:00 of it, archives of another year."""
+    day = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
     serve_folder(replay, ACTUAL, [actual(day + HALF_HOUR * (step + 1)) for step in range(count)])
     issued = day.replace(hour=17)
     serve_folder(replay, FORECAST, [forecast(issued)])

@@ -52,8 +52,8 @@ def news_pool(encoder=None):
     return NewsPool(articles, encoder.encode(TITLES), encoder.name)
 
 
-def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), seed=0, news=True):
-    rng = np.random.default_rng([seed, first_day])
+def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), news=True):
+    rng = np.random.default_rng([0, first_day])
     out = []
     for day in range(first_day, first_day + days):
         for number, entity in enumerate(entities):

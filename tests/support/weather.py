@@ -34,9 +34,9 @@ def asked_run(seen):
     return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
 
 
-def answer_run(first, hours=2):
-    """Return the answer that holds a run of a few hours."""
-    return Answer(body=json.dumps(make_run(first, hours)).encode(), kind="application/json")
+def answer_run(first):
+    """Return the answer that holds a run of two hours."""
+    return Answer(body=json.dumps(make_run(first, 2)).encode(), kind="application/json")
 
 
 def answer(seen):

@@ -137,11 +137,11 @@ def make_articles(available, titles=None):
     )
 
 
-def make_benchmark(day, entity="NSW1", record=0, length=48):
+def make_benchmark(day, length=48):
     """Return one benchmark record that predicts ``day``."""
     row = (
-        record,
-        entity,
+        0,
+        "NSW1",
         day,
         [100.0 + i for i in range(length)],
         [200.0 + i for i in range(48)],

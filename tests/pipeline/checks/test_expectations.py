@@ -129,7 +129,7 @@ HALF_HOUR = timedelta(minutes=30)
 FIRST = datetime(2025, 5, 1, tzinfo=UTC)
 
 
-def demand(days=120, move=None, seed=3):
+def demand(days=120, move=None):
     """A double-humped day with noise; ``move`` takes (first day, end day, hours)."""
     hours = np.arange(days * 48) / 2
     if move is not None:
@@ -138,7 +138,7 @@ def demand(days=120, move=None, seed=3):
         hours = np.where(inside, hours - by, hours)
     day = hours * 2 * np.pi / 24
     values = 7000 - 900 * np.cos(day) + 500 * np.sin(2 * day)
-    values += np.random.default_rng(seed).normal(scale=150, size=values.size)
+    values += np.random.default_rng(3).normal(scale=150, size=values.size)
     return pl.DataFrame(
         {
             "series_id": "AEMO/TOTALDEMAND/NSW1",

@@ -142,13 +142,16 @@ def test_a_run_of_the_evening_before_last_covers_the_day_that_is_forecast():
     assert day.height == 5 * len(weather_runs.VARIABLES) * 48
 
 
-TABLE_HEADER = ",".join(weather.HEADER)
 ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"
 
 
-def parse_table(*rows, header=TABLE_HEADER):
+def parse_table(*rows):
     return weather.parse(
-        raw("combined_weather_data.csv", "\r\n".join([header, *rows]) + "\r\n", weather.SOURCE)
+        raw(
+            "combined_weather_data.csv",
+            "\r\n".join([",".join(weather.HEADER), *rows]) + "\r\n",
+            weather.SOURCE,
+        )
     )
 
 

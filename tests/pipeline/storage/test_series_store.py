@@ -261,9 +261,9 @@ def test_a_file_that_is_wrong_in_one_of_its_series_waits_in_all_of_them(stored):
 DATASET, KIND = "electricity-operational", FrameKind.PUBLISHED
 
 
-def issue(month, *, days=2, value=1.0, year=2026):
+def issue(month, *, days=2, value=1.0):
     """Half-hours of the first days of a month, known a day before."""
-    first = datetime(year, month, 1, tzinfo=UTC)
+    first = datetime(2026, month, 1, tzinfo=UTC)
     rows = [
         ("NSW1", first + n * timedelta(minutes=30), value, first - timedelta(days=1), 0.5, "x")
         for n in range(48 * days)

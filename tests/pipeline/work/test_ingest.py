@@ -301,13 +301,13 @@ def now():
     return datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 
 
-def ingest_live(live_workspace, dataset=OPERATIONAL, span=WHAT_IS_NEW):
-    feed = default_feeds()[dataset][0]
-    return ingest_feed(live_workspace, feed, dataset, clock=now, log=LOG, span=span)
+def ingest_live(workspace, span=WHAT_IS_NEW):
+    feed = default_feeds()[OPERATIONAL][0]
+    return ingest_feed(workspace, feed, OPERATIONAL, clock=now, log=LOG, span=span)
 
 
-def read(live_workspace, dataset=OPERATIONAL):
-    return live_workspace.series_store().read(dataset)
+def read(workspace):
+    return workspace.series_store().read(OPERATIONAL)
 
 
 def ledger(live_workspace):
@@ -421,8 +421,8 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
 ISSUED = FIRST_HOUR.replace(hour=18)
 
 
-def read_published(live_workspace, kind=FrameKind.PUBLISHED):
-    return live_workspace.frame_store().read(OPERATIONAL, kind)
+def read_published(workspace):
+    return workspace.frame_store().read(OPERATIONAL, FrameKind.PUBLISHED)
 
 
 def test_a_forecast_far_from_what_came_with_it_is_refused_until_it_is_corrected(

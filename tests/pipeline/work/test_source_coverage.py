@@ -33,9 +33,9 @@ def row(counts, source, month, counted):
     return found
 
 
-def store_demand(workspace, source, days=6):
+def store_demand(workspace, source):
     frame = make_series(
-        make_daily_values(days, seed=1), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
+        make_daily_values(6, seed=1), first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"
     ).with_columns(source=pl.lit(source))
     second = frame.with_columns(series_id=pl.lit("AEMO/OPERATIONAL_DEMAND/VIC1"))
     # The first day of March has no value of Victoria.

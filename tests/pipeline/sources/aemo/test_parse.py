@@ -246,8 +246,8 @@ def rows(*cells, quote="", region="VIC1"):
     ]
 
 
-def parse_month(lines, *, end="\n", header=HEADER, **options):
-    content = "".join(line + end for line in [header, *lines])
+def parse_month(lines, *, end="\n", **options):
+    content = "".join(line + end for line in [HEADER, *lines])
     return validate_series(
         parse_tables.parse_price(raw(MONTH, content, "aemo_price_and_demand"), **options)
     )
@@ -278,10 +278,10 @@ def test_an_interval_end_in_nem_time_becomes_its_start_in_utc_in_every_spelling(
     assert prices["unit"].unique().to_list() == ["AUD/MWh"]
 
 
-def five_minutes(count, first_minute=5):
+def five_minutes(count):
     return [
         (f"2021/10/01 {minute // 60:02d}:{minute % 60:02d}:00", str(100 + index), str(index))
-        for index, minute in enumerate(range(first_minute, first_minute + 5 * count, 5))
+        for index, minute in enumerate(range(5, 5 + 5 * count, 5))
     ]
 
 

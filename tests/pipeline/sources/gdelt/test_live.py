@@ -59,8 +59,8 @@ def gal(slot, *titles, domain="example.com.au"):
     return Answer(body=gzip.compress("\n".join(lines).encode(), mtime=0), kind="application/gzip")
 
 
-def slots(start=MIDNIGHT, count=4):
-    return [start + index * timedelta(minutes=15) for index in range(count)]
+def slots(count=4):
+    return [MIDNIGHT + index * timedelta(minutes=15) for index in range(count)]
 
 
 def serve_gal(replay, offsets=(1, 2), only=None):

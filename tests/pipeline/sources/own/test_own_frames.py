@@ -315,11 +315,11 @@ def look(text, **said):
     return draft_declaration(Request(**(keys | said)), wrap(text), {})
 
 
-def write_hours(days=60, columns="temperature,load", **odd):
-    rows = [f"{FIRST + timedelta(hours=i)},{i % 24},{200 + i % 24}" for i in range(24 * days)]
+def write_hours(**odd):
+    rows = [f"{FIRST + timedelta(hours=i)},{i % 24},{200 + i % 24}" for i in range(24 * 60)]
     for row, line in odd.items():
         rows[int(row[1:])] = line
-    return f"when,{columns}\n" + "\n".join(rows) + "\n"
+    return "when,temperature,load\n" + "\n".join(rows) + "\n"
 
 
 def test_stamps_and_values_are_guessed_and_said():
