@@ -30,17 +30,6 @@ def fetch_all(home, **kwargs):
     return files
 
 
-def test_a_day_of_reports_is_fetched_by_links_and_parsed_by_the_archives_parsers(replay, tmp_path):
-    nemweb.serve_day(replay)
-    files = fetch_all(tmp_path)
-    assert aemo.parse_all(files).height == 8 * 5
-    published = aemo.parse_published(files)
-    assert published["available_at"].unique().to_list() == [datetime(2026, 7, 19, 7, tzinfo=UTC)]
-    assert published.height == 96 * 5 * 3
-    # The listing's folder is Current, its links say CURRENT: paths are case-sensitive.
-    assert {path.split("/")[2] for path in replay.paths() if path.endswith(".zip")} == {"CURRENT"}
-
-
 def test_a_forecast_that_is_just_out_is_fetched_before_its_first_half_hour_ends(replay, tmp_path):
     issued = DAY.replace(hour=17)
     nemweb.serve_day(replay)

@@ -54,25 +54,23 @@ def test_a_joined_page_gives_its_metrics_in_the_order_of_its_name():
     assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
 
 
+NO_POINT = (SchemaDrift, "line 3: .* is not a chart point")
+NO_NAME = (SchemaDrift, "not the name of a Bitcoin chart page")
+
+
 @pytest.mark.parametrize(
-    "text",
-    [PAGE.replace("1600", "__import__('os').abort()"), PAGE[: PAGE.index("1600")]],
-    ids=["code", "cut"],
+    ("text", "name", "error", "match"),
+    [
+        (PAGE.replace("1600", "__import__('os').abort()"), "price-btc.html", *NO_POINT),
+        (PAGE[: PAGE.index("1600")], "price-btc.html", *NO_POINT),
+        ("<html><title>Just a moment...</title>", "price-btc.html", SourceBlocked, "circumvented"),
+        *((PAGE, name, *NO_NAME) for name in ("ethereum-price.html", "transactions-price.html")),
+    ],
+    ids=["code", "cut", "challenge", "another coin", "no metric"],
 )
-def test_a_cut_page_is_refused_and_code_in_one_is_never_run(text):
-    with pytest.raises(SchemaDrift, match=r"line 3: .* is not a chart point"):
-        parse_page(text)
-
-
-def test_a_page_without_a_chart_is_blocked():
-    with pytest.raises(SourceBlocked, match="which is not circumvented"):
-        parse_page("<html><title>Just a moment...</title></html>")
-
-
-@pytest.mark.parametrize("name", ["ethereum-price.html", "index.html", "transactions-price.html"])
-def test_a_page_under_another_name_is_refused(name):
-    with pytest.raises(SchemaDrift, match="not the name of a Bitcoin chart parse_page"):
-        parse_page(PAGE, name)
+def test_a_page_that_is_none_is_refused_and_code_in_one_is_never_run(text, name, error, match):
+    with pytest.raises(error, match=match):
+        parse_page(text, name)
 
 
 def test_a_page_saved_by_hand_into_the_archive_is_read(tmp_path):

@@ -87,22 +87,16 @@ def test_a_changed_sample_is_named(samples, match):
         n2f_parsers.parse_benchmark(make_raw(*samples))
 
 
-def test_news_of_an_unknown_form_is_an_error():
-    with pytest.raises(SchemaDrift, match="sample 0: news of unknown form"):
-        n2f_parsers.parse_prompt_articles(
-            make_raw(sample(PROMPT + "Breaking: something happened."))
-        )
-
-
 @pytest.mark.parametrize(
-    "news",
+    ("news", "match"),
     [
-        "On 2021-13-03 17:57:00, the news can change the time series fluctuation that it is hot.",
-        "On 9999-12-31, in the state of QLD, the news was: 'Heat'. Rationality behind it: hot.",
+        (STAMPED.format("99:57", "it is hot."), "news without day or time"),
+        (DATED.format("99", "QLD", "Heat", "hot"), "news without day or time"),
+        ("Breaking: something happened.", "news of unknown form"),
     ],
 )
-def test_news_of_a_day_that_is_none_is_an_error(news):
-    with pytest.raises(SchemaDrift, match="sample 0: news without day or time"):
+def test_news_of_an_unknown_form_or_of_a_day_that_is_none_is_an_error(news, match):
+    with pytest.raises(SchemaDrift, match=f"sample 0: {match}"):
         n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + news)))
 
 
