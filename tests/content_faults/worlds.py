@@ -20,17 +20,18 @@ from compevo_pipeline.sources.common.nem import REGIONS
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
 from compevo_pipeline.work.ingest import ingest_feed
+from tests.pipeline.sources.gdelt.test_live import gal
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
-from tests.support.nemweb import HALF_HOUR
+from tests.support.nemweb import HALF_HOUR, JULY, price_file, usual
 from tests.support.weather import make_run
 
 File = tuple[str, bytes]
 """Name and content."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class World:
     """One publisher.
 
@@ -85,24 +86,6 @@ class World:
 
 NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
-JULY = date(2026, 7, 1)
-
-
-def usual(step):
-    """Return a day's wave that differs a little from day to day."""
-    return 8000 + 1500 * math.sin(2 * math.pi * step / 288) + step // 288
-
-
-def price_file(region="NSW1", month=JULY, *, days=3, level=usual, price=80.5, shift=timedelta(0)):
-    """Return a month's file with five-minute rows of its first days."""
-    first = datetime(month.year, month.month, 1) + shift  # noqa: DTZ001 - NEM time
-    rows = [
-        f"{region},{first + timedelta(minutes=5 * (step + 1)):%Y/%m/%d %H:%M:%S},"
-        f"{level(step) * nemweb.SHARES.get(region, 1):.2f},{price},TRADE"
-        for step in range(days * 288)
-    ]
-    text = "\r\n".join(["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE", *rows, ""])
-    return f"PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv", text.encode()
 
 
 PRICES = World(
@@ -174,19 +157,8 @@ TITLE = "Power prices surge in New South Wales as storm {} hits Sydney grid"
 
 def gal_file(at=QUARTER, *, published=None):
     """Return a GAL file of articles that concern electricity, each about another storm."""
-    lines = [
-        {
-            "date": f"{published or at:%Y-%m-%dT%H:%M:%SZ}",
-            "url": f"https://example.com.au/{at:%d%H%M}/{number}",
-            "domain": "example.com.au",
-            "title": TITLE.format(f"{at:%d%H%M}{number}"),
-            "desc": "",
-            "lang": "en",
-        }
-        for number in range(12)
-    ]
-    text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    return f"{at:%Y%m%d%H%M%S}.gal.json.gz", gzip.compress(text.encode(), mtime=0)
+    titles = (TITLE.format(f"{at:%d%H%M}{number}") for number in range(12))
+    return f"{at:%Y%m%d%H%M%S}.gal.json.gz", gal(at, *titles, published=published or at).body
 
 
 NEWS = World(

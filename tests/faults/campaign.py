@@ -7,7 +7,6 @@ lost, rows doubled, or a raw exception. Small file systems are mounted, which ne
 it those cases are left out, and said so.
 """
 
-import csv
 import os
 import random
 import shutil
@@ -22,6 +21,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 
+from benchmarks.rows import read_rows, write_rows
 from compevo_pipeline.storage.news_store import DuckDBFile
 from tests.faults import children
 from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
@@ -63,20 +63,11 @@ class Row:
             self.message = end.message
 
 
-def read_rows(path=RESULTS):
-    """Read the table of results."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def write_rows(path, rows):
-    """Put rows into the table of results, each in the place of an older one."""
+def add_row(path, row):
+    """Put a row into the table of results, in the place of an older one."""
     kept = read_rows(path) if path.exists() else []
-    table = {(row["fault"], row["work"]): row for row in [*kept, *map(asdict, rows)]}
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Row)], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table[key] for key in sorted(table))
+    table = {(old["fault"], old["work"]): old for old in [*kept, asdict(row)]}
+    write_rows([table[key] for key in sorted(table)], path, [field.name for field in fields(Row)])
 
 
 class Campaign:
@@ -337,7 +328,7 @@ def main(moments, names, cases, out):
             row.message = row.message.replace(folder, "...")[:200]
             sys.stdout.write(f"{time.strftime('%T')} {row}\n")
             sys.stdout.flush()
-            write_rows(out, [row])
+            add_row(out, row)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from tests.faults.campaign import STORES, read_rows
+from benchmarks.rows import read_rows
+from tests.faults.campaign import RESULTS, STORES
 from tests.faults.works import WORKS
 
 MOMENTS = 20
@@ -24,8 +25,8 @@ def assert_ended_well(rows):
 
 
 def test_every_work_was_killed_at_twenty_moments_and_ended_as_if_left_alone():
-    assert_ended_well(read_rows())
-    killed = {row["work"]: row for row in read_rows() if row["fault"] == "kill -9"}
+    assert_ended_well(read_rows(RESULTS))
+    killed = {row["work"]: row for row in read_rows(RESULTS) if row["fault"] == "kill -9"}
     assert killed.keys() == WORKS.keys()
     for row in killed.values():
         assert (row["trials"], row["identical"]) == (str(MOMENTS), str(MOMENTS))

@@ -7,13 +7,13 @@ number, as a crash prints them.
 """
 
 import argparse
-import csv
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.rows import read_rows, write_rows
 from compevo_core.errors import CompEvoError
 from tests.fuzz.answers import ANSWERS, check_answers
 from tests.fuzz.mutations import mutate, seed_of
@@ -55,10 +55,8 @@ def fuzz(name, cases):
 
 def write_row(name, cases, outcome):
     """Put a parser's row into the results, in place of an older one."""
-    rows = {}
-    if RESULTS.exists():
-        with RESULTS.open(encoding="utf-8", newline="") as file:
-            rows = {row["parser"]: row for row in csv.DictReader(file)}
+    kept = read_rows(RESULTS) if RESULTS.exists() else []
+    rows = {row["parser"]: row for row in kept}
     rows[name] = {
         "parser": name,
         "cases": str(cases),
@@ -68,10 +66,7 @@ def write_row(name, cases, outcome):
         "crashes": str(len(outcome.crashes)),
         "slowest_s": "" if name in ANSWERS else f"{outcome.slowest_s:.2f}",
     }
-    with RESULTS.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[key] for key in sorted(rows))
+    write_rows([rows[key] for key in sorted(rows)], RESULTS, COLUMNS)
 
 
 def main():

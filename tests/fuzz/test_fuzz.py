@@ -1,9 +1,8 @@
 """A small part of the fuzzing campaign: parsers read or refuse what is damaged, none crashes."""
 
-import csv
-
 import pytest
 
+from benchmarks.rows import read_rows
 from tests.fuzz.answers import ANSWERS, check_answers
 from tests.fuzz.run import RESULTS, fuzz
 from tests.fuzz.seeds import make_seeds
@@ -27,8 +26,7 @@ def test_an_answer_that_was_made_up_has_its_class(name):
 
 
 def test_the_committed_campaign_covers_every_parser_without_a_crash():
-    with RESULTS.open(encoding="utf-8", newline="") as file:
-        rows = {row["parser"]: row for row in csv.DictReader(file)}
+    rows = {row["parser"]: row for row in read_rows(RESULTS)}
     assert set(rows) == {*make_seeds(), *ANSWERS}
     assert {row["crashes"] for row in rows.values()} == {"0"}
     assert min(int(row["cases"]) for row in rows.values()) >= 10_000

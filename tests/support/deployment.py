@@ -19,9 +19,14 @@ QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run whose log nobody reads."""
 
 
-class FixedClock:
+class SetClock:
+    """A clock that a test sets."""
+
+    def __init__(self, now=NOW):
+        self.now = now
+
     def __call__(self):
-        return NOW
+        return self.now
 
 
 class InlineLauncher:
@@ -31,9 +36,14 @@ class InlineLauncher:
         return run_jobs(jobs, context.log)
 
 
-class InlineLaunchers(Launchers):
+class GivenLauncher(Launchers):
+    """Starts every training by one launcher."""
+
+    def __init__(self, launcher):
+        self._launcher = launcher
+
     def get(self, kind, processes, pod_client):
-        return InlineLauncher()
+        return self._launcher
 
 
 def few_feeds():
@@ -91,8 +101,8 @@ def deploy(home, *, settings=(), archive=None, **overrides):
     settings = Settings(home=home, mode=mode, archive=archive, preset="tiny", **dict(settings))
     wired = {
         "feeds": few_feeds(),
-        "launchers": InlineLaunchers(),
-        "clock": FixedClock(),
+        "launchers": GivenLauncher(InlineLauncher()),
+        "clock": SetClock(),
     } | overrides
     return DagsterHome(
         home=home,

@@ -11,23 +11,12 @@ from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import build_articles_asset, build_series_asset
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
-from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_feeds
 from compevo_pipeline.work.source_coverage import NEWS
-from tests.support.deployment import QUIET
+from tests.support.deployment import QUIET, SetClock
 
 LOG = logging.getLogger("compevo.tests.live")
-
-
-class SetClock:
-    """A clock that a test sets."""
-
-    def __init__(self, now: datetime):
-        self.now = now
-
-    def __call__(self):
-        return self.now
 
 
 @dataclass
@@ -40,8 +29,8 @@ class LiveHome:
 
     def __post_init__(self):
         self.clock = SetClock(self.now)
-        self._settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
-        self.workspace = Deployment(settings=self._settings)
+        settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
+        self.workspace = Deployment(settings=settings)
 
     @property
     def ledger(self):
@@ -52,7 +41,7 @@ class LiveHome:
 
     def ingest(self, dataset, *, only=None, span=WHAT_IS_NEW):
         """Reads the live feeds of a data set as its asset does; returns counts by feed."""
-        feeds = default_feeds(self._settings.news_queries, self._settings.pems_stations)[dataset]
+        feeds = self.workspace.feeds()[dataset]
         chosen = [
             feed for feed in feeds if feed.exists_in(Mode.LIVE) and (not only or feed.name in only)
         ]
@@ -66,7 +55,7 @@ class LiveHome:
 
     def materialize(self, dataset):
         """Materializes the asset of a data set's series, or of the news, through Dagster."""
-        feeds = default_feeds(self._settings.news_queries, self._settings.pems_stations)
+        feeds = self.workspace.feeds()
         if dataset == NEWS:
             asset = build_articles_asset(feeds[NEWS])
         else:
@@ -77,6 +66,3 @@ class LiveHome:
             run_config={"loggers": QUIET},
             raise_on_error=False,
         )
-
-
-__all__ = ["NEWS", "LiveHome"]

@@ -1,19 +1,34 @@
 """AEMO's hosts in miniature for the replay server: listings, half-hours, weeks, months."""
 
 import io
+import math
 import re
 import zipfile
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from compevo_pipeline.sources.common.nem import HALF_HOUR, REGIONS
 from tests.support.replay import Answer
 
 HOST = "nemweb.com.au"
 PRICES = "aemo.com.au"
+PRICE_FOLDER = "/aemo/data/nem/priceanddemand"
+JULY = date(2026, 7, 1)
 ACTUAL = "Operational_Demand/ACTUAL_HH"
 FORECAST = "Operational_Demand/FORECAST_HH"
 ROOFTOP = "ROOFTOP_PV/FORECAST"
 ZIP = "application/x-zip-compressed"
+ACTUAL_INDEX = (
+    "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
+    "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED"
+)
+FORECAST_INDEX = (
+    "I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
+    "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED"
+)
+ROOFTOP_INDEX = (
+    "I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,POWERPOE50,"
+    "POWERPOELOW,POWERPOEHIGH,LASTCHANGED"
+)
 
 
 SHARES = {"SA1": 0.25, "TAS1": 0.2}
@@ -35,6 +50,11 @@ def report(name, index, records, created):
     return "".join(f"{line}\r\n" for line in [*lines, f'C,"END OF REPORT",{len(lines) + 1}'])
 
 
+def pack_report(stem, index, records, created):
+    name = re.split(r"_\d", stem)[0].removeprefix("PUBLIC_")
+    return f"{stem}.zip", pack((f"{stem}.CSV", report(name, index, records, created)))
+
+
 def stamp(moment):
     return f'"{moment:%Y/%m/%d %H:%M:%S}"'
 
@@ -47,13 +67,8 @@ def actual(end, value=8000.0, created=None):
         f"{(value + place) * SHARES.get(region, 1)},0,0,{stamp(made)}"
         for place, region in enumerate(REGIONS)
     ]
-    index = (
-        "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
-        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED"
-    )
     stem = f"PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_{end:%Y%m%d%H%M}_{made:%Y%m%d%H%M%S}"
-    text = report("ACTUAL_OPERATIONAL_DEMAND_HH", index, rows, made)
-    return f"{stem}.zip", pack((f"{stem}.CSV", text))
+    return pack_report(stem, ACTUAL_INDEX, rows, made)
 
 
 def forecast(issued, steps=96, value=8100.0, spread=300.0, created=None):
@@ -68,14 +83,8 @@ def forecast(issued, steps=96, value=8100.0, spread=300.0, created=None):
         for region in REGIONS
         for end in ends
     ]
-    index = (
-        "I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
-        "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED"
-    )
     stem = f"PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_{ends[0]:%Y%m%d%H%M}_{issued:%Y%m%d%H%M%S}"
-    return f"{stem}.zip", pack(
-        (f"{stem}.CSV", report("FORECAST_OPERATIONAL_DEMAND_HH", index, rows, created or issued))
-    )
+    return pack_report(stem, FORECAST_INDEX, rows, created or issued)
 
 
 def rooftop(issued, factor=1.0):
@@ -85,12 +94,8 @@ def rooftop(issued, factor=1.0):
         for region in REGIONS
         for step in range(96)
     ]
-    index = (
-        "I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,POWERPOE50,"
-        "POWERPOELOW,POWERPOEHIGH,LASTCHANGED"
-    )
     stem = f"PUBLIC_ROOFTOP_PV_FORECAST_{issued:%Y%m%d%H%M%S}_0000000528134281"
-    return f"{stem}.zip", pack((f"{stem}.CSV", report("ROOFTOP_PV_FORECAST", index, rows, issued)))
+    return pack_report(stem, ROOFTOP_INDEX, rows, issued)
 
 
 def listing(folder, names):
@@ -129,21 +134,28 @@ def serve_day(replay, count=8):
         replay.serve({(HOST, f"/Reports/Archive/{folder}/"): page})
 
 
-def price_month(month, region, days=3, minutes=5):
-    """One month's file: its path and its text; 5-minute rows of its first days."""
-    first = datetime(month.year, month.month, 1)  # noqa: DTZ001 - NEM time
+def usual(step):
+    """Return a day's wave that differs a little from day to day, by five minutes of a month."""
+    return 8000 + 1500 * math.sin(2 * math.pi * step / 288) + step // 288
+
+
+def price_file(
+    region="NSW1", month=JULY, *, days=3, minutes=5, level=usual, price=80.5, shift=timedelta(0)
+):
+    """One month's file: its name and its bytes; 5-minute rows of its first days."""
+    first = datetime(month.year, month.month, 1) + shift  # noqa: DTZ001 - NEM time
     rows = [
         f"{region},{first + timedelta(minutes=minutes * (step + 1)):%Y/%m/%d %H:%M:%S},"
-        f"{(7000 + step % 288) * SHARES.get(region, 1)},80.5,TRADE"
+        f"{level(step) * SHARES.get(region, 1):.2f},{price},TRADE"
         for step in range(days * 24 * 60 // minutes)
     ]
-    text = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\r\n" + "\r\n".join(rows) + "\r\n"
-    path = f"/aemo/data/nem/priceanddemand/PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv"
-    return path, text.encode()
+    text = "\r\n".join(["REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE", *rows, ""])
+    return f"PRICE_AND_DEMAND_{month:%Y%m}_{region}.csv", text.encode()
 
 
 def serve_prices(replay, *months, **kwargs):
     for month in months:
         for region in REGIONS:
-            path, body = price_month(month, region, **kwargs)
+            name, body = price_file(region, month, **kwargs)
+            path = f"{PRICE_FOLDER}/{name}"
             replay.serve({(PRICES, path): Answer(body=body, kind="text/csv", etag=f'"{path}"')})

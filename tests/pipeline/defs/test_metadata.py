@@ -23,7 +23,7 @@ from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from compevo_pipeline.work.deployment import Deployment
-from tests.support.deployment import FixedClock, read_materialization
+from tests.support.deployment import SetClock, read_materialization
 from tests.support.sources import raw
 
 PIPELINE = Path(__file__).parents[3] / "compevo_pipeline"
@@ -98,7 +98,7 @@ def test_hostile_headlines_load_nothing_on_the_page_of_the_news(tmp_path):
         resources={
             "workspace": Deployment(settings=Settings(home=tmp_path, mode=Mode.ARCHIVE)),
             "feeds": {"news": [feed]},
-            "clock": FixedClock(),
+            "clock": SetClock(),
         },
     )
 

@@ -34,8 +34,7 @@ from compevo_pipeline.work.alerts import (
 from compevo_pipeline.work.deployment import Deployment
 from tests.support import operational
 from tests.support import population as small
-from tests.support.deployment import deploy
-from tests.support.live import SetClock
+from tests.support.deployment import SetClock, deploy
 from tests.support.window_samples import HALF_HOUR
 
 MINUTES_45 = timedelta(minutes=45)

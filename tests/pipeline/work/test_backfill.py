@@ -114,13 +114,13 @@ def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tm
     assert counts["exchange"]["files"] == 1
 
 
-def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(replay, tmp_path):
-    def refuse_second_of_may(seen):
-        if asked_run(seen) >= datetime(2025, 5, 2, tzinfo=UTC):
-            return Answer(status=403, body=b"no", kind="text/plain")
-        return answer(seen)
+def refuse_from(first):
+    denied = Answer(status=403, body=b"no", kind="text/plain")
+    return lambda seen: denied if asked_run(seen) >= first else answer(seen)
 
-    replay.serve({ENDPOINT: refuse_second_of_may})
+
+def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(replay, tmp_path):
+    replay.serve({ENDPOINT: refuse_from(datetime(2025, 5, 2, tzinfo=UTC))})
     with pytest.raises(SourceBlocked):
         fetch(tmp_path)
     first = [asked_run(seen) for seen in replay.seen]
@@ -187,12 +187,7 @@ def test_the_job_fetches_the_span_and_says_that_the_series_changed(replay, tmp_p
 def test_a_job_that_fails_in_a_later_month_says_that_the_months_before_it_are_stored(
     replay, tmp_path
 ):
-    def refuse_may(seen):
-        if asked_run(seen) >= datetime(2025, 5, 1, tzinfo=UTC):
-            return Answer(status=403, body=b"no", kind="text/plain")
-        return answer(seen)
-
-    replay.serve({ENDPOINT: refuse_may})
+    replay.serve({ENDPOINT: refuse_from(datetime(2025, 5, 1, tzinfo=UTC))})
     result = run_backfill_job(tmp_path, "2025-05-03")
     assert not result.success
     (event,) = result.asset_materializations_for_node("fetch_missing")

@@ -21,8 +21,9 @@ from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
 from compevo_pipeline.work.kept_files import ask_for_gone
-from tests.content_faults.worlds import NEWS, PRICES, REPORTS, price_file, usual
+from tests.content_faults.worlds import NEWS, PRICES, REPORTS
 from tests.support.live import LOG
+from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
@@ -146,7 +147,7 @@ def test_versions_of_a_file_are_read_in_the_order_in_which_they_came(stored, tmp
     home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
     home.wait(hours=1)
     name, whole = price_file("NSW1", days=4)
-    PRICES.deliver(home, [(name, whole.replace(b",7005,", b",7999,"))])
+    PRICES.deliver(home, [(name, whole.replace(b",8000.00,", b",8100.00,"))])
     before = home.series(PRICES.dataset)
     shutil.rmtree(home.workspace.layout.series)
     counts = rebuild(home.workspace, PRICES.dataset, clock=home.clock, log=LOG)

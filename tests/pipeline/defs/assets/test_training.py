@@ -9,9 +9,8 @@ from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs import definition
 from compevo_pipeline.defs.assets import training
-from compevo_pipeline.defs.launchers import Launchers
 from compevo_pipeline.storage.runs import find_current_run, hash_model
-from tests.support.deployment import deploy, read_materialization
+from tests.support.deployment import GivenLauncher, deploy, read_materialization
 from tests.support.round_records import round_record
 
 MODEL = "models/compevo/traffic"
@@ -40,14 +39,6 @@ class FakeLauncher:
         return {"artifact_hash": sealed}
 
 
-class FakeLaunchers(Launchers):
-    def __init__(self, launcher):
-        self._launcher = launcher
-
-    def get(self, kind, processes, pod_client):
-        return self._launcher
-
-
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, sample_home):
     return shutil.copytree(sample_home.home, tmp_path_factory.mktemp("home") / "copy")
@@ -55,7 +46,7 @@ def home(tmp_path_factory, sample_home):
 
 def materialize(home, launcher):
     """Materializes the model; returns the version of its data and of its code."""
-    deployment = deploy(home, launchers=FakeLaunchers(launcher))
+    deployment = deploy(home, launchers=GivenLauncher(launcher))
     tags = read_materialization(deployment.materialize(MODEL)).tags
     return tags["dagster/data_version"], tags["dagster/code_version"]
 

@@ -1,5 +1,6 @@
 """AEMO's files from a replay of its hosts: what is asked for, once, and what a failure costs."""
 
+import functools
 import logging
 from datetime import UTC, date, datetime, timedelta
 
@@ -23,11 +24,14 @@ from tests.support.replay import Answer, open_live
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
 
 
-def fetch_all(home, **kwargs):
+def fetch_all(home, fetch=aemo_live.fetch_operational, **kwargs):
     live = open_live(home, **kwargs)
-    files = list(aemo_live.fetch_operational(live))
+    files = list(fetch(live))
     live.ledger.confirm()
     return files
+
+
+fetch_prices = functools.partial(fetch_all, fetch=aemo_live.fetch_price_and_demand)
 
 
 def test_a_forecast_that_is_just_out_is_fetched_before_its_first_half_hour_ends(replay, tmp_path):
@@ -173,13 +177,6 @@ def test_a_host_that_is_down_is_not_asked_for_hundreds_of_files(replay, tmp_path
     assert sum("ACTUAL" in path and path.endswith(".zip") for path in replay.paths()) == 9
 
 
-def fetch_prices(home, **kwargs):
-    live = open_live(home, **kwargs)
-    files = list(aemo_live.fetch_price_and_demand(live))
-    live.ledger.confirm()
-    return files
-
-
 def test_a_month_in_nem_time_begins_ten_hours_before_utc(replay, tmp_path):
     fetched = datetime(2026, 7, 31, 14, 30, tzinfo=UTC)  # half past midnight of 1 August in NEM
     nemweb.serve_prices(replay, date(2026, 7, 1))
@@ -211,8 +208,9 @@ def test_a_backfill_completes_a_month_that_was_fetched_while_it_grew(replay, tmp
     if is_stored:
         live.ledger.confirm()
 
-    grown = dict(nemweb.price_month(june, region, days=30) for region in nemweb.REGIONS)
-    replay.serve({(PRICES, path): Answer(body=body) for path, body in grown.items()})
+    grown = dict(nemweb.price_file(region, june, days=30) for region in nemweb.REGIONS)
+    for name, body in grown.items():
+        replay.serve({(PRICES, f"{nemweb.PRICE_FOLDER}/{name}"): Answer(body=body)})
     span = {"since": datetime(2026, 6, 1, tzinfo=UTC), "until": datetime(2026, 6, 30, tzinfo=UTC)}
     later = datetime(2026, 9, 4, tzinfo=UTC)
     files = fetch_prices(tmp_path, now=later, **span)

@@ -18,7 +18,7 @@ from compevo_pipeline.sources.aemo.names import ACTUAL_REPORT, FORECAST_REPORT, 
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.nem import REGIONS
 from tests.fuzz.seeds import FILES
-from tests.support.nemweb import pack
+from tests.support.nemweb import ACTUAL_INDEX, FORECAST_INDEX, ROOFTOP_INDEX, pack
 from tests.support.sources import clock, raw
 
 HALF_HOUR = timedelta(minutes=30)
@@ -318,8 +318,7 @@ def actual(*rows):
             for end, value, changed in rows
         ],
         head=head("ACTUAL_OPERATIONAL_DEMAND_HH"),
-        index="I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
-        "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED",
+        index=ACTUAL_INDEX,
     )
 
 
@@ -333,8 +332,7 @@ def forecast(*rows, created="2026/07/18,17:01:04"):
             for end, poe10, poe50, poe90 in rows
         ],
         head=head("FORECAST_OPERATIONAL_DEMAND_HH", created),
-        index="I,OPERATIONAL_DEMAND,FORECAST,1,REGIONID,INTERVAL_DATETIME,LOAD_DATE,"
-        "OPERATIONAL_DEMAND_POE10,OPERATIONAL_DEMAND_POE50,OPERATIONAL_DEMAND_POE90,LASTCHANGED",
+        index=FORECAST_INDEX,
     )
 
 
@@ -346,8 +344,7 @@ def rooftop(*rows):
             for end, median in rows
         ],
         head=head("ROOFTOP_PV_FORECAST"),
-        index="I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,"
-        "POWERPOE50,POWERPOELOW,POWERPOEHIGH,LASTCHANGED",
+        index=ROOFTOP_INDEX,
     )
 
 

@@ -33,6 +33,7 @@ from tests.support.replay import Answer, open_live
 HOST = "storage.googleapis.com"
 ROOT = "/data.gdeltproject.org"
 NOW = datetime(2026, 3, 2, 3, tzinfo=UTC)
+EVENING = datetime(2026, 3, 1, 20, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 HOUR = (MIDNIGHT, MIDNIGHT + timedelta(hours=1))
 STAMP = "%Y%m%d%H%M%S"
@@ -43,11 +44,11 @@ def gal_path(slot, offset):
     return (HOST, f"{ROOT}/gdeltv3/gal/{slot + timedelta(minutes=offset):{STAMP}}.gal.json.gz")
 
 
-def gal(slot, *titles, domain="example.com.au"):
+def gal(slot, *titles, domain="example.com.au", published=EVENING):
     lines = [
         json.dumps(
             {
-                "date": "2026-03-01T20:00:00Z",
+                "date": f"{published:%Y-%m-%dT%H:%M:%SZ}",
                 "url": f"https://{domain}/{slot:%H%M}/{number}",
                 "domain": domain,
                 "title": title,
