@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from compevo_core.runtime.machine import peak_memory_gigabytes, reset_peak_memory
+from compevo_core.runtime.usage import peak_memory_gigabytes, reset_peak_memory
 
 
 def read_clock() -> float:

@@ -50,8 +50,8 @@ from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.adapters import FORECAST, LOGIC
-from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import Backbone, load_backbone
+from compevo_core.lm.model_sources import LORA_TARGETS
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.update import group_parameters

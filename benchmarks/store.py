@@ -36,7 +36,7 @@ from benchmarks.rows import (
 )
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.runtime.machine import peak_memory_gigabytes
+from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_pipeline.config.settings import child_environment
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore

@@ -1,9 +1,11 @@
-"""What a logic may be: one sentence of free text, or a sentence with slots (decision 05-logics).
+"""What a logic may be, and what an agent knows of those that it has tried (decision 05-logics).
 
 What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
-slots, the regions of a data set, seed logics with slots, what a logic selects. What does not:
-sampling (``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), the
-selection itself (``agents.retrieval``), cleaning of special tokens (``agents.prompts``).
+slots, the regions of a data set, seed logics with slots, what a logic selects; by how much each
+logic's news lowered its agent's error, and the choice by that. What does not: sampling
+(``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), the selection
+itself (``agents.retrieval``), cleaning of special tokens (``agents.prompts``), forecasting under a
+logic (``agents.strategy``), rewards of a round (``training.round``).
 
 A sentence with slots names who should look for what, where and when, and what it would mean:
 
@@ -11,10 +13,12 @@ A sentence with slots names who should look for what, where and when, and what i
     afternoon, as a sign of higher values.
 """
 
+import dataclasses
 import itertools
+import math
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Self
 
 from compevo_core.agents.prompts import (
     LOGIC_CHARACTERS,
@@ -23,6 +27,7 @@ from compevo_core.agents.prompts import (
     SEED_LOGICS,
     clean_text,
 )
+from compevo_core.data.arrays import FloatArray
 
 _SHORTEST_LOGIC = 12  # characters; less is not a sentence
 _SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
@@ -53,6 +58,12 @@ _REPEATED_SHARE = 0.5  # of a text's runs of words, above which it repeats the i
 _WORD = re.compile(r"[a-z0-9']+")
 _SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")  # not that of "U.S."
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[\u2013\u2014-](?=\s)")
+
+REMEMBERED = 3
+"""Logics of an agent's record that are scored again beside the new ones: the best by its record."""
+
+_KEPT_WEIGHT = 0.7  # of what was recorded before, at each rewriting
+_LEAST_WINDOWS = 2.0  # below, a record has no spread, and the logic is forgotten
 
 
 def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str, bool]:
@@ -279,3 +290,108 @@ SLOT_SEED_LOGICS = tuple(
     for topic, verb, sign in zip(TOPICS, _SEED_VERBS, _SEED_SIGNS, strict=True)
 )
 """Seed logics with slots; no region of their own, so that they fit every data set."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicRecord:
+    """Gains of one logic over the windows that scored it, in units of the metric."""
+
+    windows: float = 0.0  # how many, older ones counting less
+    total: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def gain(self) -> float:
+        """Mean gain of a window."""
+        return self.total / self.windows
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of :attr:`gain`, windows taken as independent."""
+        variance = max(0.0, self.squares / self.windows - self.gain**2)
+        return math.sqrt(variance / self.windows)
+
+    @property
+    def lower_bound(self) -> float:
+        """What a logic is chosen by: its gain less one standard error."""
+        return self.gain - self.standard_error
+
+    def add(self, gain_W: FloatArray) -> Self:
+        """Return the record with the gains of more windows."""
+        return dataclasses.replace(
+            self,
+            windows=self.windows + len(gain_W),
+            total=self.total + float(gain_W.sum()),
+            squares=self.squares + float((gain_W**2).sum()),
+        )
+
+    def age(self) -> Self:
+        """Return the record with less weight."""
+        values = {name: value * _KEPT_WEIGHT for name, value in dataclasses.asdict(self).items()}
+        return type(self)(**values)
+
+
+class LogicRecords:
+    """The records of all agents, each by the text of the logic.
+
+    Credit rule: on a window, a logic is credited with the error of the agent's forecast without
+    news minus the error of its forecast with the news that the logic retrieves. Both use the same
+    adapters and the same wording, so whatever makes a window hard is in both and cancels. A logic
+    is judged by all windows that it was ever scored on, the last rewriting counting most: the
+    reader learns, and what a logic was worth to an earlier reader is worth less now.
+    """
+
+    def __init__(self, by_agent: Mapping[int, dict[str, LogicRecord]] | None = None) -> None:
+        self._by_agent = dict(by_agent or {})
+
+    def list_best(self, agent: int, *, but: str) -> list[str]:
+        """Return the best logics of an agent besides the one that it plays, at most three."""
+        records = self._by_agent.get(agent, {})
+        ranked = sorted(records, key=lambda logic: -records[logic].lower_bound)
+        return [logic for logic in ranked if logic != but][:REMEMBERED]
+
+    def add_round(
+        self, logics: Sequence[Sequence[str]], gain_ACW: Sequence[FloatArray]
+    ) -> list[str]:
+        """Add the gains of a rewriting; return the logic that each agent now does best to play.
+
+        ``logics`` are those that were scored, by agent, the played one first: it stays on ties. A
+        logic that comes twice was forecast twice, with the same gains, and counts once.
+        """
+        chosen = []
+        for agent, (candidates, gain_CW) in enumerate(zip(logics, gain_ACW, strict=True)):
+            scored = dict(zip(candidates, gain_CW, strict=True))
+            records = {k: record.age() for k, record in self._by_agent.get(agent, {}).items()}
+            records |= {
+                k: records.get(k, LogicRecord()).add(gain_W) for k, gain_W in scored.items()
+            }
+
+            by_rank = sorted(
+                [*scored, *(logic for logic in records if logic not in scored)],
+                key=lambda logic: -records[logic].lower_bound,
+            )
+            chosen.append(by_rank[0])
+            # A record that has aged to nothing is forgotten.
+            self._by_agent[agent] = {
+                logic: records[logic]
+                for logic in by_rank
+                if records[logic].windows >= _LEAST_WINDOWS
+            }
+        return chosen
+
+    def to_json(self) -> dict[str, dict[str, list[float]]]:
+        """Return plain values, for a checkpoint."""
+        return {
+            str(agent): {logic: list(dataclasses.astuple(r)) for logic, r in records.items()}
+            for agent, records in self._by_agent.items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Mapping[str, Sequence[float]]]) -> Self:
+        """Read what :meth:`to_json` gave."""
+        return cls(
+            {
+                int(agent): {logic: LogicRecord(*numbers) for logic, numbers in records.items()}
+                for agent, records in values.items()
+            }
+        )

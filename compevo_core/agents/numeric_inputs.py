@@ -1,7 +1,7 @@
 """The numbers that the head decoder reads of a window.
 
 What belongs here: which numbers those are, their means and spreads over train. What does not: their
-maps to tokens (``agents.numeric_tokens``), features of the baselines (``baselines.features``, whose
+maps to tokens (``agents.head_decoder``), features of the baselines (``baselines.features``, whose
 calendar and weather columns are used here).
 
 Statistics are fixed before the first round: a token's scale must not move while what reads it

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from compevo_core.agents.bases import EqualFitness
 from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.decoders import EqualFitness
 from compevo_core.agents.experience import Experience
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig

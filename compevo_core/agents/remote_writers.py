@@ -24,9 +24,8 @@ from compevo_core.agents.prompts import AgentObservation, build_logic_messages
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError, SourceRejected
 from compevo_core.lm.adapters import LOGIC
-from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport, read_content
-from compevo_core.lm.peft_io import TENSOR_FILE, save_adapter
-from compevo_core.lm.population import Population
+from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport, read_content
+from compevo_core.lm.population import TENSOR_FILE, Population, save_adapter
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.seeding import derive_seed

@@ -54,7 +54,7 @@ def _resolve_dtype(dtype: object) -> object:
     if dtype != "auto":
         return dtype
 
-    from compevo_core.runtime.machine import multiplies_bfloat16
+    from compevo_core.runtime.usage import multiplies_bfloat16
 
     return "mixed" if multiplies_bfloat16() else "float32"
 

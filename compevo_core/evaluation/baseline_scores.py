@@ -43,8 +43,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.runtime.durations import OnStep, Steps
-from compevo_core.runtime.machine import peak_memory_gigabytes, reset_peak_memory
+from compevo_core.runtime.usage import OnStep, Steps, peak_memory_gigabytes, reset_peak_memory
 
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""

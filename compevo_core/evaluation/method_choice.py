@@ -29,7 +29,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.runtime.durations import OnStep, Steps
+from compevo_core.runtime.usage import OnStep, Steps
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience

@@ -29,7 +29,7 @@ from compevo_core.evaluation.regret import REGRET_SCHEMA, tabulate_regret
 from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
 from compevo_core.evaluation.scopes import Scope, SeedForecasts
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster

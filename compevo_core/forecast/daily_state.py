@@ -34,8 +34,7 @@ from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
-from compevo_core.lm.packaged_models import fill_folder_atomically
-from compevo_core.runtime.files import read_json, write_json
+from compevo_core.runtime.files import fill_folder_atomically, read_json, write_json
 from compevo_core.training.prior import PriorSet
 
 KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often

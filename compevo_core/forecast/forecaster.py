@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from compevo_core.agents.bases import Executor
+from compevo_core.agents.decoders import Executor
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
@@ -49,7 +49,7 @@ from compevo_core.forecast.daily_state import (
     select_known,
 )
 from compevo_core.forecast.prediction import Prediction
-from compevo_core.runtime.durations import OnStep, Steps
+from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.artifact import (
     load_model,
     read_config,

@@ -1,8 +1,8 @@
 """LoRA adapters of all agents on frozen linear layers, and which of them a forward pass uses.
 
 What belongs here: the kinds of adapters, the active route, the layer with its fused forward and
-backward pass. What does not: which layers get adapters (``lm.population``), adapters in PEFT's
-format (``lm.peft_io``). Paper 5.1, D.2: an adapter of rank 16 for forecasts and one for logics.
+backward pass. What does not: which layers get adapters, adapters in PEFT's format
+(``lm.population``). Paper 5.1, D.2: an adapter of rank 16 for forecasts and one for logics.
 
 Autograd keeps the adapters that a forward pass used. Gradient checkpointing runs a layer again in
 the backward pass, when another route may be active, so :meth:`AdapterRouter.checkpoint_contexts`

@@ -18,14 +18,13 @@ from torch import nn
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.frozen_linear import (
     build_sharding_plan,
     require_processes,
     split_loaded_layers,
 )
-from compevo_core.lm.packaged_models import DEFAULT_CACHE, fill_folder_atomically, find_wheel_folder
-from compevo_core.runtime.files import hash_file
+from compevo_core.lm.model_sources import DEFAULT_CACHE, LORA_TARGETS, find_wheel_folder
+from compevo_core.runtime.files import fill_folder_atomically, hash_file
 from compevo_core.runtime.seeding import use_seed
 
 PACKAGED = "packaged:smollm2-135m"

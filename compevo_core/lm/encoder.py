@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.lm.packaged_models import DEFAULT_CACHE, fill_folder_atomically, find_wheel_folder
-from compevo_core.runtime.files import hash_file
+from compevo_core.lm.model_sources import DEFAULT_CACHE, find_wheel_folder
+from compevo_core.runtime.files import fill_folder_atomically, hash_file
 
 PACKAGED_ENCODER = "packaged:minilm"
 

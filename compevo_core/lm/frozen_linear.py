@@ -32,9 +32,9 @@ from torch import distributed as dist
 
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError
-from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.attention import apply_softcap
-from compevo_core.runtime.machine import lacks_bfloat16, read_cpu_facts
+from compevo_core.lm.model_sources import LORA_TARGETS
+from compevo_core.runtime.usage import lacks_bfloat16, read_cpu_facts
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

@@ -1,9 +1,10 @@
 """All agents on one frozen backbone: stacked LoRA adapters, applied in one forward pass.
 
 What belongs here: putting the adapters into the backbone, choosing the active ones, hidden states
-of packed prompts and of tokens behind them. What does not: prompts, losses, what the text means,
-the adapters' arithmetic (``lm.adapters``), layouts (``lm.packing``), attention over them
-(``lm.attention``, ``lm.decode``), the loops that sample (``lm.sampling``).
+of packed prompts and of tokens behind them, and adapters as PEFT folders, each of which loads with
+plain ``PeftModel.from_pretrained`` to the same outputs. What does not: prompts, losses, what the
+text means, the adapters' arithmetic (``lm.adapters``), layouts (``lm.packing``), attention over
+them (``lm.attention``, ``lm.decode``), the loops that sample (``lm.sampling``).
 Paper: section 5.1 and D.2.
 
 Shapes: A agents, R prompts of an agent, N = A R, n samples of a prompt, M = R n, L packed length,
@@ -12,14 +13,16 @@ T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft tokens of an
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from compevo_core.config.sections import PopulationConfig
-from compevo_core.errors import ConfigError
+from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.adapters import KINDS, LOGIC, AdapterRoute, AdapterRouter, StackedLoraLinear
 from compevo_core.lm.attention import (
     ATTENTION_NAME,
@@ -37,8 +40,13 @@ from compevo_core.lm.frozen_linear import (
     token_logp,
 )
 from compevo_core.lm.grammar import TokenGrammar
+from compevo_core.lm.model_sources import LORA_TARGETS
 from compevo_core.lm.packing import PackedPrompts, PromptGroup, pack
 from compevo_core.lm.sampling import SamplingSettings, sample_tokens, sample_under_grammar
+
+TENSOR_FILE = "adapter_model.safetensors"
+"""File of a folder that holds the adapter's weights."""
+_PREFIX = "base_model.model."  # under which PEFT saves the layers of the model that it wraps
 
 
 class Population(nn.Module):
@@ -340,3 +348,80 @@ def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
             for states, index in zip(states_ALD, index_ARC, strict=True)
         ]
     )
+
+
+def save_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
+    """Write one adapter of one of the population's local agents as a PEFT LoRA folder."""
+    from peft import LoraConfig
+
+    folder.mkdir(parents=True, exist_ok=True)
+
+    config = LoraConfig(
+        r=population.config.rank,
+        lora_alpha=population.config.alpha,
+        bias="none",
+        lora_dropout=population.config.dropout,
+        target_modules=list(LORA_TARGETS),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=population.backbone.name_or_path,
+        inference_mode=True,
+    )
+    # Only where PEFT would otherwise look for adapters that are not there.
+    if kind != LOGIC and population.forecast_layers:
+        config.layers_to_transform = list(range(population.forecast_layers))
+    # PEFT keeps a set, whose order would change the file from run to run.
+    config.target_modules = sorted(LORA_TARGETS)
+    config.save_pretrained(folder)
+
+    tensors = {
+        # safetensors takes contiguous tensors only.
+        name: parameter.detach().cpu().contiguous()
+        for name, parameter in _named_tensors(population, agent, kind)
+    }
+    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
+
+
+@torch.no_grad()
+def load_adapter(population: Population, agent: int, kind: str, folder: Path) -> None:
+    """Set one agent's adapter of one kind from a PEFT LoRA folder.
+
+    CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
+    population's.
+    """
+    from peft import LoraConfig
+
+    # The folder must hold the plain LoRA update that the population computes.
+    config = LoraConfig.from_pretrained(folder)
+    rank, alpha = population.config.rank, population.config.alpha
+    # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
+    if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
+        raise CheckpointMismatch(
+            f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population {rank} "
+            f"and {alpha}; set population.rank and population.alpha to match"
+        )
+    if config.rank_pattern or config.alpha_pattern or config.use_dora:
+        raise CheckpointMismatch(
+            f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
+            "train it without rank_pattern, alpha_pattern and use_dora"
+        )
+
+    tensors = load_file(folder / TENSOR_FILE)
+    targets = dict(_named_tensors(population, agent, kind))
+    # In either direction: a tensor too many would be ignored in silence.
+    if differing := sorted(targets.keys() ^ tensors.keys()):
+        raise CheckpointMismatch(
+            f"{folder} and the backbone differ in {len(differing)} tensor(s), first {differing[0]}"
+        )
+
+    for name, target in targets.items():
+        target.copy_(tensors[name])
+
+
+def _named_tensors(population: Population, agent: int, kind: str) -> Iterator[tuple[str, Tensor]]:
+    """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
+    row = population.local_agents.index(agent)
+    for name, layer in population.layers.items():
+        if kind not in layer.lora_a:
+            continue
+        yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
+        yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]

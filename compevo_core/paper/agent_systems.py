@@ -19,7 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.result_rows import hash_without_seed
-from compevo_core.lm.architectures import LORA_TARGETS, SIZES, Architecture, load_architecture
+from compevo_core.lm.model_sources import LORA_TARGETS, SIZES, Architecture, load_architecture
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method, TrainingPlan
 

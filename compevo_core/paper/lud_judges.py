@@ -23,7 +23,7 @@ from compevo_core.agents.logics import SlotLogic, read_slots
 from compevo_core.agents.prompts import clean_text
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CompEvoError, DataError
-from compevo_core.lm.chat_endpoint import Transport, read_content
+from compevo_core.lm.model_sources import Transport, read_content
 from compevo_core.runtime.files import hash_text, write_text
 
 if TYPE_CHECKING:

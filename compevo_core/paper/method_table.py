@@ -214,7 +214,7 @@ def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "Networ
 def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
     from compevo_core.lm.backbone import load_packaged
     from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
-    from compevo_core.lm.packaged_models import DEFAULT_CACHE
+    from compevo_core.lm.model_sources import DEFAULT_CACHE
     from compevo_core.paper.ltp_llm import PatternWriter, make_ltp_llm
 
     # Seeds run in processes of their own; what one of them wrote is there for the others.

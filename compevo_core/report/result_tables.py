@@ -48,7 +48,7 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.durations import describe_duration
+from compevo_core.runtime.usage import describe_duration
 
 _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Method": lambda row: method_name(row["method"]),

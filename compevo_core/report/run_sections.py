@@ -51,7 +51,7 @@ from compevo_core.report.tables import (
     shorten_hash,
     tabulate,
 )
-from compevo_core.runtime.durations import describe_duration
+from compevo_core.runtime.usage import describe_duration
 
 # The last rounds, over which health is averaged: single batches of windows say little.
 LAST_ROUNDS = 10

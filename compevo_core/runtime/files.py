@@ -1,4 +1,4 @@
-"""Files on disk: locks, atomic writes of files and folders, appended lines, hashes.
+"""Files on disk: locks, atomic writes, appended lines, hashes, and what a disk raises.
 
 A lock is an advisory ``flock`` on a file next to the data: the kernel frees it when its holder
 dies, so a crash leaves no stale lock. Every reader and writer of this project takes it; a foreign
@@ -9,13 +9,19 @@ handle of the file in one thread frees the locks of all.
 A folder whose files belong together has a manifest that names each file by its hash. Writing puts
 new files beside the old ones and then replaces the manifest, in one step: a reader follows either
 the old manifest or the new one, and never sees a mix of both.
+
+Where work begins and ends (an asset, a training, a command) is one block of
+:func:`translate_storage_errors`, so that no raw error reaches whoever is on call.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +30,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compevo_core.errors import DataError, SourceTransient
+from compevo_core.errors import DataError, SourceTransient, StorageError
 
 WAIT_SECONDS = 60.0  # how long to wait for one other reader or writer before giving up
 
 _MOST_TURNS = 10  # a waiter stays while the lock changes hands, for so many times its patience
 _POLL_SECONDS = 0.02
 _MODE = 0o644
+
+_REMEDIES = {
+    errno.ENOSPC: "the disk is full: free space (compevo clean removes old runs)",
+    errno.EDQUOT: "the quota is used up: free space (compevo clean removes old runs)",
+    errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
+    errno.EROFS: "it is read-only: mount it for writing, or set COMPEVO_HOME elsewhere",
+    errno.EACCES: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
+    errno.EPERM: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+    errno.EIO: "the disk reported an error: check it before anything else",
+    errno.ESTALE: "the network file system lost the file: mount it again",
+}
+_PARQUET = "parquet:"
+_TORN = (
+    "the file is torn: restore it from a backup, or remove it and make it again (series and news "
+    "with `compevo rebuild`)"
+)
+_ELSE = "correct the cause"
+_ABSENT = "there is no such file or folder: name one that is there, or make it first"
+_AGAIN = "then run it again: what is stored is whole, and it goes on from there"
+
+# Libraries written in Rust hide the number in their text: polars, safetensors.
+_NUMBER_IN_TEXT = re.compile(r"os error (\d+)")
 
 
 class StoreBusy(SourceTransient):
@@ -158,6 +187,27 @@ class FileSet:
 
     facts: Mapping[str, Any]  # written with the files
     paths: Mapping[str, Path]  # by name, as the files are called on disk
+
+
+def fill_folder_atomically(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Fill a temporary folder and rename it to ``target``; DataError if that cannot be written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, since a rename does not cross file systems.
+    part = Path(tempfile.mkdtemp(prefix=target.name, dir=target.parent))
+    try:
+        fill(part)
+        # Another process may have been faster; its folder holds the same.
+        with contextlib.suppress(OSError):
+            part.rename(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+    if not target.is_dir():
+        raise DataError(
+            f"{target} could not be written; check free disk space and permissions of "
+            f"{target.parent}"
+        )
+    return target
 
 
 def replace_together(
@@ -288,3 +338,71 @@ def _filled_part(
         yield part
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def translate_storage_errors(doing: str = "") -> Iterator[None]:
+    """Turn errors of disk and file formats inside the block into :class:`StorageError`.
+
+    They are an ``OSError`` of the disk, a ``SafetensorError``, and a file that polars cannot read
+    or write; errors of the network pass unchanged. The message says what the block was ``doing``;
+    without that, it is the error alone.
+    """
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        # They are OSErrors too, and no matter of storage.
+        raise
+    except OSError as error:
+        raise describe_storage_error(error, doing) from error
+    except _list_format_errors() as error:
+        if _is_of_a_torn_file(error):
+            raise describe_storage_error(error, doing) from error
+        raise
+
+
+def describe_storage_error(error: Exception, doing: str = "") -> StorageError:
+    """Return the error of this project: what, where, what to do."""
+    name = getattr(error, "filename", None)
+    where = f"{name}: " if name and str(name) not in str(error) else ""
+    prefix = f"{doing}: " if doing else ""
+    if isinstance(error, FileNotFoundError):
+        # Nothing is stored there that could go on.
+        return StorageError(f"{prefix}{where}{error}; {_ABSENT}")
+
+    remedy = _REMEDIES.get(_find_number(error), "")
+    if not remedy and _is_of_a_torn_file(error):
+        return StorageError(f"{prefix}{where}{error}; {_TORN}")
+    return StorageError(f"{prefix}{where}{error}; {remedy or _ELSE}, {_AGAIN}")
+
+
+def is_known_of_disk(error: Exception) -> bool:
+    """Whether the disk is full, read-only or failing, and not a single file."""
+    return _find_number(error) in _REMEDIES
+
+
+def _list_format_errors() -> tuple[type[Exception], type[Exception]]:
+    """Return what polars and safetensors raise of a torn file."""
+    # Imported here: the command line answers --help without either library.
+    from polars.exceptions import ComputeError
+    from safetensors import SafetensorError
+
+    return ComputeError, SafetensorError
+
+
+def _is_of_a_torn_file(error: Exception) -> bool:
+    of_polars, of_safetensors = _list_format_errors()
+    # Polars has one class for a torn file and for a wrong expression.
+    is_parquet = isinstance(error, of_polars) and str(error).startswith(_PARQUET)
+    return is_parquet or isinstance(error, of_safetensors)
+
+
+def _find_number(error: Exception) -> int:
+    number = getattr(error, "errno", None)
+    if number is not None:
+        return int(number)
+    match = _NUMBER_IN_TEXT.search(str(error))
+    if match:
+        return int(match[1])
+    # DuckDB gives the words alone.
+    return next((known for known in _REMEDIES if os.strerror(known) in str(error)), 0)

@@ -43,7 +43,7 @@ from compevo_core.evaluation.method_choice import (
     choose_method,
     configure_method,
 )
-from compevo_core.runtime.durations import OnStep, Steps
+from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import Fitted, gather_news, list_frames, make_folder, read_params
 from compevo_core.table.frames import (

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.agents.bases import Executor
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import Executor, ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines.known_errors import (

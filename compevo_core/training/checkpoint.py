@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from compevo_core.agents.logic_records import LogicRecords
+from compevo_core.agents.logics import LogicRecords
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards

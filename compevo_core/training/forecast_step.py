@@ -20,7 +20,7 @@ from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import own_error_weights, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
-from compevo_core.runtime.machine import memory_bytes
+from compevo_core.runtime.usage import memory_bytes
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import DropoutState
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from compevo_core.agents.bases import BaseExecutor, EqualFitness, Executor
 from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.decoders import BaseExecutor, EqualFitness, Executor
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.config.run import RunConfig
@@ -28,7 +28,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.training_data import TrainingData
 
 if TYPE_CHECKING:
-    from compevo_core.lm.chat_endpoint import Server, Transport
+    from compevo_core.lm.model_sources import Server, Transport
 
 OnRound = Callable[[RoundRecord], None]
 

@@ -32,10 +32,9 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.chat_endpoint import SERVER, Server, Transport
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.lm.population import Population
+from compevo_core.lm.model_sources import SERVER, Server, Transport
+from compevo_core.lm.population import Population, load_adapter, save_adapter
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.members import MemberModel, add_prefix

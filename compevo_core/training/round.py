@@ -20,15 +20,14 @@ from torch import Tensor
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import FittedReader
-from compevo_core.agents.logic_records import LogicRecords
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
-from compevo_core.agents.observation import Observation, list_most_read
+from compevo_core.agents.observation import Observation, UnreadNews, list_most_read
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.agents.unread_news import UnreadNews
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.training.diagnostics import (

@@ -27,7 +27,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.machine import peak_memory_gigabytes
+from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_core.training.artifact import installed_versions, read_model_manifest, write_model
 from compevo_core.training.calibration import (
     CalibrationReport,
@@ -56,7 +56,7 @@ from compevo_core.training.training_data import (
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
-    from compevo_core.lm.chat_endpoint import Server, Transport
+    from compevo_core.lm.model_sources import Server, Transport
     from compevo_core.training.checkpoint import SharedStages
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from compevo_core.errors import SourceTransient, StorageError
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def refresh(
 
 def run(name: str, dataset: str, day: str = "") -> "Settings":
     """Run a job in this process and say how it went; return the settings."""
-    from compevo_core.runtime.machine import peak_memory_gigabytes
+    from compevo_core.runtime.usage import peak_memory_gigabytes
     from compevo_pipeline.config.settings import (
         Settings,
         disable_progress_bars,

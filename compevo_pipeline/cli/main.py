@@ -14,7 +14,7 @@ import typer
 
 from compevo_core import __version__
 from compevo_core.errors import CompEvoError
-from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
 from compevo_pipeline.cli.data import accept, backfill, backup, init, rebuild, restore, sources
 from compevo_pipeline.cli.demo import demo, refresh

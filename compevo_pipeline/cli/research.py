@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compevo_core.errors import ConfigError
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.cli import arguments
 from compevo_pipeline.cli.results import find_evaluated_runs, render_scores
 

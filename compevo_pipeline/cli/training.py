@@ -43,7 +43,7 @@ def fit(
     from compevo_core.baselines.shared_fits import SharedFits
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.evaluation.method_choice import POPULATION
-    from compevo_core.runtime.durations import format_duration
+    from compevo_core.runtime.usage import format_duration
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round

@@ -25,7 +25,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_core.lm.chat_endpoint import ENDPOINT, SERVER, Server, Transport
+from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
 from compevo_core.paper.lud_judges import EndpointJudge, Judge, LocalJudge, SlotJudge
 from compevo_pipeline.config.settings import Settings
 

@@ -29,9 +29,8 @@ from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_k
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
-from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_news, hash_stored, read_changes

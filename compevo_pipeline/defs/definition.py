@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from compevo_core.errors import CompEvoError
-from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.defs.asset_keys import EVENING_DEADLINE, NEM_ZONE
 from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy

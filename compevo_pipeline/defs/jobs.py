@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError, StorageError
-from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs

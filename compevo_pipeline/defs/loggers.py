@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
 USUAL_SECONDS = {

@@ -25,9 +25,8 @@ import typer
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from compevo_core.errors import CompEvoError, ConfigError
-from compevo_core.runtime.durations import format_duration
-from compevo_core.runtime.files import write_json
-from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import translate_storage_errors, write_json
+from compevo_core.runtime.usage import format_duration
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout, disable_progress_bars, process_rank

@@ -1,8 +1,9 @@
-"""The version of the code that made something, and the folders that are kept by it.
+"""What something was made by and of: the version of its code, and receipts of its inputs.
 
 What belongs here: the commit, a hash of statements, the folders of fitted baselines and of
-supervised stages, which hold for one version of the code. What does not: which code decides an
-asset (its module says so), the version that a run was trained by (``storage.runs``).
+supervised stages, which hold for one version of the code; receipts, so that what would come out the
+same is not made again. What does not: which code decides an asset (its module says so), the version
+that a run was trained by (``storage.runs``).
 """
 
 import ast
@@ -12,8 +13,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from compevo_core.runtime.files import hash_text, write_json
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
@@ -171,3 +174,34 @@ def _is_docstring(node: ast.AST) -> bool:
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     )
+
+
+def hash_parts(parts: Iterable[object]) -> str:
+    """Return a hash of what something is made of; the order counts."""
+    return hash_text(json.dumps([str(part) for part in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipts:
+    """Receipts in a folder, one file a product, with a hash of all that it was made of.
+
+    One that is lost or torn costs the work once more, and nothing else: the folder may be removed
+    at any time.
+    """
+
+    folder: Path
+
+    def find(self, name: str, made_of: str) -> Any | None:  # noqa: ANN401 - as it was kept
+        """Return what was kept of a product, or None where it was made of something else."""
+        try:
+            receipt = json.loads(self._file(name).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return receipt["kept"] if receipt["made_of"] == made_of else None
+
+    def keep(self, name: str, made_of: str, kept: object = True) -> None:
+        """Keep what a product was made of, and what its maker wants to find again."""
+        write_json(self._file(name), {"made_of": made_of, "kept": kept})
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name.replace('/', '__')}.json"

@@ -28,11 +28,14 @@ import polars as pl
 from compevo_core.data.news import OWN_PUBLISHER, title_key_expr, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import WAIT_SECONDS, StoreBusy, file_lock, write_atomically
-from compevo_core.runtime.storage_errors import (
+from compevo_core.runtime.files import (
+    WAIT_SECONDS,
+    StoreBusy,
     describe_storage_error,
+    file_lock,
     is_known_of_disk,
     translate_storage_errors,
+    write_atomically,
 )
 from compevo_pipeline.sources.common.base import Counts
 

@@ -24,13 +24,14 @@ from compevo_core.data.series import validate_series
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import (
     MANIFEST_FILE,
+    describe_storage_error,
     file_lock,
     hash_file,
     read_together,
     replace_together,
+    translate_storage_errors,
     write_atomically,
 )
-from compevo_core.runtime.storage_errors import describe_storage_error, translate_storage_errors
 from compevo_pipeline.sources.common.base import Counts, FrameKind
 from compevo_pipeline.sources.common.nem import INCOMPLETE
 from compevo_pipeline.sources.common.raw_store import check_folder_name

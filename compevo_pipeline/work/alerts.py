@@ -17,8 +17,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from compevo_core.errors import SourceTransient
-from compevo_core.runtime.files import file_lock, read_json, write_json
-from compevo_core.runtime.storage_errors import describe_storage_error
+from compevo_core.runtime.files import describe_storage_error, file_lock, read_json, write_json
 from compevo_pipeline.config.settings import Settings, ensure_dagster_home
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 

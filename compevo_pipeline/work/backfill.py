@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compevo_core.errors import ConfigError
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.sources.common.base import Clock, Mode
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.work.deployment import Deployment

@@ -19,10 +19,9 @@ from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.raw_store import RawStore
 from compevo_pipeline.sources.feeds import FeedTable, default_feeds
 from compevo_pipeline.sources.registry import Registry, load_registry
-from compevo_pipeline.storage.code_versions import fits_folder
+from compevo_pipeline.storage.code_versions import Receipts, fits_folder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.receipts import Receipts
 from compevo_pipeline.storage.series_store import FrameStore, SeriesStore
 
 

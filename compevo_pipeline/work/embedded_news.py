@@ -25,7 +25,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-from compevo_core.runtime.durations import format_duration
+from compevo_core.runtime.usage import format_duration
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.work.deployment import Deployment

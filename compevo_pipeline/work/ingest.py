@@ -27,9 +27,8 @@ from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
 from compevo_pipeline.sources.feeds import Feed
-from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.kept_files import ask_for_gone, find_lost, list_batches, note_rows

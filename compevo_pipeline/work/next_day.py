@@ -52,7 +52,7 @@ from compevo_core.forecast.issued import (
     read_issued,
     write_issued,
 )
-from compevo_core.runtime.durations import OnStep
+from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_inputs
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind

@@ -17,9 +17,8 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import hash_file
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.sources.common.base import FrameKind
-from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import StoredArticles
-from compevo_pipeline.storage.receipts import hash_parts
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_series
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from compevo_core.errors import CompEvoError
-from compevo_core.runtime.storage_errors import translate_storage_errors
+from compevo_core.runtime.files import translate_storage_errors
 from tests.faults.works import WORKS
 
 KILLED = "killed"

@@ -10,8 +10,8 @@ import torch
 from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
+from compevo_core.agents.observation import UnreadNews
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.unread_news import UnreadNews
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals

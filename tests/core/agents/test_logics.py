@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from compevo_core.agents.logic_records import REMEMBERED, LogicRecord, LogicRecords
 from compevo_core.agents.logics import (
+    REMEMBERED,
     SLOT_SEED_LOGICS,
+    LogicRecord,
+    LogicRecords,
     build_slots,
     clean_logic,
     cross_logics,

@@ -12,11 +12,10 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm import attention as segment_batches
 from compevo_core.lm import frozen_linear
 from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
-from compevo_core.lm.architectures import LORA_TARGETS
 from compevo_core.lm.backbone import load_backbone
+from compevo_core.lm.model_sources import LORA_TARGETS
 from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.peft_io import load_adapter, save_adapter
-from compevo_core.lm.population import Population
+from compevo_core.lm.population import Population, load_adapter, save_adapter
 from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]

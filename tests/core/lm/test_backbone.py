@@ -15,7 +15,8 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm import backbone, encoder
 from compevo_core.lm.backbone import PACKAGED, TINY, load_backbone
 from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder, use_all_cores
-from compevo_core.lm.packaged_models import fill_folder_atomically, find_wheel_folder
+from compevo_core.lm.model_sources import find_wheel_folder
+from compevo_core.runtime.files import fill_folder_atomically
 from tests.support.weight_worker import measure
 
 

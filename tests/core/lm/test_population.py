@@ -19,8 +19,7 @@ from compevo_core.lm.adapters import (
 )
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.packing import PromptGroup
-from compevo_core.lm.peft_io import save_adapter
-from compevo_core.lm.population import Population
+from compevo_core.lm.population import Population, save_adapter
 from tests.support.tiny_backbone import CONFIG, build_backbone, build_gemma, build_population
 
 ROWS = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [20, 21, 22, 23], [30, 31, 32], [40]]

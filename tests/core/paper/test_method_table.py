@@ -14,7 +14,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, LeakageError
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import Scope
-from compevo_core.lm import backbone, encoder, packaged_models
+from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.population import Population
@@ -196,7 +196,7 @@ def use_tiny_models(monkeypatch, tmp_path):
     tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
     monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
-    monkeypatch.setattr(packaged_models, "DEFAULT_CACHE", tmp_path)
+    monkeypatch.setattr(model_sources, "DEFAULT_CACHE", tmp_path)
     monkeypatch.setattr(ltp_llm, "SENTENCE_TOKENS", 4)
 
 

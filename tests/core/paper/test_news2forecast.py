@@ -12,8 +12,8 @@ from compevo_core.baselines.base import count_answers
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
-from compevo_core.lm.architectures import load_architecture
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lm.population import Population
 from compevo_core.paper import news2forecast
 from compevo_core.paper.news2forecast import (

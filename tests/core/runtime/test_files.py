@@ -25,12 +25,12 @@ from compevo_core.runtime.files import (
     hash_text,
     read_together,
     replace_together,
+    translate_storage_errors,
     write_atomically,
     write_bytes,
     write_json,
     write_text,
 )
-from compevo_core.runtime.storage_errors import translate_storage_errors
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_part_of_the_new_one(tmp_path):

@@ -17,11 +17,10 @@ from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.runtime import machine, seeding
+from compevo_core.runtime import seeding, usage
 from compevo_core.runtime.distributed import AgentShards, process_group
-from compevo_core.runtime.durations import Steps
-from compevo_core.runtime.machine import lacks_bfloat16, memory_bytes, peak_memory_gigabytes
 from compevo_core.runtime.seeding import derive_seed, use_seed
+from compevo_core.runtime.usage import Steps, lacks_bfloat16, memory_bytes, peak_memory_gigabytes
 
 MEASURED = {resource.RUSAGE_SELF: 2_000_000, resource.RUSAGE_CHILDREN: 500_000}
 
@@ -32,11 +31,11 @@ MEASURED = {resource.RUSAGE_SELF: 2_000_000, resource.RUSAGE_CHILDREN: 500_000}
 def test_linux_reports_kibibytes_and_macos_bytes(platform, own, with_children, monkeypatch):
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=MEASURED[who]))
-    module = importlib.reload(machine)
+    module = importlib.reload(usage)
     assert module.peak_memory_gigabytes() == pytest.approx(own)
     assert module.peak_memory_gigabytes(include_children=True) == pytest.approx(with_children)
     monkeypatch.undo()
-    importlib.reload(machine)
+    importlib.reload(usage)
 
 
 def test_a_child_process_that_used_memory_shows_among_children():
@@ -62,7 +61,7 @@ def test_a_processor_without_bfloat16_is_known_by_its_features():
     ],
 )
 def test_the_type_that_a_machine_chooses_stands_in_the_settings(facts, has_gpu, dtype, monkeypatch):
-    monkeypatch.setattr(machine, "read_cpu_facts", lambda: facts)
+    monkeypatch.setattr(usage, "read_cpu_facts", lambda: facts)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     chosen = RunConfig().with_overrides({"backbone.dtype": "auto"})
     assert chosen == RunConfig().with_overrides({"backbone.dtype": dtype})
@@ -78,7 +77,7 @@ def test_a_container_may_use_its_own_limit_of_the_machines_memory(
     file = tmp_path / "memory.max"
     if limit is not None:
         file.write_text(limit)
-    monkeypatch.setattr(machine, "_CONTAINER_LIMIT", file)
+    monkeypatch.setattr(usage, "_CONTAINER_LIMIT", file)
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**24}.get)
     assert memory_bytes(torch.device("cpu")) == bytes_
 

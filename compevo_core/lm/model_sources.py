@@ -1,19 +1,22 @@
-"""Published sizes of the language models that are known by name.
+"""Language models and where they come from: by name, in a Python wheel, behind an endpoint.
 
-What belongs here: the sizes that an architecture's ``config.json`` states, where they are read
-from, and which of its layers get adapters. What does not: counts of trainable parameters
-(``paper.agent_systems``), loading a model (``lm.backbone``). This module imports no torch.
+What belongs here: the sizes that an architecture's ``config.json`` states, and which of its layers
+get adapters; the folder of an installed wheel; how a setting names an endpoint or a server, and
+reading an answer. What does not: counts of trainable parameters (``paper.agent_systems``), loading
+a model (``lm.backbone``, ``lm.encoder``), HTTP, retries and keys (the pipeline's transports), the
+questions (``agents.remote_writers``, ``paper.lud_judges``). This module imports no torch.
 """
 
 import dataclasses
+import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Self
 
-from compevo_core.errors import ConfigError
+from compevo_core.errors import CompEvoError, ConfigError
 
 #: The linear layers of one block, all of which get adapters (paper D.2).
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -26,6 +29,22 @@ SIZES = (
     "num_key_value_heads",
     "vocab_size",
 )
+
+DEFAULT_CACHE = Path.home() / ".cache" / "compevo"
+
+ENDPOINT = "endpoint:"
+"""What ``evolution.selector`` begins with where it names a model behind an endpoint."""
+
+Transport = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Sends the JSON body of a chat completion and returns the JSON answer."""
+
+SERVER = "server:"
+"""What ``evolution.writer`` begins with where it names the backbone at a server."""
+
+Server = Callable[[str, Mapping[str, Any] | None], Mapping[str, Any]]
+"""Sends a JSON body to a route of a server, or nothing, and returns the JSON answer.
+
+It is empty where the server answers in words. SourceRejected if the server refuses."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,3 +150,30 @@ def load_architecture(backbone: str) -> Architecture:
 
 def _preset_folder() -> Traversable:
     return resources.files("compevo_core.config") / "presets" / "architectures"
+
+
+def find_wheel_folder(module: str, *, what: str, requirement: str) -> Path:
+    """Return the folder of an installed wheel without importing it.
+
+    ConfigError if the wheel is not installed; the message says what it holds and how pip gets it.
+    """
+    # Only the wheel's files are wanted: its own code is not run.
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(f"the packaged {what} is not installed; run: pip install {requirement}")
+
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def read_content(answer: Mapping[str, Any], name: str, failure: type[CompEvoError]) -> object:
+    """Return the content of an answer's first message; null where the model refused.
+
+    The given kind of error, which names the endpoint, is raised if the answer has another form.
+    """
+    try:
+        return answer["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise failure(
+            f"{name}: no choices[0].message.content in {str(answer)[:200]!r}; is this an "
+            "OpenAI-compatible endpoint?"
+        ) from error
