@@ -1,17 +1,18 @@
-"""Baselines by name: one file each, one contract (``fit``, ``predict``, ``save``, ``load``).
+"""Baselines by name, under one contract (``fit``, ``predict``, ``save``, ``load``).
 
-What belongs here: the table of names and the functions that use it. What does not: any model, or
-scoring (``evaluation.result_rows``).
+What belongs here: the table of names, the functions that use it, and fits that several users share.
+What does not: any model, or scoring (``evaluation.result_rows``).
 """
 
+import contextlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from compevo_core.baselines.base import Baseline, ViewForecaster, read_baseline_file
-from compevo_core.baselines.blend import Blend
+from compevo_core.baselines.base import BASELINE_FILE, Baseline, ViewForecaster, read_baseline_file
 from compevo_core.baselines.features import knows_past, knows_published_errors
-from compevo_core.baselines.gbm import BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
+from compevo_core.baselines.gbm import Blend, BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
     Persistence,
     PublishedForecast,
@@ -21,7 +22,7 @@ from compevo_core.baselines.naive import (
 )
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
 from compevo_core.baselines.smoothing import Ets, Theta
-from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot
+from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -29,6 +30,8 @@ from compevo_core.errors import ConfigError
 __all__ = [
     "BASELINES",
     "Baseline",
+    "FitBaseline",
+    "SharedFits",
     "ViewForecaster",
     "find_cost",
     "fit_baseline",
@@ -62,6 +65,8 @@ _COSTS = {
     **dict.fromkeys((Theta.name, Ets.name), 10.0),
     **dict.fromkeys((BoostedTrees.name, PublishedErrorTrees.name, OwnWeatherTrees.name), 20.0),
 }
+
+_HASH_CHARACTERS = 16
 
 
 def find_cost(name: str) -> float:
@@ -127,3 +132,57 @@ def _find_class(name: str) -> type[Any]:
     if name not in PRIORS:
         raise ConfigError(f"no baseline {name!r}; known: {', '.join(PRIORS)}")
     return PRIORS[name]
+
+
+class FitBaseline(Protocol):
+    """Fits a baseline by name: :func:`compevo_core.baselines.fit_baseline` or a shared one."""
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows."""
+
+
+class SharedFits:
+    """Fits each baseline once for equal windows and seed; call it as ``fit_baseline``.
+
+    Boosted trees take seconds to minutes; the table of baselines, the leakage check and the priors
+    of six ablation variants ask for the same trees. What is read back forecasts the same bits.
+
+    Fits are kept in memory, and in ``folder`` for other processes. The folder must be one of this
+    version of the code: a fit is known by its windows, not by what fitted it.
+    """
+
+    def __init__(self, folder: Path | None = None, log: logging.Logger | None = None) -> None:
+        """Keep fits in a folder as well, if one is given; ``log`` gets a line a fit."""
+        self._folder = folder
+        self._log = log
+        self._fitted: dict[str, Baseline] = {}
+
+    def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
+        """Return the baseline, fitted on train windows now or earlier."""
+        key = f"{make_folder_name(name)}-seed{seed}-{train.hash[:_HASH_CHARACTERS]}"
+        if key not in self._fitted:
+            self._fitted[key] = self._find_or_fit(key, name, train, seed)
+        return self._fitted[key]
+
+    def _find_or_fit(self, key: str, name: str, train: WindowSet, seed: int) -> Baseline:
+        # Its parts are baselines of their own, which others ask for as well.
+        if name == Blend.name:
+            ridge = self(CalendarRidge.name, train, seed=seed)
+            trees = self(BoostedTrees.name, train, seed=seed)
+            if isinstance(ridge, CalendarRidge) and isinstance(trees, BoostedTrees):
+                return Blend(ridge, trees)
+
+        stored = self._folder / key if self._folder else None
+        # A baseline's own file is the last one written: a folder that has it is complete.
+        if stored is not None and (stored / BASELINE_FILE).is_file():
+            # What was used of late is not cleaned away.
+            with contextlib.suppress(PermissionError):
+                (stored / BASELINE_FILE).touch()
+            return load_baseline(stored)
+
+        if self._log is not None:
+            self._log.info(f"fitting {name} on {len(train):,} windows")
+        fitted = fit_baseline(name, train, seed=seed)
+        if stored is not None:
+            fitted.save(stored)
+        return fitted

@@ -18,7 +18,14 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from compevo_core.baselines import BASELINES, ViewForecaster, find_cost, fit_baseline, is_applicable
+from compevo_core.baselines import (
+    BASELINES,
+    FitBaseline,
+    ViewForecaster,
+    find_cost,
+    fit_baseline,
+    is_applicable,
+)
 from compevo_core.baselines.base import count_answers, read_facts
 from compevo_core.baselines.known_errors import (
     NO_LEVEL,
@@ -29,7 +36,6 @@ from compevo_core.baselines.known_errors import (
     split_by_time,
 )
 from compevo_core.baselines.naive import PublishedForecast
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import (
     PastErrors,

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compevo_core.baselines import PRIORS, find_cost, is_applicable
-from compevo_core.baselines.blend import Blend
+from compevo_core.baselines import PRIORS, FitBaseline, SharedFits, find_cost, is_applicable
+from compevo_core.baselines.gbm import Blend
 from compevo_core.baselines.known_errors import count_minutes
-from compevo_core.baselines.shared_fits import FitBaseline, SharedFits
 from compevo_core.baselines.zero_shot import PREFIX, find_at_hand, is_zero_shot
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray

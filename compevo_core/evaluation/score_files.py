@@ -13,9 +13,8 @@ from typing import Any
 import polars as pl
 
 from compevo_core.config.run import RunConfig
-from compevo_core.evaluation.panels import write_panels
 from compevo_core.evaluation.result_rows import write_rows
-from compevo_core.evaluation.scopes import one_seed, write_forecasts
+from compevo_core.evaluation.scopes import one_seed, write_forecasts, write_panels
 from compevo_core.evaluation.scoring import PopulationScores
 from compevo_core.runtime.files import file_lock, read_json, write_atomically, write_text
 from compevo_core.training.run_folder import RunFolder

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
@@ -24,10 +23,9 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
-from compevo_core.evaluation.panels import ForecastPanel, build_panels
 from compevo_core.evaluation.regret import REGRET_SCHEMA, tabulate_regret
 from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
-from compevo_core.evaluation.scopes import Scope, SeedForecasts
+from compevo_core.evaluation.scopes import ForecastPanel, Scope, SeedForecasts, build_panels
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import format_duration
 

@@ -24,9 +24,8 @@ from compevo_core.agents.decoders import Executor
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.news_pool import NewsPool

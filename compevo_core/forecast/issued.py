@@ -33,8 +33,7 @@ from compevo_core.data.steps import is_calendar_step, shift
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, stack_by_step
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.prediction import Prediction
-from compevo_core.forecast.totals import reconcile
+from compevo_core.forecast.prediction import Prediction, reconcile
 from compevo_core.runtime.files import (
     file_lock,
     hash_file,

@@ -39,9 +39,8 @@ from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
 from compevo_core.lm import backbone
-from compevo_core.networks.fedformer import FEDformer
-from compevo_core.networks.film import FiLM
 from compevo_core.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
+from compevo_core.networks.frequency import FEDformer, FiLM
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.networks.layers import (
     Network,

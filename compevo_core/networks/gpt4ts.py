@@ -8,7 +8,8 @@ Series Forecasting?", NeurIPS 2024. No library at hand provides them.
 Differs: the backbone is this project's, not GPT-2; it has no learned positions to train, so norms,
 patch embedding and output map are what is trained.
 
-Networks that read text beside the patches (``paper.gpt4mts``) put their tokens in front of them.
+Networks that read text beside the patches (``paper.text_networks``) put their tokens in front of
+them.
 
 Shapes: B windows, L input steps, P patches, D width of the backbone.
 """

@@ -37,8 +37,11 @@ class NetworkInputs:
     future_NHM: Tensor
 
     @classmethod
-    def encode(cls, views: Sequence[WindowView], scaler: Scaler) -> Self:
-        """Encode views; DataError if an entity was not in the train split."""
+    def encode(cls, views: Sequence[WindowView], scaler: Scaler, **added: Tensor) -> Self:
+        """Encode views; DataError if an entity was not in the train split.
+
+        ``added`` are what a subclass knows of the windows besides.
+        """
         values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
         marks = [_encode_steps(view) for view in views]
         lookback, steps = find_lookback(views), find_lookback(views) + find_horizon(views)
@@ -48,6 +51,7 @@ class NetworkInputs:
             values_NL=torch.tensor(values_NL, dtype=torch.float32),
             past_NLM=torch.tensor(marks_NTM[:, :lookback], dtype=torch.float32),
             future_NHM=torch.tensor(marks_NTM[:, lookback:], dtype=torch.float32),
+            **added,
         )
 
     def __len__(self) -> int:

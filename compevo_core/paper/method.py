@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.base import ViewForecaster
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet

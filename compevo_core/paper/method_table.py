@@ -206,7 +206,7 @@ def _fit_news2forecast(inputs: FitInputs) -> ViewForecaster:
 
 def _describe_gpt4mts(name: str, reads_news: bool, inputs: FitInputs) -> "NetworkKind":
     from compevo_core.lm.backbone import load_packaged
-    from compevo_core.paper.gpt4mts import make_gpt4mts
+    from compevo_core.paper.text_networks import make_gpt4mts
 
     return make_gpt4mts(inputs.require_news(name), load_packaged(), reads_news=reads_news)
 
@@ -215,7 +215,7 @@ def _describe_ltp_llm(_: FitInputs) -> "NetworkKind":
     from compevo_core.lm.backbone import load_packaged
     from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
     from compevo_core.lm.model_sources import DEFAULT_CACHE
-    from compevo_core.paper.ltp_llm import PatternWriter, make_ltp_llm
+    from compevo_core.paper.text_networks import PatternWriter, make_ltp_llm
 
     # Seeds run in processes of their own; what one of them wrote is there for the others.
     writer = PatternWriter(load_packaged(), DEFAULT_CACHE)

@@ -9,8 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from compevo_core.agents.logics import TOPICS
-from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet

@@ -24,7 +24,7 @@ from compevo_core.evaluation.issued_scores import (
     complete_rows,
     name_known_to,
 )
-from compevo_core.evaluation.panels import ForecastPanel, read_panels
+from compevo_core.evaluation.scopes import ForecastPanel, read_panels
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.forecast.issued import (
     IssuedForecast,

@@ -35,8 +35,7 @@ from compevo_core.report.evidence_tables import (
 from compevo_core.report.figures import DARK_COLOURS
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.mechanism import list_groups
-from compevo_core.report.paper.experiments import show_curves
-from compevo_core.report.paper.tables import PAPER_TABLES, READING, build_paper_tables
+from compevo_core.report.paper.tables import PAPER_TABLES, READING, build_paper_tables, show_curves
 from compevo_core.report.plots import (
     show_ablation,
     show_methods,

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
-from compevo_core.evaluation.panels import ForecastPanel
+from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.report.figures import (
     ACCENT,
     GREEN,

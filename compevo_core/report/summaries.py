@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from compevo_core.evaluation.comparison import rank_budget
-from compevo_core.evaluation.panels import ForecastPanel
+from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.result_tables import HIGHLIGHTED_METHOD, name_records

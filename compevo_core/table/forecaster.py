@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.build import (
     build_views,

@@ -19,10 +19,9 @@ from typing import Self
 import numpy as np
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.baselines import Baseline, fit_baseline, load_baseline
-from compevo_core.baselines.blend import BLEND_WEIGHTS
+from compevo_core.baselines import Baseline, FitBaseline, fit_baseline, load_baseline
+from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.baselines.zero_shot import PREFIX, make_folder_name
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray

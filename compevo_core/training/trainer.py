@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
-from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.shared_fits import FitBaseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool

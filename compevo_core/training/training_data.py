@@ -11,9 +11,8 @@ import numpy as np
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.baselines import fit_baseline
+from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.known_errors import follow_levels
-from compevo_core.baselines.shared_fits import FitBaseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool

@@ -40,7 +40,7 @@ def fit(
     `compevo forecast` and `compevo evaluate` then use the trained model. With the same files and
     settings, the command uses the existing model and does not train it again.
     """
-    from compevo_core.baselines.shared_fits import SharedFits
+    from compevo_core.baselines import SharedFits
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.evaluation.method_choice import POPULATION
     from compevo_core.runtime.usage import format_duration

@@ -130,7 +130,7 @@ class SharedInputs:
     def __init__(self, log: logging.Logger) -> None:
         # torch and the language-model stack are imported here and below: reading a job needs
         # neither.
-        from compevo_core.baselines.shared_fits import SharedFits
+        from compevo_core.baselines import SharedFits
         from compevo_core.data.news_pool import NewsPool
         from compevo_core.data.window import WindowSet
 

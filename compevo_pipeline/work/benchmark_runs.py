@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import polars as pl
 
-from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines import SharedFits
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts

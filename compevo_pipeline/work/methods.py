@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines import SharedFits
 from compevo_core.baselines.zero_shot import make_folder_name
 from compevo_core.config.run import RunConfig
 from compevo_core.data.datasets import DATASETS

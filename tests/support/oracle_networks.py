@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.networks.fedformer import FREQUENCIES
+from compevo_core.networks.frequency import FREQUENCIES
 from compevo_core.networks.gpt4ts import PATCH_STEPS, PATCH_STRIDE
 from compevo_core.networks.layers import TIME_FEATURES, NetworkInputs
 

@@ -18,10 +18,9 @@ import torch
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks.fedformer import FEDformer
-from compevo_core.networks.film import FiLM
 from compevo_core.networks.fitting import forecast_scaled
 from compevo_core.networks.forecaster import DLinear, ITransformer
+from compevo_core.networks.frequency import FEDformer, FiLM
 from compevo_core.networks.gpt4ts import GPT4TS
 from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
 from compevo_core.networks.pyraformer import Pyraformer

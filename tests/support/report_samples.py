@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-from compevo_core.evaluation.panels import ForecastPanel, write_panels
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.evaluation.scopes import ForecastPanel, write_panels
 from compevo_core.report.figures import Plot
 from compevo_core.report.inputs import CHECK_COLUMNS, ReportInputs, TrainingRun
 from compevo_core.report.page import render_research

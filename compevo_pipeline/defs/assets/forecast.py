@@ -65,7 +65,7 @@ NEXT_DAY_CODE = (
     "compevo_core/data",
     "compevo_core/forecast/forecaster.py",
     "compevo_core/forecast/issued.py",
-    "compevo_core/forecast/totals.py",
+    "compevo_core/forecast/prediction.py",
     "compevo_core/lm",
     "compevo_core/data/quantiles.py",
     "compevo_pipeline/work/next_day.py",

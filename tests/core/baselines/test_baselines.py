@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import compevo_core.baselines.gbm as gbm
+from compevo_core import baselines
 from compevo_core.baselines import (
     BASELINES,
     Baseline,
+    SharedFits,
     fit_baseline,
     is_applicable,
     load_baseline,
-    shared_fits,
 )
 from compevo_core.baselines.base import ViewForecaster
-from compevo_core.baselines.blend import BLEND_WEIGHTS
 from compevo_core.baselines.features import FeatureSpace
+from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
-from compevo_core.baselines.shared_fits import SharedFits
 from compevo_core.baselines.smoothing import Theta
 from compevo_core.data.build import build_windows
 from compevo_core.data.scaling import Scaler
@@ -321,7 +321,7 @@ def fitted(monkeypatch):
         names.append((name, seed))
         return fit_baseline(name, train, seed=seed)
 
-    monkeypatch.setattr(shared_fits, "fit_baseline", count)
+    monkeypatch.setattr(baselines, "fit_baseline", count)
     return names
 
 

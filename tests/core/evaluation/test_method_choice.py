@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.baselines import fit_baseline
-from compevo_core.baselines.shared_fits import SharedFits
+from compevo_core.baselines import SharedFits, fit_baseline
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import (

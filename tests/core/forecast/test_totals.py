@@ -8,8 +8,7 @@ import pytest
 from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.quantiles import FEWEST, LEVELS, PastErrors, estimate_quantiles
 from compevo_core.errors import DataError
-from compevo_core.forecast.prediction import Prediction
-from compevo_core.forecast.totals import reconcile
+from compevo_core.forecast.prediction import Prediction, reconcile
 from tests.support.window_samples import make_window
 
 NAMES = ("a", "total", "b")

@@ -24,9 +24,8 @@ from compevo_core.paper.changes import (
 )
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
 from compevo_core.report.inputs import read_inputs
-from compevo_core.report.paper.experiments import PRINTED
 from compevo_core.report.paper.published import list_subjects
-from compevo_core.report.paper.tables import build_paper_tables
+from compevo_core.report.paper.tables import PRINTED, build_paper_tables
 from compevo_core.training.checkpoint import hash_stage
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny

@@ -19,7 +19,7 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.population import Population
 from compevo_core.networks.forecaster import NETWORKS
-from compevo_core.paper import ltp_llm, news2forecast
+from compevo_core.paper import news2forecast, text_networks
 from compevo_core.paper.method import (
     BUDGETS,
     LANGUAGE_MODEL_SEEDS,
@@ -197,7 +197,7 @@ def use_tiny_models(monkeypatch, tmp_path):
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
     monkeypatch.setattr(encoder, "load_encoder", lambda name: HashingEncoder())
     monkeypatch.setattr(model_sources, "DEFAULT_CACHE", tmp_path)
-    monkeypatch.setattr(ltp_llm, "SENTENCE_TOKENS", 4)
+    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 4)
 
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "ltp-llm"])

@@ -17,7 +17,6 @@ from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper import news_audit
-from compevo_core.paper.gpt4mts import NEWS_DAYS, embed_days
 from compevo_core.paper.news_audit import (
     ANY,
     AUDIT_SCHEMA,
@@ -40,6 +39,7 @@ from compevo_core.paper.news_changes import (
     swap_news,
 )
 from compevo_core.paper.planted_news import measure_residuals
+from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
 from compevo_core.report.evidence_tables import format_audit, judge_news
 from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.planted import planted_world

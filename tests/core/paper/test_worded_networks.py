@@ -15,15 +15,18 @@ from compevo_core.networks.fitting import FitBudget
 from compevo_core.networks.forecaster import NetworkBaseline
 from compevo_core.networks.gpt4ts import GPT4TS
 from compevo_core.networks.layers import count_trainable
-from compevo_core.paper import ltp_llm
-from compevo_core.paper.gpt4mts import GPT4MTS, NEWS_DAYS, NewsReader, make_gpt4mts
-from compevo_core.paper.ltp_llm import (
+from compevo_core.paper import text_networks
+from compevo_core.paper.news_changes import swap_news
+from compevo_core.paper.text_networks import (
+    GPT4MTS,
+    NEWS_DAYS,
+    NewsReader,
     PatternMemory,
     PatternWriter,
+    make_gpt4mts,
     make_ltp_llm,
     write_pattern_prompt,
 )
-from compevo_core.paper.news_changes import swap_news
 from tests.support.population import news_pool, windows
 
 POOL = news_pool()
@@ -105,7 +108,7 @@ ENCODER = HashingEncoder()
 
 @pytest.fixture(autouse=True)
 def write_short_sentences(monkeypatch):
-    monkeypatch.setattr(ltp_llm, "SENTENCE_TOKENS", 6)
+    monkeypatch.setattr(text_networks, "SENTENCE_TOKENS", 6)
 
 
 class Scribe(PatternWriter):

@@ -41,7 +41,7 @@ from compevo_core.report.mechanism import (
     topics_table,
 )
 from compevo_core.report.page import render_chart
-from compevo_core.report.paper.experiments import show_curves
+from compevo_core.report.paper.tables import show_curves
 from compevo_core.report.plots import show_panel
 from compevo_core.report.rows import collect_scores, empty_rows
 from tests.support.report_samples import (

@@ -8,8 +8,13 @@ import pytest
 
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-from compevo_core.evaluation.panels import ForecastPanel, build_panels, read_panels, write_panels
-from compevo_core.evaluation.scopes import Scope
+from compevo_core.evaluation.scopes import (
+    ForecastPanel,
+    Scope,
+    build_panels,
+    read_panels,
+    write_panels,
+)
 from compevo_core.report.inputs import read_inputs, read_run
 from tests.support import population as small
 from tests.support.report_samples import (

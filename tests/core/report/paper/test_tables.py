@@ -5,9 +5,9 @@ import pytest
 
 from compevo_core.errors import ConfigError
 from compevo_core.report.paper.comparison import describe_tests, pair_cells
-from compevo_core.report.paper.experiments import ONE_FORECAST
 from compevo_core.report.paper.published import DATASETS
 from compevo_core.report.paper.tables import (
+    ONE_FORECAST,
     PAPER_TABLES,
     build_paper_tables,
     format_all_paper_tables,
