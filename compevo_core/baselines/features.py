@@ -77,7 +77,7 @@ class FeatureSpace(TrainSpace):
     """
 
     covariates: tuple[str, ...]  # the keys that at least half of the train windows have
-    # The user's own covariates by step that at least half of them know at each step
+    # The user's own covariates by step that are known at half of the train targets or more
     steps: tuple[StepResponse, ...] = ()
 
     @classmethod
@@ -93,7 +93,13 @@ class FeatureSpace(TrainSpace):
         views = [window.view for window in train]
         names = sorted({name for view in views for name in view.step_covariates})
         own_names = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
-        usual = [name for name in own_names if _is_usual(views, name)]
+        # At weekends a table of business days has neither a value nor a covariate.
+        has_truth_NH = np.isfinite([window.y for window in train])
+        usual = [
+            name
+            for name in own_names
+            if np.isfinite(_stack_change(views, name))[has_truth_NH].mean() >= MIN_COVERAGE
+        ]
         if not usual:
             return space
         return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))

@@ -267,7 +267,7 @@ def _summarize_inputs(z_NH: FloatArray) -> dict[str, FloatArray]:
         "day_max": z_NH.max(axis=1, keepdims=True),
         "day_last": z_NH[:, -1:],
         "day_change": z_NH[:, -1:] - z_NH[:, :1],
-        **{name: part.mean(axis=1, keepdims=True) for name, part in thirds},
+        **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
     }
 
 

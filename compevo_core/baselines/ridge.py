@@ -40,7 +40,7 @@ from compevo_core.baselines.weather import (
     average_blocks,
     encode_degree_blocks,
 )
-from compevo_core.data.arrays import FloatArray, IntArray
+from compevo_core.data.arrays import FloatArray, IntArray, mean_known
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
@@ -92,7 +92,8 @@ class LinearMap:
     ) -> "LinearMap":
         """Fit a map on the known targets; DataError if a step is known in too few windows.
 
-        A missing feature (NaN) is the train mean, a masked target is left out. ``codes`` number the
+        A step that is known in none, as at night in a shop, has an output of zero. A missing
+        feature (NaN) is the train mean, a masked target is left out. ``codes`` number the
         entity of each window; the views are there for their time. A column counts as if it varied
         by ``least_spread`` at least.
         """
@@ -104,7 +105,7 @@ class LinearMap:
             penalty=0.0,
             mean=np.nanmean(features_NF, axis=0),
             spread=np.where(spread > _SMALLEST_SPREAD, spread, 1.0),
-            offset=np.nanmean(target_NH, axis=0),
+            offset=np.nan_to_num(mean_known(target_NH, axis=0)),
             weights=np.empty(0),
         )
 
@@ -286,7 +287,8 @@ def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
     if 2 * is_whole.sum() >= len(target_NH):
         target_NH = np.where(is_whole[:, None], target_NH, np.nan)
 
-    fewest = int(np.isfinite(target_NH).sum(axis=0).min())
+    known_H = np.isfinite(target_NH).sum(axis=0)
+    fewest = int(min(known_H[known_H > 0], default=0))
     if fewest < 2 * BLOCKS:
         raise DataError(
             f"a step of the horizon is known in {fewest} train windows; the ridge needs "

@@ -19,7 +19,7 @@ from typing import Self
 
 import numpy as np
 
-from compevo_core.data.arrays import FloatArray, IntArray
+from compevo_core.data.arrays import FloatArray, IntArray, mean_known
 from compevo_core.data.view import Window, WindowView, find_horizon, keep_bounds, stack_by_step
 from compevo_core.errors import DataError
 
@@ -155,18 +155,25 @@ def estimate_day_quantiles(
 
     The errors of a past window, step by step, are added to the forecast: neighbouring steps err
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
-    those that :func:`estimate_quantiles` may use, of windows without a gap. ``mean`` and ``peak``
-    are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of the series, or
-    of all series together, had ended.
+    those that :func:`estimate_quantiles` may use, of windows without a gap, or where there are too
+    few, as on business days, of windows with at least half of the steps that others know. ``mean``
+    and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of
+    the series, or of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N, scale_NH, spread_N = count_until(views), find_scale(views), measure_spread(views)
-    is_whole_P = np.isfinite(past.error_NH).all(axis=1)
+    known_P = np.isfinite(past.error_NH).sum(axis=1)
+    is_usable_P = known_P == past.error_NH.shape[1]
+    if is_usable_P.sum() < FEWEST:
+        is_usable_P = 2 * known_P >= known_P.max(initial=0)
+    # Where a step has no truth, the window erred as in the mean over the others.
+    mean_P1 = mean_known(past.error_NH, axis=1)[:, None]
+    error_PH = np.where(np.isfinite(past.error_NH), past.error_NH, mean_P1)
     past_series = np.array(past.entities, dtype=str)
 
     for row, view in enumerate(views):
         is_scaled = bool(np.isfinite(scale_NH[row]).all())
-        is_alike_P = is_whole_P & (past.unknown_N == view.unknown_steps)
+        is_alike_P = is_usable_P & (past.unknown_N == view.unknown_steps)
         is_alike_P &= past.end_N <= until_N[row]
         is_own_P = is_alike_P & (past_series == view.entity)
         if is_scaled:
@@ -174,13 +181,13 @@ def estimate_day_quantiles(
 
         places = np.flatnonzero(is_own_P)
         places = places[np.argsort(past.end_N[places], kind="stable")][-MEMORY:]
-        error_WH = past.error_NH[places] * (
+        error_WH = error_PH[places] * (
             scale_NH[row] / past.scale_NH[places] if is_scaled else 1.0
         )
         if len(places) < FEWEST:
             ends = np.unique(past.end_N[is_alike_P])[-MEMORY:]
             pooled = np.flatnonzero(is_alike_P & np.isin(past.end_N, ends))
-            error_WH = past.error_NH[pooled] / past.spread_N[pooled, None] * spread_N[row]
+            error_WH = error_PH[pooled] / past.spread_N[pooled, None] * spread_N[row]
         if len(error_WH) < FEWEST:
             continue
         path_WH = forecast_NH[row] + error_WH
@@ -278,7 +285,8 @@ def _adapt_levels(
 def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
-    NaN at a step without any error.
+    A step without any error, as at night in a shop, has those of the nearest step with one; all are
+    NaN where no step has an error.
     """
     padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     shifts = range(2 * NEIGHBOURS + 1)
@@ -297,7 +305,12 @@ def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     high_QH = np.take_along_axis(sample_SH, above_QH, axis=0)
     quantile_QH = low_QH + (place_QH - below_QH) * (high_QH - low_QH)
     # Levels that adapted at different speeds may have passed each other; quantiles never do.
-    return np.sort(quantile_QH, axis=0)
+    quantile_QH = np.sort(quantile_QH, axis=0)
+    with_errors = np.flatnonzero(last_H >= 0)
+    if 0 < len(with_errors) < horizon:
+        distance_HK = np.abs(np.arange(horizon)[:, None] - with_errors)
+        quantile_QH = quantile_QH[:, with_errors[distance_HK.argmin(axis=1)]]
+    return quantile_QH
 
 
 def find_scale(views: Sequence[WindowView]) -> FloatArray:

@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 import polars as pl
 
 from compevo_core.data.schemas import FLAG_PATTERN, SERIES_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.steps import DAY, MONTH, count_steps, is_calendar_step, shift
+from compevo_core.data.steps import DAY, MONTH, WEEK, count_steps, is_calendar_step, shift
 from compevo_core.errors import DataError
 
 _SYNTHETIC_PREFIX = "sample:"
@@ -38,12 +38,17 @@ def find_calendar_step(distances: pl.Series) -> timedelta | None:
     return months * MONTH
 
 
-def measure_gaps(stamps: pl.Series, step: timedelta) -> tuple[int, int]:
-    """Return the steps from the first to the last of two or more stamps, and the longest gap."""
+def measure_gaps(stamps: pl.Series, step: timedelta) -> tuple[int, int, int]:
+    """Return the steps from the first to the last of two or more stamps, and two gaps in steps.
+
+    They are the longest, and the longest that comes once in a fortnight, as weekends do.
+    """
     ordered = stamps.sort()
     steps = count_steps(ordered[0], ordered[-1], step) + 1
-    apart = cast(timedelta, ordered.diff().max())
-    return steps, round(apart / step) - 1
+    apart = ordered.diff().drop_nulls().sort(descending=True)
+    fortnights = (ordered[-1] - ordered[0]) // (2 * WEEK)
+    longest, usual = apart[0], apart[min(fortnights, len(apart) - 1)]
+    return steps, round(longest / step) - 1, round(usual / step) - 1
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:

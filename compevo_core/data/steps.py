@@ -123,19 +123,20 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
 
 
 def choose_bridge(
-    step: timedelta, share: float, longest: int, lookback: int
+    step: timedelta, share: float, longest: int, usual: int, lookback: int
 ) -> tuple[int, int] | None:
     """Return the longest gap and the number of inputs that may be carried over.
 
-    Weekends need it, and shops that are closed at night. ``share`` of the steps have no value, and
-    ``longest`` is the longest gap. None where gaps are rare: then they are faults.
+    Weekends need it, and shops that are closed at night. ``share`` of the steps have no value;
+    ``longest`` is the longest gap, ``usual`` the longest that comes back, of one or two weeks. None
+    where gaps are rare: then they are faults.
     """
     if share <= _RARE_GAPS:
         return None
 
     # What is usual, and half as much again for holidays; more than two thirds would be invented.
     filled = min(2 * lookback // 3, max(lookback // 4, math.ceil(lookback * share * 1.5)))
-    return min(longest, max(_LONGEST_BRIDGE, DAY // step)), filled
+    return min(longest, max(_LONGEST_BRIDGE, DAY // step, math.ceil(1.5 * usual))), filled
 
 
 def choose_stride(

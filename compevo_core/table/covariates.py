@@ -66,10 +66,12 @@ def require_ahead(
     views: Sequence[WindowView], form: TableForm, steps: int, end: datetime, plan: WindowPlan
 ) -> None:
     """Raise a DataError where the next steps lack a value that is known ahead."""
+    is_open = form.is_open([shift(end, number, plan.step) for number in range(steps)]).to_numpy()
     for view in views:
         for name in form.ahead:
             values = view.step_covariates.get(OWN + name)
             known = np.zeros(steps) if values is None else np.isfinite(values[:steps])
+            known = known.astype(bool) | ~is_open
             if known.all():
                 continue
             first = shift(end, int(np.argmin(known)), plan.step)

@@ -76,7 +76,8 @@ class Forecaster:
             a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``;
             ``compevo`` trains agents that read news, in minutes.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
-            steps unless given.
+            steps unless given. Times of the week at which the table never has a value, such as
+            weekends, are steps too, but left out of what is returned.
         lookback: last steps that a forecast reads; a week more than the horizon, eight weeks of
             days, a year more of weeks unless given.
         freq: step: ``15min``, ``1h``, ``1d``, ``1w``, ``1mo``, ``3mo``, ``12mo``, or pandas' name
@@ -433,10 +434,12 @@ class Forecaster:
         figure = Figure(figsize=(9, 4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
-        stamps = fit.form.clock.read_local(starts)
-        axes.plot(stamps, prediction.aggregate[row], color="#1f5fa8", label=self.method_)
+        is_open = fit.form.is_open(starts).to_numpy()
+        stamps = fit.form.clock.read_local(starts).filter(is_open)
+        axes.plot(stamps, prediction.aggregate[row, is_open], color="#1f5fa8", label=self.method_)
         for low, high, opacity in _BANDS:
-            bounds = [prediction.quantiles[row, LEVELS.index(level)] for level in (low, high)]
+            levels = [LEVELS.index(level) for level in (low, high)]
+            bounds = prediction.quantiles[row, levels][:, is_open]
             axes.fill_between(stamps, *bounds, color="#1f5fa8", alpha=opacity, linewidth=0)
         axes.set_title(f"{name}: {self.method_}, bands of 80 and 95 %")
         axes.set_ylabel(fit.form.value)

@@ -20,6 +20,7 @@ from compevo_core.data.series import measure_gaps
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
+    WEEK,
     choose_bridge,
     choose_horizon,
     choose_lookback,
@@ -41,6 +42,8 @@ _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
+_LEAST_WEEKS = 8  # after which a time of the week without a value has none
+_WEEK_MINUTES = 7 * 24 * 60
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 
 
@@ -74,23 +77,34 @@ class TableForm:
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
+    closed: tuple[int, ...] = ()  # minutes of the week at which no row has a value
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Self:
         """Read what JSON made of it."""
-        columns = {name: tuple(raw[name]) for name in ("ahead", "past")}
+        columns = {name: tuple(raw[name]) for name in ("ahead", "past", "closed")}
         return cls(**{**raw, **columns, "clock": Clock(**raw["clock"])})
 
     def read_clock(self, starts: Sequence[datetime]) -> pl.Series:
         """Return instants of the grid as stamps of the table's kind."""
         return self.clock.read(starts, self.time)
 
+    def is_open(self, starts: Sequence[datetime]) -> pl.Series:
+        """Return whether the table has values at the time of the week of each step."""
+        if not self.closed:
+            return pl.repeat(True, len(starts), dtype=pl.Boolean, eager=True)
+        return ~self.clock.find_minutes(starts).is_in(list(self.closed))
+
     def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
-        """Return rows as a table of the user's kind: series, stamps on its clock, columns."""
+        """Return rows as a table of the user's kind: series, stamps on its clock, columns.
+
+        Steps at which the table never has a value, such as weekends, are left out.
+        """
         head: dict[str, Any] = {}
         if self.series:
             head[self.series] = [int(name) for name in names] if self.is_number else list(names)
         frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
+        frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
 
 
@@ -169,8 +183,20 @@ def read_table(
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
+        closed=_find_closed(rows, clock),
     )
     return rows, form
+
+
+def _find_closed(rows: pl.DataFrame, clock: Clock) -> tuple[int, ...]:
+    """Return the minutes of the week at which no row has a value, in eight weeks or more."""
+    starts = rows.filter(pl.col(VALUE).is_not_null())[START].unique().to_list()
+    if not starts or clock.step > DAY or max(starts) - min(starts) < _LEAST_WEEKS * WEEK:
+        return ()
+    is_open = set(clock.find_minutes(starts))
+    minutes = clock.step // timedelta(minutes=1)
+    possible = range(min(is_open) % minutes, _WEEK_MINUTES, minutes)
+    return tuple(minute for minute in possible if minute not in is_open)
 
 
 def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
@@ -408,15 +434,17 @@ class WindowPlan:
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
     """Return the longest gap, and the inputs of a window, that may be carried over."""
     usual_gap = max(1, min(3 * max(1, DAY // step), lookback // 8))
-    shares, lengths = [], []
+    shares, lengths, usual_lengths = [], [], []
     for part in rows.filter(pl.col(VALUE).is_not_null()).partition_by(SERIES):
         if len(part) > 1:
-            steps, longest = measure_gaps(part[START], step)
+            steps, longest, usual = measure_gaps(part[START], step)
             shares.append(1 - len(part) / steps)
             lengths.append(longest)
+            usual_lengths.append(usual)
 
     # Gaps of one series in many are its own; those of most of them belong to the table.
     bridge = None
     if shares:
-        bridge = choose_bridge(step, median(shares), int(median(lengths)), lookback)
+        longest, usual = int(median(lengths)), int(median(usual_lengths))
+        bridge = choose_bridge(step, median(shares), longest, usual, lookback)
     return (usual_gap, lookback // 4) if bridge is None else (max(usual_gap, bridge[0]), bridge[1])

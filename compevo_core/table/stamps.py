@@ -27,7 +27,7 @@ _ALIASES = {
     "min": "1min",
     "t": "1min",
     "h": "1h",
-    "d": "1d",
+    **dict.fromkeys(("d", "b"), "1d"),
     "w": "1w",
     **dict.fromkeys(("M", "ms", "me"), "1mo"),
     **dict.fromkeys(("q", "qs", "qe"), "3mo"),
@@ -137,6 +137,12 @@ class Clock:
         stamps = self.read(starts, "")
         return stamps if self.is_date else stamps.dt.replace_time_zone(None)
 
+    def find_minutes(self, starts: Sequence[datetime]) -> pl.Series:
+        """Return the minute of the week at which each step begins, on the clock, from Monday on."""
+        local = self.read_local(starts).cast(pl.Datetime("us")).dt
+        days = local.weekday().cast(pl.Int32) - 1
+        return days * 1440 + local.hour().cast(pl.Int32) * 60 + local.minute()
+
     def say(self, start: datetime) -> str:
         """Return an instant of the grid in words."""
         return f"{start:%Y-%m-%d}" if self.step >= DAY else f"{start:%Y-%m-%d %H:%M} UTC"
@@ -225,8 +231,11 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
         )
     try:
         return read_step(name_step(step))
-    except (ValueError, StopIteration) as error:
-        raise DataError(f"stamps are {step} apart, which is not a step: {error}") from error
+    except StopIteration:
+        remedy = "average or sum the values to minutes"
+    except ValueError as error:
+        remedy = str(error)
+    raise DataError(f"stamps are {step} apart, which is not a step: {remedy}")
 
 
 def _name_as_ours(freq: str) -> str:

@@ -188,7 +188,7 @@ def draft_declaration(
     raw_keys["splits"] = dict(days)
     raw_keys["evaluation"] = _find_low(frame, days["validation_from"], draft)
     if "max_fill_steps" in raw_keys["grid"]:
-        raw_keys["evaluation"] |= {"max_gap_share": max(share for share, _ in gaps)}
+        raw_keys["evaluation"] |= {"max_gap_share": max(share for share, *_ in gaps)}
     # The checks of a declaration hold for the draft as well, before it is written.
     check_declaration({"name": request.name, **raw_keys}, "the declaration")
     draft.text = write_declaration(request.name, raw_keys, draft)
@@ -328,28 +328,28 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
 
 def _describe_gaps(
     part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration
-) -> tuple[float, int]:
-    """Say how long one series is; return its share of steps without a value and longest gap."""
+) -> tuple[float, int, int]:
+    """Say how long one series is; return its share of steps without a value and its gaps."""
     known = part.filter(pl.col("value").is_not_null())["start_utc"].sort()
     if len(known) < 2:
         raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
 
     first, last = known[0], known[-1]
-    steps, longest = measure_gaps(known, step)
+    steps, longest, usual = measure_gaps(known, step)
     draft.findings.append(
         f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
         f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of them "
         f"without a value (longest gap: {longest:,} steps)"
     )
-    return math.ceil(100 * (steps - len(known)) / steps) / 100, longest
+    return math.ceil(100 * (steps - len(known)) / steps) / 100, longest, usual
 
 
 def _allow_gaps(
-    gaps: Sequence[tuple[float, int]], step: timedelta, lookback: int, draft: DraftedDeclaration
+    gaps: Sequence[tuple[float, int, int]], step: timedelta, lookback: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
-    share = max(share for share, _ in gaps)
-    bridge = choose_bridge(step, share, max(gap for _, gap in gaps), lookback)
+    share, longest, usual = (max(column) for column in zip(*gaps, strict=True))
+    bridge = choose_bridge(step, share, int(longest), int(usual), lookback)
     if bridge is None:
         return {}
 

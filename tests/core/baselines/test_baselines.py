@@ -15,7 +15,7 @@ from compevo_core.baselines import (
     is_applicable,
     load_baseline,
 )
-from compevo_core.baselines.base import ViewForecaster
+from compevo_core.baselines.base import ViewForecaster, repeat_last_season
 from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.gbm import BLEND_WEIGHTS
 from compevo_core.baselines.ridge import CalendarRidge, LinearMap
@@ -90,11 +90,21 @@ def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
     ]
     fitted = fit_baseline("calendar-ridge", WindowSet(masked, dataset="electricity"))
     assert np.isfinite(fitted.predict([masked[0].view])).all()
-    masked_step = [
-        make_window(i, y=np.where(np.arange(48) == 5, np.nan, 1000.0 + i)) for i in range(40)
-    ]
-    with pytest.raises(DataError, match="known in 0 train windows"):
-        fit_baseline("calendar-ridge", WindowSet(masked_step, dataset="electricity"))
+
+
+def test_the_ridge_keeps_the_last_season_at_steps_that_are_never_known():
+    def fit(fewest):
+        known_from = np.where(np.arange(48) == 5, 40 - fewest, 0)
+        windows = [
+            make_window(i, y=np.where(i < known_from, np.nan, 1000.0 + i)) for i in range(40)
+        ]
+        ridge = fit_baseline("calendar-ridge", WindowSet(windows, dataset="electricity"))
+        return ridge.predict([windows[0].view])[0], repeat_last_season(windows[0].view)
+
+    forecast_H, last_H = fit(0)
+    assert forecast_H[5] == last_H[5] and (np.delete(forecast_H != last_H, 5)).all()
+    with pytest.raises(DataError, match="known in 3 train windows"):
+        fit(3)
 
 
 def test_the_blend_is_the_weighted_mean_of_its_parts_which_it_also_gives(train, windows):

@@ -134,15 +134,28 @@ def test_a_backtest_has_all_its_windows_however_far_apart_those_of_the_fit_are(m
     assert len(tested) == 2 * 3 * 7
 
 
-def test_a_table_of_business_days_is_forecast():
+def test_a_table_of_business_days_is_forecast_on_business_days():
     days = pd.date_range("2023-01-01", periods=500)
     table = TABLE[TABLE["unique_id"] == "a"].head(500).assign(ds=days)
     # Weekends and Easter are left out: more than a quarter of the steps.
-    table = table[(days.dayofweek < 5) & ~days.isin(pd.date_range("2024-03-29", "2024-04-01"))]
-    chosen = Forecaster(horizon=5).fit(table)
+    table = table[(days.day_of_week < 5) & ~days.isin(pd.date_range("2024-03-29", "2024-04-01"))]
+    chosen = Forecaster(horizon=5, freq="B").fit(table)
     assert chosen.choice_.windows > 50
     forecast = chosen.predict()
-    assert forecast["mean"].notna().all() and len(forecast) == 5
+    assert forecast.drop(columns="q0.025").notna().all(axis=None)
+    assert forecast["ds"].tolist() == list(pd.bdate_range("2024-05-15", "2024-05-17"))
+    assert chosen.backtest(windows=2)["y"].notna().all()
+    assert len(chosen.plot().axes[0].lines[1].get_xdata()) == 3
+
+
+def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
+    days = pd.bdate_range("2022-01-03", periods=400)
+    level = np.random.default_rng(0).normal(size=400)
+    table = pd.DataFrame({"ds": days, "y": 50 + 8 * level, "x": level})
+    chosen = Forecaster("calendar-ridge", horizon=7, ahead=["x"]).fit(table[:-5])
+    forecast = chosen.predict(future=table[["ds", "x"]].tail(5))
+    assert len(forecast) == 5
+    assert abs(forecast["mean"].to_numpy() - table["y"].tail(5)).mean() < 2
 
 
 @pytest.mark.parametrize("kind", ["short horizons far apart", "opening hours"])
@@ -153,8 +166,10 @@ def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
     if kind == "opening hours":
         table, horizon = TABLE[TABLE["ds"].dt.hour.between(8, 17)], 24
     chosen = Forecaster(horizon=horizon, lookback=168).fit(table)
-    assert "theta" in {score.name for score in chosen.choice_.scores}
-    assert np.isfinite(chosen.predict()["mean"]).all()
+    assert {"theta", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    forecast = chosen.predict()
+    assert np.isfinite(forecast["q0.9"]).all()
+    assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
 
 
 def test_a_method_is_chosen_for_more_series_than_windows_are_of_use(monkeypatch):

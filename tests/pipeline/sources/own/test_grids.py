@@ -210,11 +210,12 @@ def test_origins_are_as_many_as_are_of_use_at_the_same_times_of_each_day():
 
 def test_gaps_that_belong_to_the_series_may_be_bridged():
     day = timedelta(days=1)
-    assert choose_bridge(day, 0.05, 9, 77) is None
-    assert choose_bridge(day, 0.06, 2, 77) == (2, 19)  # never less than the usual quarter
-    assert choose_bridge(day, 0.29, 4, 77) == (4, 34)
-    assert choose_bridge(day, 0.9, 30, 77) == (6, 51)
-    assert choose_bridge(day / 24, 0.6, 14, 336) == (14, 224)  # closed at night
+    assert choose_bridge(day, 0.05, 9, 2, 77) is None
+    assert choose_bridge(day, 0.06, 2, 2, 77) == (2, 19)  # never less than the usual quarter
+    assert choose_bridge(day, 0.29, 4, 2, 77) == (4, 34)
+    assert choose_bridge(day, 0.9, 30, 0, 77) == (6, 51)
+    assert choose_bridge(day / 24, 0.6, 14, 14, 336) == (14, 224)  # closed at night
+    assert choose_bridge(day / 24, 0.6, 200, 62, 336) == (93, 224)  # an office, and a long break
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day():
