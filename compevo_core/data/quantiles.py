@@ -181,9 +181,7 @@ def estimate_day_quantiles(
 
         places = np.flatnonzero(is_own_P)
         places = places[np.argsort(past.end_N[places], kind="stable")][-MEMORY:]
-        error_WH = error_PH[places] * (
-            scale_NH[row] / past.scale_NH[places] if is_scaled else 1.0
-        )
+        error_WH = error_PH[places] * (scale_NH[row] / past.scale_NH[places] if is_scaled else 1.0)
         if len(places) < FEWEST:
             ends = np.unique(past.end_N[is_alike_P])[-MEMORY:]
             pooled = np.flatnonzero(is_alike_P & np.isin(past.end_N, ends))

@@ -345,7 +345,10 @@ def _describe_gaps(
 
 
 def _allow_gaps(
-    gaps: Sequence[tuple[float, int, int]], step: timedelta, lookback: int, draft: DraftedDeclaration
+    gaps: Sequence[tuple[float, int, int]],
+    step: timedelta,
+    lookback: int,
+    draft: DraftedDeclaration,
 ) -> dict[str, object]:
     """Return how much an input may bridge, where gaps belong to the series, as weekends do."""
     share, longest, usual = (max(column) for column in zip(*gaps, strict=True))

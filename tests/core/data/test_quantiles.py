@@ -252,6 +252,17 @@ def test_the_mean_and_the_peak_of_a_day_have_bands_that_hold_their_own_share():
     assert width < 0.8 * (by_step[MEMORY:, high] - by_step[MEMORY:, low]).mean()
 
 
+def test_windows_that_all_have_gaps_give_the_day_a_band():
+    # Every window lacks a quarter of its steps, at another place.
+    gaps = [np.where((np.arange(48) + 7 * day) % 48 < 12, np.nan, 0.0) for day in range(MEMORY)]
+    windows = [replace(w, y=gap) for w, gap in zip(days(MEMORY), gaps, strict=True)]
+    error_N1 = RNG.normal(0, 10, (MEMORY, 1))
+    past = errors_of(windows, np.broadcast_to(error_N1, (MEMORY, 48)))
+    band = estimate_day_quantiles(past, [make_window(MEMORY, x=X).view], np.zeros((1, 48)))
+    expected = np.quantile(error_N1, LEVELS, method="weibull")
+    assert np.allclose(band["mean"], expected) and np.allclose(band["peak"], expected)
+
+
 def test_the_day_knows_no_error_whose_window_had_not_ended():
     windows, later = days(30), days(30, first=30)
     error_NH = RNG.normal(0, 10, (30, 48))

@@ -21,6 +21,7 @@ from compevo_core.data.schemas import (
 from compevo_core.data.series import (
     fill_forward,
     is_synthetic,
+    measure_gaps,
     regularise_series,
     resample_to_step,
     validate_series,
@@ -81,6 +82,16 @@ def test_a_stamp_off_the_grid_is_refused_with_its_time():
     )
     with pytest.raises(DataError, match="off the 0:30:00 grid"):
         regularise_series(frame, HALF_HOUR)
+
+
+def test_a_gap_is_usual_that_comes_once_in_a_fortnight():
+    hours = pl.datetime_range(NOW, NOW + 10 * 7 * DAY, "1h", eager=True, closed="left")
+    office = hours.filter((hours.dt.weekday() < 6) & hours.dt.hour().is_between(8, 17))
+    closed = (office < NOW + 21 * DAY) | (office > NOW + 30 * DAY)
+    steps, longest, usual = measure_gaps(office.filter(closed), timedelta(hours=1))
+    assert (usual, longest > 200) == (62, True)
+    assert steps == (office[-1] - office[0]) // timedelta(hours=1) + 1
+    assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
 
 
 def test_filling_goes_forward_only_at_most_so_far_and_says_so():
