@@ -21,7 +21,13 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.baselines.known_errors import NOT_STARTED, count_minutes
 from compevo_core.data.arrays import FloatArray, IntArray
-from compevo_core.data.quantiles import PastErrors, count_until, find_scale, measure_spread
+from compevo_core.data.quantiles import (
+    PastErrors,
+    count_ends,
+    count_until,
+    find_scale,
+    measure_spread,
+)
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView
 
@@ -72,14 +78,11 @@ class Experience:
     ) -> Self:
         """Return the experience with windows added, in the order given."""
         number = {entity: i for i, entity in enumerate(self.entities)}
-        horizon_N = [view.horizon * view.step_minutes for view in views]
-        origin_N = np.array(count_minutes(views), dtype=np.int64)
-
         added: dict[str, npt.NDArray[Any]] = {
             "entity_N": np.array([number[view.entity] for view in views], dtype=np.int64),
-            "origin_N": origin_N,
+            "origin_N": np.array(count_minutes(views), dtype=np.int64),
             "until_N": count_until(views),
-            "end_N": origin_N + np.array(horizon_N, dtype=np.int64),
+            "end_N": count_ends(views),
             "unknown_N": np.array([view.unknown_steps for view in views], dtype=np.int64),
             "agents_NAH": agents_NAH,
             "mixture_NH": mixture_NH,

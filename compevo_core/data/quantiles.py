@@ -81,7 +81,7 @@ class PastErrors:
         return cls(
             entities=tuple(view.entity for view in views),
             until_N=count_until(views),
-            end_N=_count_minutes(views, "end_utc"),
+            end_N=count_ends(views),
             unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
             error_NH=truth_NH - forecast_NH[known],
             scale_NH=find_scale(views),
@@ -331,6 +331,11 @@ def measure_spread(views: Sequence[WindowView]) -> FloatArray:
 def count_until(views: Sequence[WindowView]) -> IntArray:
     """Return until when each view knew (N,), in minutes since 1970."""
     return _count_minutes(views, "information_until")
+
+
+def count_ends(views: Sequence[WindowView]) -> IntArray:
+    """Return when the last target of each view ends (N,), in minutes since 1970."""
+    return _count_minutes(views, "end_utc")
 
 
 def _count_minutes(views: Sequence[WindowView], field: str) -> IntArray:

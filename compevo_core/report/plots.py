@@ -19,6 +19,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from compevo_core.data.steps import shift
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.report.figures import (
@@ -201,8 +202,8 @@ def show_panel(panel: ForecastPanel) -> Picture:
     step = timedelta(minutes=panel.step_minutes)
     origin = panel.origin_utc.astimezone(zone)
     # The history ends one step before the origin, which is the start of the first forecast step.
-    past = [origin - step * k for k in range(len(panel.history), 0, -1)]
-    ahead: list[Any] = [origin + step * k for k in range(len(panel.truth))]
+    past = [shift(origin, -k, step) for k in range(len(panel.history), 0, -1)]
+    ahead: list[Any] = [shift(origin, k, step) for k in range(len(panel.truth))]
 
     # A missing value breaks the line.
     truth = [float("nan") if value is None else value for value in panel.truth]

@@ -14,6 +14,7 @@ import polars as pl
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.quantiles import FEWEST
 from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.seasons import choose_season
 from compevo_core.data.series import measure_gaps
@@ -40,6 +41,7 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
+_LEAST_WINDOWS = 10  # of train
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 _LEAST_WEEKS = 8  # after which a time of the week without a value has none
@@ -347,7 +349,9 @@ class WindowPlan:
         midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
         into_day = timedelta(0) if step >= DAY else end - midnight
         usable = steps - lookback
-        validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon)
+        # On coarse grids, with a window a step, bands need more of validation.
+        for_bands = min(2 * horizon + FEWEST, usable - 2 * horizon - _LEAST_WINDOWS)
+        validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
         begin = shift(end - into_day, -validation, step).date()
         begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
         train_steps = count_steps(first, begins, step)

@@ -148,6 +148,14 @@ def test_a_table_of_business_days_is_forecast_on_business_days():
     assert len(chosen.plot().axes[0].lines[1].get_xdata()) == 3
 
 
+@pytest.mark.parametrize(("months", "horizon"), [(120, 12), (72, 6)])
+def test_a_few_years_of_months_are_enough_for_bands(months, horizon):
+    stamps = pd.date_range("2008-01-01", periods=months, freq="MS")
+    table = pd.DataFrame({"ds": stamps, "y": np.arange(months) + 10.0 * (stamps.month == 12)})
+    forecast = Forecaster("calendar-ridge", horizon=horizon).fit(table).predict()
+    assert forecast.notna().all(axis=None)
+
+
 def test_a_column_known_ahead_on_business_days_alone_is_learnt_from():
     days = pd.bdate_range("2022-01-03", periods=400)
     level = np.random.default_rng(0).normal(size=400)
