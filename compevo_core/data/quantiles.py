@@ -283,8 +283,8 @@ def _adapt_levels(
 def _read_quantiles(error_WH: FloatArray, lower: FloatArray) -> FloatArray:
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
-    A step without any error, as at night in a shop, has those of the nearest step with one; all are
-    NaN where no step has an error.
+    A step without any error, as at night in a shop, has the quantiles of the nearest step with one;
+    all are NaN where no step has an error.
     """
     padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     shifts = range(2 * NEIGHBOURS + 1)
