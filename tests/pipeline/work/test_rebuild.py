@@ -13,7 +13,6 @@ import pytest
 from compevo_core.errors import ConfigError, DataError, SchemaDrift
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
-from compevo_pipeline.cli.main import main
 from compevo_pipeline.defs.dead_runs import sweep_dead_runs
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
@@ -22,6 +21,7 @@ from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
 from compevo_pipeline.work.kept_files import ask_for_gone
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS
+from tests.support.commands import invoke
 from tests.support.live import LOG
 from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
@@ -101,7 +101,7 @@ def test_what_raw_files_lack_too_is_asked_for_again(reports, caplog):
     assert read(reports)[0].height == 40 * 5
 
 
-def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, monkeypatch, capsys):
+def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, monkeypatch):
     before = read(reports)
     layout = reports.workspace.layout
     for folder in (layout.series, layout.tables):
@@ -109,10 +109,7 @@ def test_a_rebuild_needs_no_ledger_and_the_command_says_what_it_read(reports, mo
     layout.ledger.unlink()
     monkeypatch.setenv("COMPEVO_HOME", str(reports.home))
     monkeypatch.setenv("COMPEVO_MODE", "live")
-    with pytest.raises(SystemExit) as ended:
-        main(["rebuild", REPORTS.dataset])
-    assert ended.value.code == 0
-    assert "44 files read again" in capsys.readouterr().out
+    assert "44 files read again" in invoke("rebuild", REPORTS.dataset)
     assert_same(read(reports), before)
 
 
@@ -163,16 +160,15 @@ def test_every_feed_says_which_raw_files_are_its_own():
             assert all(label.startswith(("live:", "archive:")) for label in feed.labels)
 
 
-def test_what_waits_is_accepted_by_a_command(stored, tmp_path, monkeypatch, capsys):
+def test_what_waits_is_accepted_by_a_command(stored, tmp_path, monkeypatch):
     home = PRICES.open(shutil.copytree(stored["prices"], tmp_path / "home"))
     halved = price_file("NSW1", level=lambda step: usual(step) / 2)
     home.wait(hours=1)
     PRICES.deliver(home, [halved])
     monkeypatch.setenv("COMPEVO_HOME", str(home.home))
     monkeypatch.setenv("COMPEVO_MODE", "live")
-    with pytest.raises(SystemExit):
-        main(["accept", PRICES.dataset])
-    assert "accepted 144: the next run of the source applies them" in capsys.readouterr().out
+    told = "accepted 144: the next run of the source applies them"
+    assert told in invoke("accept", PRICES.dataset)
 
     home.wait(hours=1)
     assert PRICES.deliver(home, [halved])["changed"] == 144
@@ -301,17 +297,13 @@ def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_pat
     assert list(tmp_path.glob("copy*")) == []
 
 
-def test_what_a_killed_backup_left_is_named_by_the_next_one(
-    home, dagster, tmp_path, monkeypatch, capsys
-):
+def test_what_a_killed_backup_left_is_named_by_the_next_one(home, dagster, tmp_path, monkeypatch):
     left = tmp_path / "yesterday.part"
     (left / "home" / "live").mkdir(parents=True)
     (tmp_path / "another.part").mkdir()
     monkeypatch.setenv("COMPEVO_HOME", str(home.home))
     monkeypatch.setenv("DAGSTER_HOME", str(dagster))
-    with pytest.raises(SystemExit, match="0"):
-        main(["backup", str(tmp_path / "today")])
-    lines = capsys.readouterr().out.splitlines()
+    lines = invoke("backup", tmp_path / "today").splitlines()
     remedy = "is an unfinished backup; remove it unless it is still running"
     assert lines[1:] == [f"{left} {remedy}"]
 

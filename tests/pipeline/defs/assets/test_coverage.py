@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import dagster as dg
 import pytest
 
-from compevo_pipeline.cli.main import main
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.coverage import check_coverage, coverage
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
+from tests.support.commands import invoke
 from tests.support.deployment import QUIET
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -69,18 +69,14 @@ def test_an_empty_home_has_an_empty_table(tmp_path):
     assert check.passed and metadata["dagster/row_count"].value == 0 and "heat" not in metadata
 
 
-def test_the_terminal_shows_the_same_without_control_characters(workspace, monkeypatch, capsys):
+def test_the_terminal_shows_the_same_without_control_characters(workspace, monkeypatch):
     fail(workspace)
     monkeypatch.setenv("COMPEVO_HOME", str(workspace.settings.home))
     monkeypatch.setenv("COMPEVO_MODE", "live")
-    with pytest.raises(SystemExit, match="0"):
-        main(["sources", "--dataset", "aemo"])
-    shown = capsys.readouterr().out
+    shown = invoke("sources", "--dataset", "aemo")
     assert "2026-03" in shown and "33 %, 1 absent, 1 failed" in shown
     assert "aemo/a_20260302.zip  absent, asked again 2026-03-10 12:15" in shown
     assert "aemo/a_20260303.zip  failed, asked again next run: SourceTransient" in shown
     assert "\x1b" not in shown
 
-    with pytest.raises(SystemExit, match="0"):
-        main(["sources", "--dataset", "nobody"])
-    assert "nothing is stored of nobody in live mode" in capsys.readouterr().out
+    assert "nothing is stored of nobody in live mode" in invoke("sources", "--dataset", "nobody")

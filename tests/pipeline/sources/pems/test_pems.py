@@ -14,7 +14,6 @@ import pytest
 from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.cli.main import main
 from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile, read_sample_files
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
@@ -22,6 +21,7 @@ from compevo_pipeline.sources.pems import source as pems
 from compevo_pipeline.sources.pems.live import parse_list
 from compevo_pipeline.sources.pems.source import describe_short
 from compevo_pipeline.storage.series_store import SeriesStore
+from tests.support.commands import invoke
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
 from tests.support.sources import clock, raw
@@ -423,7 +423,7 @@ def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(da
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
 def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
-    days, site, monkeypatch, capsys, is_packed_anew
+    days, site, monkeypatch, is_packed_anew
 ):
     content = gzip.decompress(site.days[DAY_FILE])
     if is_packed_anew:
@@ -442,9 +442,7 @@ def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
 
     monkeypatch.setenv("COMPEVO_HOME", str(days.home))
     monkeypatch.setenv("COMPEVO_MODE", "live")
-    with pytest.raises(SystemExit, match="0"):
-        main(["sources", "--dataset", "pems"])
-    shown = capsys.readouterr().out
+    shown = invoke("sources", "--dataset", "pems")
     assert "short, asked again never: 240 of 288 five-minute slots" in " ".join(shown.split())
     assert "100 %" in shown
 
