@@ -188,31 +188,24 @@ def test_forecast_weather_that_is_no_number_is_refused_and_ordinary_weather_is_n
 SERIES_ID = "AEMO/TOTALDEMAND/NSW1"
 
 
-def make_feed(
-    name, kind=FrameKind.SERIES, error=None, *, fetch=None, replaces=False, is_optional=False
-):
+def make_feed(name, kind=FrameKind.SERIES, error=None, *, mode=Mode.ARCHIVE, **options):
     """A feed of one file that holds two values, or that fails."""
 
     def read(*_):
         if error is not None:
             raise error
-        yield raw(f"{name}.csv", name, "aemo")
+        yield raw(f"{name}.csv", name, "aemo", mode=mode)
 
     frame = series(values=(7000.0, 7100.0))
     parsed = frame if kind is FrameKind.SERIES else pl.DataFrame(schema=COVARIATE_SCHEMA)
+    fetch = read if mode is Mode.LIVE else None
     return Feed(
-        name=name,
-        read_files=read,
-        fetch_live=fetch,
-        parsers={kind: lambda _: parsed},
-        replaces=replaces,
-        is_optional=is_optional,
+        name=name, read_files=read, fetch_live=fetch, parsers={kind: lambda _: parsed}, **options
     )
 
 
 def ingest_all(home, *feeds, mode=Mode.ARCHIVE):
-    settings = Settings(home=home, mode=mode, archive=home)
-    workspace = Deployment(settings=settings)
+    workspace = Deployment(settings=Settings(home=home, mode=mode, archive=home))
     return ingest_feeds(workspace, feeds, "electricity", clock=lambda: NOW, log=LOG)
 
 
@@ -265,22 +258,12 @@ def test_an_optional_feed_that_fails_costs_itself_alone(tmp_path):
 
 
 def test_live_feeds_are_all_read_before_the_failure_that_a_retry_may_cure_is_raised(tmp_path):
-    def refuse(_):
-        raise SourceRejected("the file is another one")
-        yield
-
-    def drop(_):
-        raise SourceTransient("the connection was cut")
-        yield
-
-    def answer(_):
-        yield raw("a.csv", "a", "aemo", mode=Mode.LIVE)
-
-    feeds = [
-        make_feed("refused", fetch=refuse),
-        make_feed("cut", fetch=drop),
-        make_feed("good", fetch=answer),
-    ]
+    errors = {
+        "refused": SourceRejected("the file is another one"),
+        "cut": SourceTransient("the connection was cut"),
+        "good": None,
+    }
+    feeds = [make_feed(name, error=error, mode=Mode.LIVE) for name, error in errors.items()]
     with pytest.raises(SourceTransient, match="connection was cut"):
         ingest_all(tmp_path, *feeds, mode=Mode.LIVE)
     assert read_values(tmp_path) == [7000.0, 7100.0]

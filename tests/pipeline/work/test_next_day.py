@@ -16,6 +16,7 @@ from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.issued import FACTS_FILE, find_issued, is_issued
 from compevo_core.runtime.files import StoreBusy
+from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.assets.forecast import NextDayConfig
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import BUILT_IN
@@ -58,16 +59,15 @@ def layout(tmp_path_factory, operational_run):
     return operational.make_deployment(home, operational.issue_time(DAY), operational_run)
 
 
-def issue(layout, day=DAY, **options):
-    return forecast_day(
-        operational.open_workspace(layout),
-        DATASET,
-        day,
-        KnownTo.ISSUE_TIME,
-        clock=lambda: operational.NOW,
-        log=LOG,
-        **options,  # type: ignore[arg-type]
-    )
+@pytest.fixture
+def fresh(layout, tmp_path):
+    """A copy of the deployment, for a test that changes it."""
+    return Layout(root=shutil.copytree(layout.root, tmp_path / "home" / "sample"))
+
+
+def issue(layout, day=DAY):
+    workspace, clock = operational.open_workspace(layout), lambda: operational.NOW
+    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, clock=clock, log=LOG)
 
 
 def read_frames(layout):
@@ -94,7 +94,7 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout):
     assert found.forecast.facts["newest"] == {
         "values": {"NSW1": "2026-02-23T07:00:00+00:00"},
         "publication": "2026-02-23T07:00:00+00:00",
-        "article": small.news_pool().articles["available_at"].max().isoformat(),  # type: ignore[union-attr]
+        "article": small.news_pool().articles["available_at"].max().isoformat(),
     }
 
 
@@ -121,9 +121,9 @@ def test_an_issued_day_is_read_back_without_any_inference(layout, monkeypatch):
     assert again.forecast.hash == first.forecast.hash
 
 
-def test_revised_data_are_named_and_the_record_stays(layout, tmp_path):
-    first = issue(layout)
-    store = SeriesStore(layout.root)
+def test_revised_data_are_named_and_the_record_stays(fresh):
+    first = issue(fresh)
+    store = SeriesStore(fresh.root)
     before = store.read(DATASET)
     # A value of yesterday is corrected.
     at = ORIGIN - timedelta(hours=12)
@@ -131,43 +131,32 @@ def test_revised_data_are_named_and_the_record_stays(layout, tmp_path):
         pl.when(pl.col("start_utc") == at).then(1.0).otherwise(pl.col("value")).alias("value")
     )
     store.write(DATASET, changed)
-    try:
-        again = issue(layout)
-        # Also where a kill left the last step of the issue undone.
-        (first.folder / FACTS_FILE).rename(first.folder / "sealing.json")
-        finished = issue(layout)
-    finally:
-        store.write(DATASET, before)
+    again = issue(fresh)
+    # Also where a kill left the last step of the issue undone.
+    (first.folder / FACTS_FILE).rename(first.folder / "sealing.json")
+    finished = issue(fresh)
     assert "the stored data were revised since" in again.notes[0]
     assert again.forecast.hash == first.forecast.hash == finished.forecast.hash
     assert not finished.is_new
 
     # What is stored no more is said as well, and the record is still read.
-    folder = layout.series / DATASET
-    folder.rename(tmp_path / "away")
-    try:
-        assert "no longer stored" in issue(layout).notes[0]
-    finally:
-        (tmp_path / "away").rename(folder)
+    shutil.rmtree(fresh.series / DATASET)
+    assert "no longer stored" in issue(fresh).notes[0]
 
 
-def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(layout):
-    workspace = operational.open_workspace(layout)
-    cut = read_frames(layout).build_later_windows()
+def test_windows_that_are_as_new_as_the_series_are_those_that_would_be_cut(fresh):
+    workspace = operational.open_workspace(fresh)
+    cut = read_frames(fresh).build_later_windows()
     windows = cut_windows(workspace, DATASET)
-    windows.write(layout.windows(DATASET))
+    windows.write(fresh.windows(DATASET))
     receipts, made_of = workspace.receipts(), hash_cut(workspace, DATASET, "origin")
-    try:
-        receipts.keep(name_cut(DATASET), made_of, windows.hash)
-        stored = find_current_windows(workspace, DATASET)
-        assert stored is not None
-        assert read_frames(layout).build_later_windows(stored).hash == cut.hash
-        # Of windows that were cut from something else nothing is said.
-        receipts.keep(name_cut(DATASET), "of other series", windows.hash)
-        assert find_current_windows(workspace, DATASET) is None
-    finally:
-        shutil.rmtree(layout.receipts)
-        shutil.rmtree(layout.windows(DATASET))
+    receipts.keep(name_cut(DATASET), made_of, windows.hash)
+    stored = find_current_windows(workspace, DATASET)
+    assert stored is not None
+    assert read_frames(fresh).build_later_windows(stored).hash == cut.hash
+    # Of windows that were cut from something else nothing is said.
+    receipts.keep(name_cut(DATASET), "of other series", windows.hash)
+    assert find_current_windows(workspace, DATASET) is None
 
 
 def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_windows(layout):
@@ -179,19 +168,15 @@ def test_the_errors_that_are_observed_come_from_the_series_and_not_from_older_wi
     assert {view.split for view in windows.views()} == {"val", "test"}
 
 
-def test_a_day_without_a_published_forecast_of_it_is_refused(layout):
-    tables = FrameStore(layout.tables)
+def test_a_day_without_a_published_forecast_of_it_is_refused(fresh):
+    tables = FrameStore(fresh.tables)
     published = tables.read(DATASET, FrameKind.PUBLISHED)
-    assert published is not None
     # One half-hour of the day is missing; the day before is whole.
     cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
     tables.write(DATASET, FrameKind.PUBLISHED, cut, replace=True)
-    try:
-        with pytest.raises(DataError, match="no published forecast of the whole day for NSW1"):
-            issue(layout, date(2026, 2, 23))
-        assert issue(layout, date(2026, 2, 22)).is_new
-    finally:
-        tables.write(DATASET, FrameKind.PUBLISHED, published, replace=True)
+    with pytest.raises(DataError, match="no published forecast of the whole day for NSW1"):
+        issue(fresh, date(2026, 2, 23))
+    assert issue(fresh, date(2026, 2, 22)).is_new
 
 
 FAULTS = {
@@ -203,7 +188,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("change", FAULTS.values(), ids=FAULTS)
 def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_again(
-    layout, monkeypatch, change
+    fresh, monkeypatch, change
 ):
     day = date(2026, 2, 21)
     sound = next_day.issue_forecast
@@ -213,14 +198,13 @@ def test_a_forecast_that_cannot_be_true_is_not_sealed_and_the_next_run_tries_aga
         return replace(forecast, rows=forecast.rows.with_columns(change(pl.col("value"))))
 
     origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
-    folder = find_issued(layout.issued(DATASET), origin.origin_utc, origin.until)
+    folder = find_issued(fresh.issued(DATASET), origin.origin_utc, origin.until)
     with monkeypatch.context() as patched:
         patched.setattr(next_day, "issue_forecast", spoil)
         with pytest.raises(DataError, match=r"NSW1 for 2026-02-21.* not sealed.* tries again"):
-            issue(layout, day)
+            issue(fresh, day)
     assert not is_issued(folder)
-    assert issue(layout, day).is_new and is_issued(folder)
-    shutil.rmtree(layout.issued(DATASET))
+    assert issue(fresh, day).is_new and is_issued(folder)
 
 
 @pytest.mark.parametrize(
@@ -262,19 +246,15 @@ def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
     assert not text or "73 hours before the forecast; 72 are allowed" in text
 
 
-def test_a_model_that_reads_no_news_needs_none(layout, tmp_path, monkeypatch):
-    workspace, day = operational.open_workspace(layout), date(2026, 2, 20)
+def test_a_model_that_reads_no_news_needs_none(fresh, monkeypatch):
+    workspace, day = operational.open_workspace(fresh), date(2026, 2, 20)
     origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
-    away = tmp_path / "away"
-    layout.news_database.rename(away)
-    try:
-        with pytest.raises(DataError, match="no news is stored"):
-            issue(layout, day)
-        monkeypatch.setattr(next_day, "find_encoder", lambda run: "")
-        rule = find_news_rule(workspace, DATASET, NewsRule(action=StaleNews.REFUSE))
-        assert check_inputs(read_frames(layout), origin, rule).missing == ()
-    finally:
-        away.rename(layout.news_database)
+    fresh.news_database.unlink()
+    with pytest.raises(DataError, match="no news is stored"):
+        issue(fresh, day)
+    monkeypatch.setattr(next_day, "find_encoder", lambda run: "")
+    rule = find_news_rule(workspace, DATASET, NewsRule(action=StaleNews.REFUSE))
+    assert check_inputs(read_frames(fresh), origin, rule).missing == ()
 
 
 def test_a_model_that_reads_no_news_does_not_open_their_store(tmp_path, monkeypatch):
