@@ -1,8 +1,16 @@
-"""Each fault of content is refused or waits, nothing known is lost, and the file is asked again."""
+"""Each fault of content is refused or waits, nothing known is lost, and the file is asked again.
+
+What belongs here: one line a fault, with what must become of it, and the check. What does not:
+publishers (``worlds``). Faults of form are in ``tests/fuzz``.
+"""
 
 import contextlib
 import functools
+import json
+import math
 import shutil
+from dataclasses import dataclass
+from datetime import date, timedelta
 
 import polars as pl
 import pytest
@@ -11,7 +19,229 @@ from compevo_core.errors import DataError, SourceError
 from compevo_pipeline.defs.asset_checks import judge_known_values
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.common.ledger import EntryState
-from tests.content_faults.cases import FAULTS, WAITS
+from tests.content_faults.worlds import (
+    ANSWERS,
+    BITCOIN,
+    DAY,
+    EXCHANGE,
+    HISTDEMAND,
+    NEWS,
+    PRICES,
+    QUARTER,
+    RATES,
+    REPORTS,
+    RUN,
+    TRAFFIC,
+    WEATHER,
+    World,
+    answer_file,
+    gal_file,
+    histdemand_file,
+    page_file,
+    price_of,
+    rates_file,
+    run_file,
+    station_file,
+    unzip_all,
+)
+from tests.support import nemweb
+from tests.support.nemweb import HALF_HOUR, price_file, usual
+
+BEYOND = "its name promises rows"
+BOUNDS = "outside the bounds of"
+WAITS = "known value(s) would change"
+LEVEL = "times the level of the days before"
+ORDER = "below a lower quantile of the same issue"
+A_DAY = timedelta(days=1)
+AN_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        world: the publisher.
+        role: which of its files is damaged.
+        name: what is wrong.
+        content: the damaged bytes.
+        says: what the ledger's note says; :data:`WAITS` where a second fetch may confirm it.
+        changed: known values that the file may change at once, as few revisions may.
+    """
+
+    world: World
+    role: str
+    name: str
+    content: bytes
+    says: str
+    changed: int = 0
+
+
+def _price(level, region="NSW1"):
+    return price_file(region, days=4, level=level)
+
+
+_WHOLE = price_file(days=4)[1]
+_DATES_SWAPPED = _WHOLE.replace(b"2026/07/02", b"2026/02/07")
+_WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/02" not in row)
+_CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
+_NEXT = DAY + 41 * HALF_HOUR
+_AT = DAY.replace(hour=18)
+_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # days that are over stand beside it
+_JULY_7 = date(2026, 7, 7)
+_TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
+_STAMP = QUARTER + timedelta(minutes=30)
+
+
+def _wave(hour):
+    return 0.05 + 0.04 * math.sin(hour / 4)
+
+
+def _put(made, place):
+    """Return the zip of a report, which holds another one."""
+    ((_, content),) = unzip_all(made[1])
+    return nemweb.pack((place[0].replace(".zip", ".CSV"), content))
+
+
+def _actual(*given):
+    return _put(nemweb.actual(*given), nemweb.actual(_NEXT))
+
+
+def _issue(at=_AT, **kwargs):
+    return _put(nemweb.forecast(at, **kwargs), nemweb.forecast(_AT))
+
+
+def _solar(at=_SOLAR_AT, factor=1.0):
+    return _put(nemweb.rooftop(at, factor=factor), nemweb.rooftop(_SOLAR_AT))
+
+
+def _edit(packed, old, new):
+    ((name, content),) = unzip_all(packed)
+    assert old in content.decode()
+    return nemweb.pack((name, content.decode().replace(old, new)))
+
+
+_GOOD = nemweb.actual(_NEXT)[1]
+
+# By publisher and role: what is wrong, the file or its bytes, what the note says, what may change.
+_TABLE = {
+    (PRICES, "NSW1"): {
+        "another region": (price_file("QLD1", days=4), BEYOND),
+        "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
+        "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
+        "an hour early": (price_file(days=4, shift=-AN_HOUR), BEYOND),
+        "day and month swapped": (_DATES_SWAPPED, "comes"),
+        "a day is missing": (_WITHOUT_A_DAY, "comes"),
+        "every row twice": (_WHOLE + _WHOLE.partition(b"\n")[2], "is a duplicate"),
+        "zeros": (_price(lambda step: 0.0), BOUNDS),
+        "tenfold": (_price(lambda step: 10 * usual(step)), BOUNDS),
+        "one half-hour of -1 MW": (
+            _price(lambda step: -1 if step < 6 else usual(step)),
+            f"{BOUNDS} demand_mw in NSW1",
+        ),
+        "prices of another currency unit": (price_file(days=4, price=-80500), BOUNDS),
+        "doubled": (_price(lambda step: 1.7 * usual(step)), WAITS),
+        "an hour late": (_price(lambda step: usual(step - 12)), WAITS),
+        "cut at its first day, one value revised": (_CUT, WAITS, 1),
+    },
+    (PRICES, "TAS1"): {
+        "tenfold": (_price(lambda step: 10 * usual(step), "TAS1"), f"{BOUNDS} demand_mw in TAS1"),
+    },
+    (REPORTS, "actual"): {
+        "another half-hour": (_actual(DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
+        "the next half-hour": (_actual(_NEXT + HALF_HOUR), BEYOND),
+        "zeros": (_actual(_NEXT, 0.0), BOUNDS),
+        "tenfold": (_actual(_NEXT, 80000.0), BOUNDS),
+        "Tasmania tenfold": (_edit(_GOOD, ",1600.6", ",16006.0"), f"{BOUNDS} demand_mw in TAS1"),
+        "New South Wales -1 MW": (_edit(_GOOD, ",8000.0", ",-1"), f"{BOUNDS} demand_mw in NSW1"),
+        "an unknown region": (_edit(_GOOD, "TAS1", "WEM1"), "REGIONID is 'WEM1'"),
+        "a region left out": (_edit(_GOOD, "D,OPERATIONAL_DEMAND,ACTUAL,3,TAS1", "C,"), "line"),
+        "a forecast": (nemweb.forecast(DAY.replace(hour=18)), "FORECAST"),
+    },
+    (REPORTS, "forecast"): {
+        "zeros": (_issue(value=0.0, spread=0.0), BOUNDS),
+        "tenfold": (_issue(value=81000.0), BOUNDS),
+        "Tasmania tenfold": (
+            _edit(_issue(), ",1680.0,1620.0,1560.0", ",16800,16200,15600"),
+            f"{BOUNDS} published in TAS1",
+        ),
+        "a third": (_issue(value=2600.0), LEVEL),
+        "swapped quantiles": (_issue(spread=-300.0), ORDER),
+        "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
+    },
+    (REPORTS, "rooftop"): {
+        "kilowatts": (_solar(factor=1000.0), BOUNDS),
+        "another sign": (_solar(factor=-1.0), BOUNDS),
+        "zeros": (_solar(factor=0.0), LEVEL),
+        "tomorrow's issue": (_solar(_SOLAR_AT + A_DAY), BEYOND),
+    },
+    (HISTDEMAND, "new"): {
+        "another day": (histdemand_file(_YESTERDAY), BEYOND),
+        "zeros": (histdemand_file(_TODAY, lambda _: 0.0), BOUNDS),
+        "tenfold": (histdemand_file(_TODAY, lambda step: 10 * usual(step)), BOUNDS),
+        "a region twice": (
+            histdemand_file(_TODAY, regions=("NSW1", "NSW1", "QLD1")),
+            "is a duplicate",
+        ),
+    },
+    (HISTDEMAND, "again"): {
+        "a third more": (histdemand_file(_YESTERDAY, lambda step: 1.3 * usual(step)), WAITS),
+    },
+    (TRAFFIC, "new"): {
+        "last month": (station_file(9), BEYOND),
+        "another district": (station_file(10, district=7), "district 7, not 4"),
+        "a day of the month before": (station_file(10, shift=-24), BEYOND),
+    },
+    (TRAFFIC, "again"): {
+        "percent": (station_file(9, occupancy=lambda hour: 100 * _wave(hour)), WAITS),
+        "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
+    },
+    (EXCHANGE, "new"): {
+        "other days": (rates_file(_JULY_7, start=date(2025, 7, 7)), BEYOND),
+        "upside down": (rates_file(_JULY_7, rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
+        "pounds for Australian dollars": (rates_file(_JULY_7, rates=RATES | {"AUD": 0.8}), BOUNDS),
+        "rates per dollar": (rates_file(_JULY_7, base="USD"), "a rate per USD"),
+        "every day twice": (rates_file(_JULY_7, repeat=2), "is a duplicate"),
+    },
+    (EXCHANGE, "again"): {
+        "another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS),
+    },
+    (BITCOIN, "price"): {
+        "zeros": (page_file("price", lambda _: 0), BOUNDS),
+        "cents": (page_file("price", lambda n: 100 * price_of(n)), BOUNDS),
+        "a day late": (page_file("price", lambda n: price_of(n - 1)), WAITS),
+    },
+    (BITCOIN, "transactions"): {
+        "prices": (page_file("transactions", price_of), WAITS),
+        "zeros": (page_file("transactions", lambda _: 0), BOUNDS),
+    },
+    (WEATHER, "run"): {
+        "yesterday's run": (run_file(RUN, first=RUN - A_DAY), BEYOND),
+        "tomorrow's run": (run_file(RUN, first=RUN + A_DAY), BEYOND),
+        "kelvin": (run_file(RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
+        "fahrenheit": (run_file(RUN, units={"temperature_2m": "°F"}), "is in '°F'"),
+        "places in another order": (run_file(RUN, reverse=True), "degrees are not near"),
+        "wind of another sign": (run_file(RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
+        "no sun": (run_file(RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
+        "radiation in joules": (run_file(RUN, shortwave_radiation=(3600.0, 0.0)), BOUNDS),
+    },
+    (NEWS, "GAL"): {
+        "last week's pages": (gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
+        "next week's pages": (gal_file(_STAMP, published=_STAMP + 7 * A_DAY), BEYOND),
+    },
+    (ANSWERS, "answer"): {
+        "another day": (answer_file(seen=QUARTER - 5 * A_DAY), BEYOND),
+        "tomorrow": (answer_file(seen=QUARTER + A_DAY), BEYOND),
+        "no article": (json.dumps({"articles": []}).encode(), "EmptyNewsAnswer"),
+    },
+}
+
+FAULTS = [
+    Fault(world, role, name, made if isinstance(made, bytes) else made[1], says, *changed)
+    for (world, role), faults in _TABLE.items()
+    for name, (made, says, *changed) in faults.items()
+]
+
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 

@@ -1,7 +1,7 @@
 """Publishers in miniature: what is stored of each, and the files that faults damage.
 
 What belongs here: files without a fault, and delivering one as a refresh does. What does not:
-faults (``cases``), what must come of them (``test_content_faults``), HTTP (``tests/fuzz``).
+faults and what must come of them (``test_content_faults``), HTTP (``tests/fuzz``).
 """
 
 import gzip

@@ -97,6 +97,14 @@ class Campaign:
             self._expected[name] = End(DONE, "", found.lines, done.seconds)
         return self._expected[name]
 
+    def go_on(self, row, name, home, end):
+        """Do a work again that was not killed, unless it ended by a raw exception."""
+        if end.kind == CRASH:
+            row.count(end, (), disturbed=True)
+            return
+        row.message = row.message or end.message
+        self.finish(row, name, home, disturbed=end.kind != DONE)
+
     def finish(self, row, name, home, *, disturbed):
         """Do the work again, and count how it ended."""
         again = children.do(name, home)
@@ -154,15 +162,8 @@ class Campaign:
             size = int(share * whole)
             with mount(home, size):
                 end = children.do(name, home)
-                disturbed = end.kind != DONE
-                if end.kind == CRASH:
-                    row.count(end, (), disturbed=True)
-                    continue
-                row.message = row.message or end.message
                 resize(home, 2**30)
-                again = children.do(name, home)
-                end = children.read(name, home) if again.kind == DONE else again
-                row.count(end, self.expect(name).lines, disturbed=disturbed)
+                self.go_on(row, name, home, end)
         return row
 
     def limit_files(self, name):
@@ -170,12 +171,7 @@ class Campaign:
         row = Row("file size limit, then none", name)
         for limit in (1000, 20_000):
             home = self.new_home()
-            end = children.do(name, home, file_limit=limit)
-            if end.kind == CRASH:
-                row.count(end, (), disturbed=True)
-                continue
-            row.message = row.message or end.message
-            self.finish(row, name, home, disturbed=end.kind != DONE)
+            self.go_on(row, name, home, children.do(name, home, file_limit=limit))
         return row
 
     def read_only(self, name):

@@ -80,8 +80,7 @@ def do(name, home, *, kill_after=None, file_limit=0):
 
 def read(name, home):
     """Read the end of a work in a child."""
-    child, pipe = start(lambda: sorted(WORKS[name].read(home)))
-    return wait(child, pipe)
+    return run(lambda: sorted(WORKS[name].read(home)))
 
 
 def _run(work):

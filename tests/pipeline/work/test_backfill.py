@@ -35,11 +35,15 @@ NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 N_RUNS = 4
 
 
-def fetch(home, **changes):
-    workspace = Deployment(settings=Settings(home=home, mode=Mode.LIVE))
+def open_home(home):
+    return Deployment(settings=Settings(home=home, mode=Mode.LIVE))
+
+
+def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
+    workspace = open_home(home)
     span = {"since": SINCE, "until": UNTIL} | changes
     counts = backfill(
-        workspace, DATASET, [WEATHER], clock=lambda: NOW, log=logging.getLogger("backfill"), **span
+        workspace, dataset, feeds, clock=lambda: now, log=logging.getLogger("backfill"), **span
     )
     return workspace, counts
 
@@ -84,11 +88,9 @@ def test_every_month_is_stored_before_the_next_and_the_time_left_is_told(replay,
 
 def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
     nemweb.serve_prices(replay, date(2026, 7, 1))
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
-    (prices, *_) = default_feeds()["electricity"]
+    prices, *_ = default_feeds()["electricity"]
     span = {"since": datetime(2026, 7, 1, tzinfo=UTC), "until": datetime(2026, 9, 9, tzinfo=UTC)}
-    log = logging.getLogger("backfill")
-    counts = backfill(workspace, "electricity", [prices], clock=lambda: NOW, log=log, **span)
+    _, counts = fetch(tmp_path, dataset="electricity", feeds=[prices], **span)
     assert counts["aemo"]["files"] == 5
     assert len(replay.seen) == 5
 
@@ -104,13 +106,11 @@ def test_a_backfill_of_rates_may_begin_at_a_weekend_that_ends_a_month(replay, tm
         )
 
     replay.serve({rates.DAYS: answer_weekdays})
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
     feeds = choose_feeds(default_feeds(), "exchange", ["exchange"])
     # The last day of October is a Saturday, and the first of November a Sunday.
-    since, log = datetime(2026, 10, 31, tzinfo=UTC), logging.getLogger("backfill")
-    counts = backfill(
-        workspace, "exchange", feeds, since=since, clock=lambda: rates.FRIDAY_EVENING, log=log
-    )
+    span = {"since": datetime(2026, 10, 31, tzinfo=UTC), "until": None}
+    now = rates.FRIDAY_EVENING
+    _, counts = fetch(tmp_path, dataset="exchange", feeds=feeds, now=now, **span)
     assert counts["exchange"]["files"] == 1
 
 
@@ -124,7 +124,7 @@ def test_a_backfill_that_failed_keeps_what_it_has_and_asks_for_the_rest_alone(re
     with pytest.raises(SourceBlocked):
         fetch(tmp_path)
     first = [asked_run(seen) for seen in replay.seen]
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    workspace = open_home(tmp_path)
     # The run that failed is the last that was asked for; those of its month before it are stored.
     assert count_stored_runs(workspace) == len(first) - 1 == 3
 
@@ -180,7 +180,7 @@ def test_the_job_fetches_the_span_and_says_that_the_series_changed(replay, tmp_p
     assert len(replay.seen) == 1
 
     # The version is that of what is stored, so that windows are stale after it.
-    workspace = Deployment(settings=Settings(home=tmp_path, mode=Mode.LIVE))
+    workspace = open_home(tmp_path)
     assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
 
 

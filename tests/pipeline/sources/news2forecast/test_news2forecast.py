@@ -122,14 +122,8 @@ def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
         "Region: SA. Comment: Heat",
         "Australia",
     )
-    assert report == {
-        "rows": 1,
-        "no_news": 0,
-        "repeats": 0,
-        "articles": 1,
-        "untimed": 0,
-        "redated": 0,
-    }
+    nothing = dict.fromkeys(("no_news", "repeats", "untimed", "redated"), 0)
+    assert report == nothing | {"rows": 1, "articles": 1}
 
 
 @pytest.mark.parametrize(
