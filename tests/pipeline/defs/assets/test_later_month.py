@@ -7,17 +7,39 @@ import pytest
 
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_pipeline.sources.common.base import read_sample_files
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.results import read_scored
+from tests.pipeline.sources.common.test_decode import tar
 from tests.support import population as small
-from tests.support.archive_files import drop_days, make_archive
 from tests.support.deployment import deploy
 
 ELECTRICITY, OPERATIONAL = "electricity", "electricity-operational"
 DAY = date(2026, 3, 4)
 REGIONS = 5
 ONE_ROUND = {"settings": {"run": {"rounds": 1, "validate_every": 0, "checkpoint_every": 1}}}
+
+
+def make_archive(root):
+    """Write what a population of electricity is trained and validated on."""
+    for source in ("aemo_histdemand", "aemo_price_and_demand"):
+        (root / source).mkdir(parents=True)
+        for raw in read_sample_files(source):
+            if source == "aemo_histdemand" or "_2020" in raw.name:
+                (root / source / raw.name).write_bytes(raw.content)
+
+
+def drop_days(root, first, last):
+    """Drop a bundle of days of operational demand into the archive, as a later month comes."""
+    folder = root / "aemo_operational_demand"
+    folder.mkdir(exist_ok=True)
+    days = [
+        (raw.name, raw.content)
+        for raw in read_sample_files(folder.name)
+        if f"{first}" <= raw.name.removesuffix(".json") <= f"{last}"
+    ]
+    (folder / f"{first:%Y-%m}.tar.gz").write_bytes(tar(*days))
 
 
 @pytest.fixture(scope="module")
