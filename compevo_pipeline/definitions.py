@@ -29,7 +29,7 @@ from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClien
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
 from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
-from compevo_pipeline.launchers.pod import PodSpec
+from compevo_pipeline.launchers.process import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import FeedTable
 from compevo_pipeline.sources.registry import Registry

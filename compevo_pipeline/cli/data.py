@@ -197,9 +197,9 @@ def backfill(
 
     After a stop or a failure, the same command goes on where it was.
     """
-    from compevo_pipeline.work.backfill import backfill as fetch_missing
-    from compevo_pipeline.work.backfill import choose_feeds
     from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.source_coverage import backfill as fetch_missing
+    from compevo_pipeline.work.source_coverage import choose_feeds
 
     deployment = arguments.open_deployment()
     # Progress goes to standard error, a line a month.

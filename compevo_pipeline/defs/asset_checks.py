@@ -22,8 +22,12 @@ from compevo_core.evaluation.issued_scores import LIMIT, PERSISTENCE, find_drift
 from compevo_core.evaluation.leakage import Violation, find_overlapping_targets, find_shared_windows
 from compevo_core.forecast.issued import PUBLISHED
 from compevo_core.runtime.files import hash_file
-from compevo_pipeline.checks.availability import find_availability_violations, format_violations
-from compevo_pipeline.checks.days import find_days_without_news, find_jumps
+from compevo_pipeline.checks.content import (
+    find_availability_violations,
+    find_days_without_news,
+    find_jumps,
+    format_violations,
+)
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
 from compevo_pipeline.defs.metadata import escape_markdown

@@ -1,8 +1,8 @@
 """Launchers: a training in a process, under torchrun or in a pod, with a Dagster Pipes session.
 
 What belongs here: the session, by which rounds, losses and metrics reach the event log while
-training runs. What does not: the process (``launchers.process``), the pod's manifest
-(``launchers.pod``). A launcher returns what the process reported about its asset.
+training runs. What does not: the process, the pod's manifest (``launchers.process``). A launcher
+returns what the process reported about its asset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,7 @@ from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import child_environment
 from compevo_pipeline.defs.metadata import sketch_validation
-from compevo_pipeline.launchers.pod import PodSpec
-from compevo_pipeline.launchers.process import POLL_SECONDS, run_training, write_jobs
+from compevo_pipeline.launchers.process import POLL_SECONDS, PodSpec, run_training, write_jobs
 from compevo_pipeline.launchers.worker import TrainJob
 
 LauncherName = Literal["process", "torchrun", "kubernetes"]  # where training runs

@@ -1,7 +1,10 @@
-"""Training in a process of this machine: its command, starting, following and stopping it.
+"""The process of a training, on this machine or in a pod of Kubernetes.
 
-What belongs here: the life of the process, and how its death is reported. What does not: what it
-computes (``launchers.worker``), the Dagster session that it reports to (``defs.launchers``).
+What belongs here: its command, starting, following and stopping it on this machine, how its death
+is reported; the settings of a pod, and its manifest. What does not: what it computes
+(``launchers.worker``), the Dagster session that it reports to, starting a pod (``defs.launchers``),
+setting up the cluster. A pod and Dagster must see ``COMPEVO_HOME`` under the same path, on one
+volume.
 """
 
 import ctypes
@@ -12,11 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
-from compevo_core.errors import CompEvoError
+from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.worker import TrainJob
@@ -28,6 +33,10 @@ TERMINATION_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Loaded before any fork: a child may not load libraries.
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+CONTAINER = "dagster-pipes-execution"  # the container name that `PipesK8sClient` fills in
+IMAGE_GROUP = 1000
+"""Group of the image's user (deploy/Dockerfile), which must be able to write to the volume."""
 
 
 class TrainingError(CompEvoError):
@@ -187,3 +196,108 @@ def terminate(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpec:
+    """A training pod: image, shared volume, resources."""
+
+    image: str  # container image with this project installed
+    volume_claim: str  # claim of the volume that Dagster and the pod share
+    mount_path: str  # where the volume is mounted, as an absolute path
+    namespace: str = "default"  # namespace of the pod
+    gpus: int = 1  # GPUs, one training process each; 0 trains on the CPU
+    cpu: str = "4"  # CPU limit in Kubernetes units
+    memory: str = "24Gi"  # memory limit in Kubernetes units
+    # Variables of the container, which everyone who may read the pod can read.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    # Name of a Kubernetes secret whose entries become variables as well, for example the token of a
+    # model hub; empty: none.
+    secret: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a pod from a TOML file with the attributes of this class.
+
+        Raises:
+            ConfigError: there is no such file, or it is not a table of these attributes.
+        """
+        try:
+            return cls(**tomllib.loads(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(
+                f"{path} does not describe a training pod: {error}; see "
+                "deploy/kubernetes/training-pod.toml, and name your file in COMPEVO_POD"
+            ) from error
+
+    def __post_init__(self) -> None:
+        """Check the bounds before any work starts."""
+        if not self.image or not self.volume_claim or not self.mount_path.startswith("/"):
+            raise ConfigError(
+                "a training pod needs an image, a volume claim and an absolute mount path; "
+                f"got image {self.image!r}, claim {self.volume_claim!r}, path {self.mount_path!r}"
+            )
+        if self.gpus < 0:
+            raise ConfigError(
+                f"a training pod cannot have {self.gpus} GPUs; set 0 to train on the CPU"
+            )
+
+    def command(self, job_files: Sequence[str]) -> list[str]:
+        """Return the command line inside the pod; several GPUs get a process each by torchrun."""
+        processes = self.gpus if self.gpus > 1 else 0
+        return worker_command(job_files, python="python", processes=processes)
+
+    def pod_spec(self) -> dict[str, Any]:
+        """Return the ``base_pod_spec`` of ``PipesK8sClient.run``."""
+        amounts = {"cpu": self.cpu, "memory": self.memory}
+        if self.gpus:
+            amounts["nvidia.com/gpu"] = str(self.gpus)
+
+        container = {
+            "name": CONTAINER,
+            "image": self.image,
+            # Limits equal requests: a training is neither evicted first nor slowed by a neighbour.
+            "resources": {"limits": amounts, "requests": amounts},
+            "env": [
+                {"name": name, "value": value} for name, value in sorted(self.environment.items())
+            ],
+            "volumeMounts": [
+                {"name": "home", "mountPath": self.mount_path},
+                # NCCL and torch exchange through it, and a container's own has 64 MB.
+                {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - of the container
+            ],
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+        if self.secret:
+            container["envFrom"] = [{"secretRef": {"name": self.secret}}]
+        volumes = [
+            {"name": "home", "persistentVolumeClaim": {"claimName": self.volume_claim}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+        ]
+
+        return {
+            # Dagster decides about retries: a pod that the cluster restarts would train twice.
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": int(TERMINATION_SECONDS),
+            # A training speaks to Dagster through its log: it needs no access to the cluster.
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "fsGroup": IMAGE_GROUP,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": volumes,
+        }
+
+    def manifest(self, name: str, job_files: Sequence[str]) -> dict[str, Any]:
+        """Return a whole Pod, for ``kubectl apply`` without Dagster."""
+        spec = self.pod_spec()
+        spec["containers"][0] |= {"command": self.command(job_files)}
+
+        labels = {"app.kubernetes.io/name": "compevo", "app.kubernetes.io/component": "training"}
+        metadata = {"name": name, "namespace": self.namespace, "labels": labels}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

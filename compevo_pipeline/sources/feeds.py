@@ -18,17 +18,15 @@ import polars as pl
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.steps import DAY
 from compevo_core.errors import SourceAbsent
+from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import names, parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
-from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.promises import Promises, refuse_beyond
-from compevo_pipeline.sources.exchange import source as exchange
+from compevo_pipeline.sources.common.tables import Promises, refuse_beyond
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import Declaration, make_label, name_publisher
 from compevo_pipeline.sources.pems import live as pems_live
@@ -165,9 +163,9 @@ def _build_news_feeds(queries: Path | None) -> tuple[Feed, ...]:
         ),
         Feed(
             name="news2forecast",
-            read_files=n2f_parsers.read_files,
+            read_files=news2forecast.read_files,
             parsers={FrameKind.ARTICLES: _parse_news2forecast_articles},
-            labels=(f"archive:{n2f_parsers.SOURCE}/", f"archive:{n2f_parsers.NEWS}/"),
+            labels=(f"archive:{news2forecast.SOURCE}/", f"archive:{news2forecast.NEWS}/"),
         ),
     )
 
@@ -277,16 +275,16 @@ def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     # The targets of the validation sample lie in the train split.
-    files = n2f_parsers.read_files(mode, archive, clock)
-    yield from (raw for raw in files if n2f_parsers.is_test_file(raw))
+    files = news2forecast.read_files(mode, archive, clock)
+    yield from (raw for raw in files if news2forecast.is_test_file(raw))
 
 
 def _parse_news2forecast_articles(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse the news of the tables and of the test prompts, without duplicates."""
-    tables = [n2f_parsers.parse_news(raw)[0] for raw in raws if raw.source == n2f_parsers.NEWS]
+    tables = [news2forecast.parse_news(raw)[0] for raw in raws if raw.source == news2forecast.NEWS]
     # The validation prompts repeat the tables.
-    prompts = [raw for raw in raws if n2f_parsers.is_test_file(raw)]
-    quoted = [n2f_parsers.parse_prompt_articles(raw) for raw in prompts]
+    prompts = [raw for raw in raws if news2forecast.is_test_file(raw)]
+    quoted = [news2forecast.parse_prompt_articles(raw) for raw in prompts]
     return deduplicate_articles(pl.concat([*tables, *quoted]))
 
 
@@ -310,9 +308,9 @@ _ELECTRICITY = (
     Feed(
         name="news2forecast-benchmark",
         read_files=_read_benchmark_files,
-        parsers={FrameKind.BENCHMARK: _parse_each(n2f_parsers.parse_benchmark)},
-        labels=(f"archive:{n2f_parsers.SOURCE}/",),
-        unpack=lambda raw: [raw] if n2f_parsers.is_test_file(raw) else [],
+        parsers={FrameKind.BENCHMARK: _parse_each(news2forecast.parse_benchmark)},
+        labels=(f"archive:{news2forecast.SOURCE}/",),
+        unpack=lambda raw: [raw] if news2forecast.is_test_file(raw) else [],
     ),
 )
 _OPERATIONAL = (

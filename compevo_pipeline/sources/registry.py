@@ -18,7 +18,7 @@ from compevo_core.data.context import PUBLISHED
 from compevo_core.data.datasets import DATASETS, DatasetSpec
 from compevo_core.data.steps import DAY
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
+from compevo_pipeline.sources import bitinfocharts
 from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
 from compevo_pipeline.sources.own.declaration import Declaration, make_spec, read_declaration
 

@@ -1,7 +1,7 @@
 """Demand of Australia's market and AEMO's forecasts of it, as one frame.
 
 What belongs here: joining what is stored of operational demand with what AEMO had published of it a
-day ahead. What does not: fetching (``work.backfill``), parsing (``sources.aemo``). AEMO renamed its
+day ahead. What does not: fetching (``work.ingest``), parsing (``sources.aemo``). AEMO renamed its
 monthly files in August 2024; the sources read both names.
 
     from compevo_pipeline.work.nem_data import read_nem
@@ -18,9 +18,9 @@ from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
-from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment, utc_now
 from compevo_pipeline.work.ingest import ingest_dataset
+from compevo_pipeline.work.source_coverage import backfill, choose_feeds
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dagster._config import process_config, resolve_to_config_type
 from dagster._core.instance.config import dagster_instance_config
 
 from compevo_core.errors import ConfigError
-from compevo_pipeline.launchers.pod import IMAGE_GROUP, PodSpec
+from compevo_pipeline.launchers.process import IMAGE_GROUP, PodSpec
 from compevo_pipeline.storage.code_versions import read_commit
 
 REPO = Path(__file__).resolve().parents[2]

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from compevo_pipeline.sources import bitinfocharts, exchange, news2forecast
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
-from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import untar
-from compevo_pipeline.sources.exchange import source as exchange
 from compevo_pipeline.sources.gdelt import parse as gdelt
 from compevo_pipeline.sources.gdelt.live import parse_list as parse_gdelt_list
-from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import CovariateKeys, NewsKeys, make_label
 from compevo_pipeline.sources.pems import live as clearinghouse
@@ -98,16 +96,16 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
         "lastupdate.txt",
         "gdelt",
     ),
-    "n2f-news": (n2f_parsers.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
+    "n2f-news": (news2forecast.parse_news, "AU_load_merge_file_final_sample.csv", "n2f_news"),
     "n2f-benchmark": (
-        n2f_parsers.parse_benchmark,
+        news2forecast.parse_benchmark,
         "AULF_test_data_sample.json",
-        n2f_parsers.SOURCE,
+        news2forecast.SOURCE,
     ),
     "n2f-prompt-news": (
-        n2f_parsers.parse_prompt_articles,
+        news2forecast.parse_prompt_articles,
         "AULF_test_data_sample.json",
-        n2f_parsers.SOURCE,
+        news2forecast.SOURCE,
     ),
     "own-series": (lambda file: frames.parse_series(file, OWN)[0], "demand.csv", "own-demand"),
     "own-covariates": (

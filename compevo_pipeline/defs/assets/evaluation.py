@@ -45,12 +45,11 @@ from compevo_core.evaluation.scoring import (
 from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.checks.availability import find_availability_violations, format_violations
+from compevo_pipeline.checks.content import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.definition import GPU_POOL, define_asset, define_by_dataset
-from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_asset, define_by_dataset
 from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment

@@ -41,10 +41,10 @@ from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     EVENING_FORECAST,
     GPU_POOL,
+    LaunchConfig,
     define_asset,
     define_by_dataset,
 )
-from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version

@@ -43,11 +43,11 @@ from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.assets.training import TrainConfig
 from compevo_pipeline.defs.definition import (
     GPU_POOL,
+    LaunchConfig,
     define_asset,
     define_by_dataset,
     translate_errors,
 )
-from compevo_pipeline.defs.launch_config import LaunchConfig
 from compevo_pipeline.defs.launchers import Launchers, PodClient
 from compevo_pipeline.defs.resources import JudgeEndpoint
 from compevo_pipeline.storage.code_versions import code_version, read_commit

@@ -28,17 +28,17 @@ from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, NEWS_EMBEDDINGS, bro
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
+    NO_SOURCE,
+    LaunchConfig,
     define_asset,
     to_dagster,
     translate_errors,
 )
-from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
 from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed, FeedTable
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.storage.code_versions import code_version
-from compevo_pipeline.work.backfill import backfill, choose_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import embed_nameable
 from compevo_pipeline.work.ingest import (
@@ -48,7 +48,7 @@ from compevo_pipeline.work.ingest import (
     ingest_feeds,
     read_changes,
 )
-from compevo_pipeline.work.source_coverage import NEWS
+from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds
 
 _UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
 """Failures that another hour may end; a changed format is none of them."""

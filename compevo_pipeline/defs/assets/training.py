@@ -22,8 +22,7 @@ from compevo_core.evaluation.method_choice import POPULATION
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
-from compevo_pipeline.defs.definition import GPU_POOL, define_by_dataset
-from compevo_pipeline.defs.launch_config import NO_SOURCE, LaunchConfig
+from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
 from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
 from compevo_pipeline.launchers.worker import prepare_job

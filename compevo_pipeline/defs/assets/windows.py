@@ -17,8 +17,7 @@ from compevo_core.data.coverage import find_missing_years
 from compevo_core.data.window import FRAME_SCHEMA, WindowSet, find_holiday_changes, read_hash
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
-from compevo_pipeline.defs.definition import DAILY_REFRESH, define_by_dataset
-from compevo_pipeline.defs.launch_config import LaunchConfig
+from compevo_pipeline.defs.definition import DAILY_REFRESH, LaunchConfig, define_by_dataset
 from compevo_pipeline.defs.metadata import render_sketch
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.stored_windows import (

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET
-from compevo_pipeline.sources.common.promises import Promise, promise_month
+from compevo_pipeline.sources.common.tables import Promise, promise_month
 
 ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
 FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"

@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.base import (
     read_downloads,
     read_sample_files,
 )
-from compevo_pipeline.sources.common.promises import refuse_beyond
+from compevo_pipeline.sources.common.tables import refuse_beyond
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
 """Delimited text tables of publishers: read as text, converted with checks that name the line.
 
 What belongs here: header and cell-count checks, text to numbers and timestamps, gaps and
-duplicates, and the last step to rows of ``SERIES_SCHEMA``. What does not: what the columns mean,
-series ids and units (the source modules).
+duplicates, the last step to rows of ``SERIES_SCHEMA``, and rows held against what the name of their
+file promises. What does not: what the columns mean, series ids and units, which name promises what
+(the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
 check, and raises ``SchemaDrift``, which names file, line, problem and remedy. A check is
@@ -11,12 +12,14 @@ vectorised; the line of a fault is looked up only after a check has found one.
 
 import csv
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import RawFile
 
@@ -325,4 +328,91 @@ def _ragged_row(file_name: str, line: int, cells: int, width: int, text: str) ->
     return SchemaDrift(
         f"{file_name}, line {line}: {cells} cells, not {width}; the file is cut or its layout "
         f"changed ({text[:_SHOWN_CHARACTERS]!r}); fetch the file again"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """What the rows of one file may be of."""
+
+    first: datetime  # earliest time, in UTC
+    end: datetime  # the time from which on rows are beyond it, in UTC
+    entity: str = ""  # the one region, station or currency; empty for any
+    column: str = "start_utc"  # the rows' time
+    most_beyond: float = 0.0  # share of rows that may lie beyond
+
+
+Promises = Callable[[RawFile], Sequence[Promise]]
+"""Returns what a file's name promises, all of which must hold; none where it has none."""
+
+_SCHEMA: dict[str, pl.DataType] = {
+    "source": pl.String(),
+    "first": UTC_US,
+    "end": UTC_US,
+    "entity": pl.String(),
+    "column": pl.String(),
+    "most_beyond": pl.Float64(),
+}
+
+
+def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Promise:
+    """Return the promise of a month on a clock.
+
+    Raises:
+        ValueError: there is no such month.
+    """
+    first = datetime(year, month, 1, tzinfo=zone)
+    following = (first + timedelta(days=32)).replace(day=1)
+    return Promise(first=first.astimezone(UTC), end=following.astimezone(UTC), entity=entity)
+
+
+def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:
+    """Return rows of files, all of which lie within what the names of their files promise.
+
+    A publisher who puts another month, region or day under a name would change known values of a
+    time that the file has no business with, so such a file is refused as a whole.
+
+    The ``source`` of ``rows`` is the label of their file.
+
+    Raises:
+        SchemaDrift: names the first file with rows beyond, one of them, and the remedy.
+    """
+    promised = pl.DataFrame(
+        [{"source": raw.label} | asdict(promise) for raw in raws for promise in promises(raw)],
+        schema=_SCHEMA,
+    )
+    by_column = promised.unique(maintain_order=True).partition_by("column", as_dict=True)
+    for (column,), of_column in by_column.items():
+        # A name promises when its forecasts were known; its series have no such time.
+        if column in rows.columns:
+            _refuse_rows(rows, of_column, str(column))
+    return rows
+
+
+def _refuse_rows(rows: pl.DataFrame, promised: pl.DataFrame, column: str) -> None:
+    # "AEMO/TOTALDEMAND/NSW1" is NSW1's; an article is of no place.
+    names = [name for name in ("entity", "series_id") if name in rows.columns][:1]
+    held = rows.select(
+        "source", pl.col(column).alias("at"), *(pl.col(n).alias("of") for n in names)
+    )
+    within = pl.col("at").is_between("first", "end", closed="left").fill_null(value=True)
+    if names:
+        is_of = pl.col("of").str.split("/").list.last() == pl.col("entity")
+        within &= (pl.col("entity") == "") | is_of
+
+    pairs = held.join(promised, on="source", how="inner", maintain_order="left")
+    pairs = pairs.with_columns(pl.len().over("source").alias("rows"), (~within).alias("is_beyond"))
+    beyond = pairs.filter("is_beyond").with_columns(pl.len().over("source").alias("beyond"))
+    beyond = beyond.filter(pl.col("beyond") > pl.col("most_beyond") * pl.col("rows"))
+    if not beyond.height:
+        return
+
+    first = beyond.row(0, named=True)
+    promise = f"{first['entity']} from " if first["entity"] else "from "
+    place = f"{first['of']} at " if names else ""
+    raise SchemaDrift(
+        f"{first['source']}: its name promises rows {promise}{first['first']:%Y-%m-%d %H:%M} to "
+        f"{first['end']:%Y-%m-%d %H:%M} UTC, but {first['beyond']} of {first['rows']} rows are "
+        f"not, the first {place}{first['at']:%Y-%m-%d %H:%M}; fetch it again, or look at what "
+        "the publisher put under this name. Nothing was stored."
     )

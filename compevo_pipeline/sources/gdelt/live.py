@@ -42,8 +42,13 @@ from compevo_pipeline.sources.gdelt.parse import (
     parse_utc,
     raise_if_throttled,
 )
-from compevo_pipeline.sources.gdelt.queries import FetchLimits, read_queries
-from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE, QUARTER_HOUR
+from compevo_pipeline.sources.gdelt.source import (
+    BULK_SOURCE,
+    DOC_SOURCE,
+    QUARTER_HOUR,
+    FetchLimits,
+    read_queries,
+)
 
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""

@@ -22,7 +22,7 @@ from compevo_core.errors import SchemaDrift, SourceError
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
-from compevo_pipeline.sources.common.promises import Promise, promise_month
+from compevo_pipeline.sources.common.tables import Promise, promise_month
 
 SOURCE = "pems"
 FOLDER = "traffic"

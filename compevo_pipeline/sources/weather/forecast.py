@@ -35,7 +35,7 @@ from compevo_pipeline.sources.common.decode import Number, check_document, read_
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.common.nem import HALF_HOUR
-from compevo_pipeline.sources.common.promises import Promise, refuse_beyond
+from compevo_pipeline.sources.common.tables import Promise, refuse_beyond
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"

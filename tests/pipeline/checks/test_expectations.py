@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.schemas import SERIES_SCHEMA
-from compevo_pipeline.checks.days import find_days_without_news, find_jumps
+from compevo_pipeline.checks.content import find_days_without_news, find_jumps
 from compevo_pipeline.checks.expectations import SUITES, _deferred, run_suites
 from compevo_pipeline.sources.registry import BUILT_IN
 

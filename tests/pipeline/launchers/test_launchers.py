@@ -23,8 +23,13 @@ from compevo_pipeline.defs.launchers import (
     build_observation,
 )
 from compevo_pipeline.launchers import process as launch
-from compevo_pipeline.launchers.pod import CONTAINER, PodSpec
-from compevo_pipeline.launchers.process import RoundTail, terminate, worker_command
+from compevo_pipeline.launchers.process import (
+    CONTAINER,
+    PodSpec,
+    RoundTail,
+    terminate,
+    worker_command,
+)
 from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
 from tests.support.round_records import round_record
 

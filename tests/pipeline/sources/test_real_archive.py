@@ -19,10 +19,10 @@ from compevo_core.data.news import validate_articles
 from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.sources import news2forecast
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import ingest_feed
@@ -185,10 +185,10 @@ def test_the_published_windows_equal_aemo_wherever_the_archive_covers_them(
 ):
     (file,) = [
         raw
-        for raw in n2f_parsers.read_files(Mode.ARCHIVE, archive=archive_dir, clock=now)
-        if raw.source == n2f_parsers.SOURCE and n2f_parsers.is_test_file(raw) is is_test
+        for raw in news2forecast.read_files(Mode.ARCHIVE, archive=archive_dir, clock=now)
+        if raw.source == news2forecast.SOURCE and news2forecast.is_test_file(raw) is is_test
     ]
-    windows = n2f_parsers.parse_benchmark(file)
+    windows = news2forecast.parse_benchmark(file)
     known = demand.drop_nulls("value").filter(pl.col("series_id").str.contains("/TOTALDEMAND/"))
     parts = known.partition_by("series_id", as_dict=True)
 
@@ -216,13 +216,13 @@ def test_benchmark_and_its_news_have_the_documented_counts(read, parse):
 
     files = [*read("news", "news2forecast"), *read("electricity", "news2forecast-benchmark")]
     table = next(raw for raw in files if raw.source == "n2f_news")
-    articles, report = n2f_parsers.parse_news(table)
+    articles, report = news2forecast.parse_news(table)
     assert report == {
         "rows": 2079, "no_news": 441, "repeats": 68, "articles": 1570, "untimed": 14, "redated": 31
     }  # fmt: skip
     validate_articles(articles)
-    test_file = next(raw for raw in files if n2f_parsers.is_test_file(raw))
-    assert n2f_parsers.parse_prompt_articles(test_file).height == 28
+    test_file = next(raw for raw in files if news2forecast.is_test_file(raw))
+    assert news2forecast.parse_prompt_articles(test_file).height == 28
 
 
 def test_the_stored_polls_hold_what_was_counted_in_them(read):

@@ -11,12 +11,12 @@ import pytest
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import build_backfill_job
-from compevo_pipeline.sources.bitinfocharts.source import METRICS
+from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.backfill import backfill, choose_feeds, list_parts
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
+from compevo_pipeline.work.source_coverage import backfill, choose_feeds, list_parts
 from tests.pipeline.sources.bitinfocharts import test_bitinfocharts as charts
 from tests.pipeline.sources.exchange import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt

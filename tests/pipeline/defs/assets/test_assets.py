@@ -8,7 +8,7 @@ import pytest
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import RESULT_COLUMNS
-from compevo_pipeline.checks.availability import find_availability_violations
+from compevo_pipeline.checks.content import find_availability_violations
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage.embedding_store import EmbeddingStore

@@ -9,8 +9,8 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift, SourceBlocked
-from compevo_pipeline.sources.bitinfocharts import source as bitinfocharts
-from compevo_pipeline.sources.bitinfocharts.source import METRICS
+from compevo_pipeline.sources import bitinfocharts
+from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.live import LiveHome
 from tests.support.replay import Answer

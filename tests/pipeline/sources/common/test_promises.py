@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo import names
-from compevo_pipeline.sources.common.promises import Promise, promise_month, refuse_beyond
+from compevo_pipeline.sources.common.tables import Promise, promise_month, refuse_beyond
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 from tests.support.store_workers import series

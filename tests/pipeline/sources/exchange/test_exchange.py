@@ -8,9 +8,9 @@ import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent
+from compevo_pipeline.sources import exchange
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.exchange import source as exchange
-from compevo_pipeline.sources.exchange.source import SDMX_URL, find_newest_publication
+from compevo_pipeline.sources.exchange import SDMX_URL, find_newest_publication
 from tests.fuzz.seeds import FILES
 from tests.support.live import LiveHome
 from tests.support.nemweb import pack

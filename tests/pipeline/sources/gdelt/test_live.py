@@ -22,7 +22,7 @@ from compevo_pipeline.sources.feeds import make_own_feeds
 from compevo_pipeline.sources.gdelt import live as doc_live
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.gdelt.queries import PACKAGED, read_queries
+from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
 from compevo_pipeline.sources.own.declaration import NewsKeys
 from tests.pipeline.sources.gdelt.test_parse import row
 from tests.support.live import NEWS, LiveHome

@@ -5,7 +5,7 @@ import pytest
 
 from compevo_core.data.datasets import DATASETS
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.gdelt.queries import MAX_QUERY_CHARACTERS, PACKAGED, read_queries
+from compevo_pipeline.sources.gdelt.source import MAX_QUERY_CHARACTERS, PACKAGED, read_queries
 
 QUERIES = read_queries()
 

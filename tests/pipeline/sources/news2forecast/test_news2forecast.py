@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.data.news import validate_articles
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.news2forecast import parse as n2f_parsers
+from compevo_pipeline.sources import news2forecast
 from tests.support.sources import raw
 
 PROMPT = (
@@ -27,7 +27,7 @@ DATED = "On 2021-04-{}, in the state of {}, the news was: '{}'. Rationality behi
 
 
 def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
-    text = n2f_parsers.HISTORY + ",".join(f"{value}.5" for value in history)
+    text = news2forecast.HISTORY + ",".join(f"{value}.5" for value in history)
     return {
         "instruction": text,
         "input": prompt,
@@ -36,7 +36,7 @@ def sample(prompt=PROMPT, history=range(48), output=range(48, 96)):
 
 
 def make_raw(*samples, name="AULF_test_data_2021.json"):
-    return raw(name, json.dumps(samples), n2f_parsers.SOURCE)
+    return raw(name, json.dumps(samples), news2forecast.SOURCE)
 
 
 def test_stamped_news_is_read_in_sydney_time():
@@ -44,7 +44,7 @@ def test_stamped_news_is_read_in_sydney_time():
         STAMPED.format("11:42", "Flooding may follow."),
         STAMPED.format("23:40", "A leak. On the run."),
     )
-    frame = n2f_parsers.parse_prompt_articles(make_raw(sample(f"{PROMPT}{first} {second}")))
+    frame = news2forecast.parse_prompt_articles(make_raw(sample(f"{PROMPT}{first} {second}")))
     assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_dated_news_counts_from_the_end_of_its_day_and_is_not_available_on_it():
     news = DATED.format("03", "QLD", "Item 'one'.", "Because") + DATED.format(
         "04", "National", "Item two", "Since"
     )
-    frame = n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + news)))
+    frame = news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + news)))
     assert frame["title"].to_list() == ["Item 'one'.", "Item two"]
     assert frame["available_at"].to_list() == [
         datetime(2021, 4, 3, 13, 0, tzinfo=UTC), datetime(2021, 4, 4, 14, 0, tzinfo=UTC)
@@ -68,7 +68,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
     nothing = "No relevant news available for 2021-04-03." + DATED.format(
         "04", "Unknown", "no suitable news", "none"
     )
-    assert n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + nothing))).height == 0
+    assert news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + nothing))).height == 0
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_saying_that_there_is_no_news_gives_no_article():
 )
 def test_a_changed_sample_is_named(samples, match):
     with pytest.raises(SchemaDrift, match=match):
-        n2f_parsers.parse_benchmark(make_raw(*samples))
+        news2forecast.parse_benchmark(make_raw(*samples))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_changed_sample_is_named(samples, match):
 )
 def test_news_of_an_unknown_form_or_of_a_day_that_is_none_is_an_error(news, match):
     with pytest.raises(SchemaDrift, match=f"sample 0: {match}"):
-        n2f_parsers.parse_prompt_articles(make_raw(sample(PROMPT + news)))
+        news2forecast.parse_prompt_articles(make_raw(sample(PROMPT + news)))
 
 
 HEADER = "time,news,region,rationality,date\n"
@@ -112,7 +112,7 @@ def table(*rows):
 
 
 def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
-    frame, report = n2f_parsers.parse_news(
+    frame, report = news2forecast.parse_news(
         table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
     )
     row = frame.row(0, named=True)
@@ -136,7 +136,7 @@ def test_a_stamp_on_its_own_day_is_when_an_item_was_available():
     ],
 )
 def test_winter_stamps_are_ten_hours_ahead_and_summer_stamps_eleven(local, utc):
-    frame, _ = n2f_parsers.parse_news(table(f"{local},Heat,SA,r,{local[:10]}"))
+    frame, _ = news2forecast.parse_news(table(f"{local},Heat,SA,r,{local[:10]}"))
     assert frame["published_at"].to_list() == [utc]
 
 
@@ -144,7 +144,7 @@ def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_
     early = "2019-01-03 16:40:00,Work starts,WA,r,2019-01-12"
     late = "2019-03-15 11:30:00,Project starts,WA,r,2019-01-12"
     untimed = "N/A,A cold snap,VIC,r,2019-01-12"
-    frame, report = n2f_parsers.parse_news(table(early, late, untimed))
+    frame, report = news2forecast.parse_news(table(early, late, untimed))
     at = dict(frame.select("title", "available_at").rows())
     assert at["Work starts"] == at["A cold snap"] == datetime(2019, 1, 12, 13, 0, tzinfo=UTC)
     assert at["Project starts"] == datetime(2019, 3, 15, 0, 30, tzinfo=UTC)
@@ -167,14 +167,14 @@ def test_an_item_whose_stamp_is_of_another_day_or_absent_counts_from_the_end_of_
 )
 def test_a_row_that_says_in_any_wording_that_there_is_no_news_is_dropped_and_counted(words):
     kept = "2019-01-03 17:57:00,NO ONE can dispute the science,SA,r,2019-01-03"
-    frame, report = n2f_parsers.parse_news(table(f',"{words}",,,2019-01-03', kept))
+    frame, report = news2forecast.parse_news(table(f',"{words}",,,2019-01-03', kept))
     assert frame["title"].to_list() == ["NO ONE can dispute the science"]
     assert report["no_news"] == 1
 
 
 def test_repeats_are_stored_once_and_counted():
     row = "2019-01-03 17:57:00,Heat,SA,r,2019-01-03"
-    assert n2f_parsers.parse_news(table(row, row))[1]["repeats"] == 1
+    assert news2forecast.parse_news(table(row, row))[1]["repeats"] == 1
 
 
 @pytest.mark.parametrize(
@@ -194,4 +194,4 @@ def test_repeats_are_stored_once_and_counted():
 )
 def test_a_bad_row_is_named_with_its_line(rows, match):
     with pytest.raises(SchemaDrift, match=match):
-        n2f_parsers.parse_news(table(*rows))[0]
+        news2forecast.parse_news(table(*rows))[0]

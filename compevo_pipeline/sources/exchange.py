@@ -27,7 +27,7 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_prod
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.promises import Promise
+from compevo_pipeline.sources.common.tables import Promise
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"

@@ -1,6 +1,9 @@
-"""Days that look wrong: a series that comes an hour earlier or later, a day without news.
+"""Content that looks wrong: known too late for a window, an hour off, a day without news.
 
-What belongs here: finding such days. What does not: binding them to assets (``defs.asset_checks``).
+What belongs here: handing articles, covariates and published forecasts to the detectors
+(:mod:`compevo_core.evaluation.leakage`) and wording what they find; finding days on which a series
+comes an hour earlier or later, and days without news. What does not: the detectors, binding checks
+to assets (``defs.asset_checks``).
 
 A month stamped by the wrong clock is complete, in range and on the grid; only its mornings come at
 another time. For each day, the mean profile of the two weeks before it is compared with the mean
@@ -12,6 +15,7 @@ answers looks like a day without news in the store.
 Shapes: D days, S steps of a day, T days that have two weeks on either side.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +24,20 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.view import WindowView
+from compevo_core.evaluation.leakage import (
+    Violation,
+    find_unavailable_articles,
+    find_unavailable_covariates,
+    find_unavailable_published,
+    find_unavailable_step_covariates,
+)
+from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.work.deployment import Deployment
+
+_SHOWN_VIOLATIONS = 3
 
 DAYS = 14  # days on either side: whole weeks, so that weekends weigh alike
 HOURS = (-2, -1, 1, 2)
@@ -28,7 +45,47 @@ MIN_GAIN = 0.8  # share of the squared difference that the best move must explai
 _MIN_WHOLE_DAYS = 10
 _HOUR = timedelta(hours=1)
 
-FloatArray = NDArray[np.float64]
+
+def find_availability_violations(
+    deployment: Deployment, dataset: str, views: Sequence[WindowView]
+) -> list[Violation]:
+    """Return everything in the views that was not available before its origin.
+
+    The stored frames are read again: a window's own fields could not show that they are wrong.
+    """
+    named = {name for view in views for name in view.candidate_ids}
+    violations = find_unavailable_articles(views, deployment.news_store().read_named(named))
+
+    detectors = (
+        (FrameKind.COVARIATES, find_unavailable_covariates, None),
+        (FrameKind.PUBLISHED, find_unavailable_published, functools.partial(_find_targets, views)),
+        (FrameKind.STEP_COVARIATES, find_unavailable_step_covariates, None),
+    )
+    for kind, find, query in detectors:
+        frame = deployment.frame_store().read(dataset, kind, query)
+        violations += [] if frame is None else find(views, frame)
+    return violations
+
+
+def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows of the days that the views forecast: other days can show nothing."""
+    if not views:
+        return rows.limit(0)
+    first = min(view.origin_utc for view in views)
+    end = max(view.end_utc for view in views)
+    return rows.filter(pl.col("start_utc").is_between(first, end))
+
+
+def format_violations(violations: Sequence[Violation]) -> str:
+    """Return the number of violations and the first few in words."""
+    if not violations:
+        return "none found"
+
+    examples = [
+        f"{violation.kind} in {violation.where}: {violation.detail}"
+        for violation in violations[:_SHOWN_VIOLATIONS]
+    ]
+    return f"{len(violations)}: " + "; ".join(examples)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

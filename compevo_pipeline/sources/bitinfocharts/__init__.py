@@ -1,1 +1,0 @@
-"""BitInfoCharts: daily Bitcoin metrics."""

@@ -1,1 +1,0 @@
-"""Exchange rates: ECB and RBA reference rates, and the benchmark's tables."""

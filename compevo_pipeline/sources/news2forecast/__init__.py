@@ -1,1 +1,0 @@
-"""The News2Forecast benchmark: published prompts, series and news."""
