@@ -7,15 +7,12 @@ import numpy as np
 import polars as pl
 
 from compevo_core.config.run import RunConfig
-from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import HashingEncoder
+from tests.support.window_samples import make_articles, make_window
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
-PLACE = Place(timezone="Australia/Sydney", country="AU", subdivision="NSW")
 TITLES = (
     "Heatwave to push demand to a record across the state",
     "Central bank holds interest rates as inflation slows",
@@ -34,21 +31,9 @@ def news_pool(encoder=None):
     """Return the articles, embedded by hashed words unless an encoder is given."""
     encoder = encoder or HashingEncoder()
     seen = [START - timedelta(days=2) + timedelta(hours=i) for i in range(len(TITLES))]
-    rows = {
-        "article_id": article_ids(),
-        "url": [f"https://example.org/{i}" for i in range(len(TITLES))],
-        "title": list(TITLES),
-        "body": [""] * len(TITLES),
-        "domain": ["example.org"] * len(TITLES),
-        "language": ["English"] * len(TITLES),
-        "country": [None] * len(TITLES),
-        "published_at": seen,
-        "seen_at": seen,
-        "available_at": seen,
-        "source": ["sample:test"] * len(TITLES),
-        "fetched_at": seen,
-    }
-    articles = pl.DataFrame(rows, schema=ARTICLE_SCHEMA)
+    articles = make_articles(seen, TITLES).with_columns(
+        article_id=pl.Series(article_ids()), country=pl.lit(None, pl.String)
+    )
     return NewsPool(articles, encoder.encode(TITLES), encoder.name)
 
 
@@ -60,23 +45,18 @@ def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), news=True):
             level = 8000.0 if number == 0 else 1500.0
             shape = 1.0 + 0.2 * np.sin(2 * np.pi * (np.arange(48) - 14) / 48)
             x, y = (level * shape * (1 + 0.03 * rng.normal(size=48)) for _ in range(2))
-            origin = START + timedelta(days=day)
-            view = WindowView(
+            window = make_window(
                 window_id=f"{split}-{entity}-{day}",
-                dataset="electricity",
                 series_id=f"TEST/{entity}",
                 entity=entity,
-                variable="demand_mw",
-                unit="MW",
-                step_minutes=30,
-                origin_utc=origin,
+                origin=START + timedelta(days=day),
                 x=x,
-                calendar=build_calendar(origin, PLACE),
+                y=y,
                 covariates={"afternoon_temp_c": 25.0},
                 split=split,
                 candidate_ids=tuple(article_ids()) if news else (),
             )
-            out.append(Window(view=view, y=y))
+            out.append(window)
     return WindowSet(out, dataset="electricity")
 
 

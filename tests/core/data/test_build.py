@@ -47,6 +47,11 @@ def make_train_series(n_days=4):
     return make_series([float(i) for i in range(48 * n_days)], first=from_nem(2019, 1, 1))
 
 
+def build(n_days=3, **frames):
+    """Windows of so many train days, with the frames given."""
+    return build_windows(ELECTRICITY, make_train_series(n_days), **frames)
+
+
 def make_rates(n=900, *, series_id="N2F/AUD"):
     values = [round(0.7 + 0.01 * np.sin(i / 9), 4) for i in range(n)]
     first = datetime(2019, 1, 1, tzinfo=UTC)
@@ -56,7 +61,7 @@ def make_rates(n=900, *, series_id="N2F/AUD"):
 
 
 def test_an_electricity_window_is_one_market_day_and_the_next():
-    windows = build_windows(ELECTRICITY, make_train_series(4))
+    windows = build(4)
     assert [w.view.origin_utc for w in windows] == [from_nem(2019, 1, d) for d in (2, 3, 4)]
     assert windows[0].view.x.tolist() == [float(i) for i in range(48)]
     assert windows[0].y.tolist() == [float(i) for i in range(48, 96)]
@@ -127,7 +132,7 @@ def test_zero_demand_is_a_value_and_not_a_gap():
 def test_covariates_enter_under_their_lag_only_if_out_before_the_origin():
     days = [date(2018, 12, 30) + i * DAY for i in range(8)]
     frame = make_covariates(days)
-    windows = build_windows(ELECTRICITY, make_train_series(4), frame)
+    windows = build(4, covariates=frame)
     known = windows[0].view.covariates
     assert set(known) == {"afternoon_temp_k_lag1", "afternoon_temp_k_lag2", "max_temp_k_lag2"}
     assert known["afternoon_temp_k_lag1"] == 292.0
@@ -138,31 +143,29 @@ def test_a_covariate_out_exactly_at_the_origin_is_left_out():
     frame = make_covariates([date(2019, 1, 1)]).with_columns(
         available_at=pl.lit(from_nem(2019, 1, 2)).dt.cast_time_unit("us")
     )
-    windows = build_windows(ELECTRICITY, make_train_series(3), frame)
+    windows = build(covariates=frame)
     assert windows[0].view.covariates == {}
     assert windows.manifest["n_without_covariates"] == 1
 
 
 def test_the_median_published_before_the_origin_is_handed_on_and_a_late_or_partial_one_is_not():
     frame = make_published(from_nem(2019, 1, 1), 3)
-    windows = build_windows(ELECTRICITY, make_train_series(4), None, None, frame)
+    windows = build(4, published=frame)
     assert windows[0].view.published.tolist() == [900.0 + i for i in range(48)]
     assert windows[2].view.published is None
     assert find_unavailable_published(windows.views(), frame) == []
     late = frame.with_columns(available_at=pl.col("start_utc"))
     partial = frame.filter(pl.col("start_utc") != from_nem(2019, 1, 2, 5))
     for lacking in (late, partial):
-        windows = build_windows(ELECTRICITY, make_train_series(4), None, None, lacking)
+        windows = build(4, published=lacking)
         assert windows[0].view.published is None
 
 
 def test_candidates_end_before_the_origin_and_a_relaxed_cutoff_says_leaky():
     frame = make_articles([from_nem(2019, 1, 1, 20), from_nem(2019, 1, 2), from_nem(2019, 1, 2, 9)])
-    honest = build_windows(ELECTRICITY, make_train_series(3), None, frame)[0].view
+    honest = build(articles=frame)[0].view
     assert (honest.candidate_ids, honest.leaky) == (("a0",), False)
-    relaxed = build_windows(
-        ELECTRICITY, make_train_series(3), None, frame, news_cutoff="horizon-end"
-    )[0].view
+    relaxed = build(articles=frame, news_cutoff="horizon-end")[0].view
     assert (relaxed.candidate_ids, relaxed.leaky) == (("a2", "a1", "a0"), True)
     assert len(find_unavailable_articles([relaxed], frame)) == 2
 
@@ -173,14 +176,12 @@ def test_electricity_reads_english_news_of_australia_and_looks_back_where_there_
         language=pl.Series(["English", "Greek", "English", "English", "English"]),
         country=pl.Series(["Australia", "Australia", "Greece", "Australia", "Australia"]),
     )
-    view = build_windows(ELECTRICITY, make_train_series(3), None, frame)[0].view
+    view = build(articles=frame)[0].view
     assert (view.origin_utc, view.candidate_ids) == (origin, ("a0", "a3"))
 
 
 def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origin():
-    windows = build_windows(
-        ELECTRICITY, make_train_series(3), benchmark=make_benchmark(date(2021, 3, 4))
-    )
+    windows = build(benchmark=make_benchmark(date(2021, 3, 4)))
     record = windows.subset(SUBSET)[0]
     assert record.view.origin_utc == from_nem(2021, 3, 3, 23, 30)
     assert (record.view.split, record.view.series_id) == ("test", "N2F/TOTALDEMAND/NSW1")
@@ -188,21 +189,19 @@ def test_benchmark_records_become_a_test_subset_with_their_own_numbers_and_origi
     assert record.view.calendar.target_date == date(2021, 3, 4)
 
 
-def test_benchmark_days_after_the_change_to_five_minutes_are_marked():
-    for day, expected in (
-        (date(2021, 9, 30), (SUBSET,)),
-        (date(2021, 10, 1), (SUBSET, SHIFTED_SUBSET)),
-    ):
-        windows = build_windows(ELECTRICITY, make_train_series(3), benchmark=make_benchmark(day))
-        assert windows.split("test")[0].view.subsets == expected
+@pytest.mark.parametrize(
+    ("day", "subsets"),
+    [(date(2021, 9, 30), (SUBSET,)), (date(2021, 10, 1), (SUBSET, SHIFTED_SUBSET))],
+)
+def test_benchmark_days_after_the_change_to_five_minutes_are_marked(day, subsets):
+    windows = build(benchmark=make_benchmark(day))
+    assert windows.split("test")[0].view.subsets == subsets
 
 
 @pytest.mark.parametrize(("day", "length"), [(date(2019, 3, 4), 48), (date(2021, 3, 4), 47)])
 def test_a_benchmark_record_of_the_train_years_or_of_another_length_is_refused(day, length):
     with pytest.raises(DataError, match="benchmark record 0"):
-        build_windows(
-            ELECTRICITY, make_train_series(3), benchmark=make_benchmark(day, length=length)
-        )
+        build(benchmark=make_benchmark(day, length=length))
 
 
 def test_the_benchmark_rate_is_preferred_and_the_other_one_is_named_as_unused():

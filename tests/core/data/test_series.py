@@ -102,83 +102,75 @@ def test_filling_goes_forward_only_at_most_so_far_and_says_so():
     assert read_flags(filled) == ["missing", "observed", *gap, "observed"]
 
 
-def test_six_five_minute_rows_make_a_half_hour_and_five_do_not():
-    rows = make_series([float(i) for i in range(12)], step=FIVE_MINUTES)
-    assert resample_to_step(rows, HALF_HOUR)["value"].to_list() == [2.5, 8.5]
-    incomplete = rows.filter(pl.col("value") != 9.0)
-    assert resample_to_step(incomplete, HALF_HOUR)["value"].to_list() == [2.5]
+CHANGE = from_nem(2021, 10, 1)  # to readings of five minutes
+TWELVE = [float(i) for i in range(12)]
 
 
-def test_half_hours_before_the_change_to_five_minutes_stay_as_they_are():
-    old = make_series([10.0, 20.0], first=from_nem(2021, 9, 30, 23))
-    new = make_series([float(i) for i in range(6)], first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
-    rows = resample_to_step(pl.concat([old, new]), HALF_HOUR)
-    assert rows["value"].to_list() == [10.0, 20.0, 2.5]
+def minutes(values, *, hours=0, late=timedelta()):
+    """Readings of five minutes, so many hours after the change and a little later."""
+    return make_series(values, first=CHANGE + hours * HOUR + late, step=FIVE_MINUTES)
 
 
-def test_half_hours_make_hours_although_minutes_follow():
-    old = make_series([10.0, 20.0] * 4, first=from_nem(2021, 9, 30, 20))
-    new = make_series([2.0] * 24, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
-    rows = resample_to_step(pl.concat([old, new]), HOUR)
-    assert rows["value"].to_list() == [15.0] * 4 + [2.0] * 2
-
-    lacking = pl.concat([old.filter(pl.col("start_utc") != from_nem(2021, 9, 30, 22)), new])
-    assert resample_to_step(lacking, HOUR)["value"].to_list() == [15.0] * 3 + [2.0] * 2
+def half_hours(*values, hours):
+    return make_series(values, first=CHANGE + hours * HOUR)
 
 
-def test_readings_of_minutes_half_an_hour_apart_in_an_outage_make_no_hour():
-    minutes = make_series([2.0] * 12, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
-    alone = make_series([9.0] * 4, first=from_nem(2021, 10, 1, 3))
-    again = make_series([4.0] * 12, first=from_nem(2021, 10, 1, 8), step=FIVE_MINUTES)
-    for rows, hours in (([minutes, alone], [2.0]), ([minutes, alone, again], [2.0, 4.0])):
-        assert resample_to_step(pl.concat(rows), HOUR)["value"].to_list() == hours
+WITH_A_HOLE = half_hours(*[10.0, 20.0] * 4, hours=-4).filter(
+    pl.col("start_utc") != from_nem(2021, 9, 30, 22)
+)
 
 
-def test_one_reading_of_minutes_in_an_outage_is_no_whole_interval():
-    before = make_series([2.0] * 6, first=from_nem(2021, 10, 1), step=FIVE_MINUTES)
-    alone = make_series([9.0], first=from_nem(2021, 10, 1, 3) + FIVE_MINUTES, step=FIVE_MINUTES)
-    rows = resample_to_step(pl.concat([before, alone]), HALF_HOUR)
-    assert rows["value"].to_list() == [2.0]
+@pytest.mark.parametrize(
+    ("parts", "step", "values"),
+    [
+        ([minutes(TWELVE)], HALF_HOUR, [2.5, 8.5]),
+        ([minutes(TWELVE).filter(pl.col("value") != 9.0)], HALF_HOUR, [2.5]),
+        # Half-hours before the change stay as they are, and make hours although minutes follow.
+        ([half_hours(10.0, 20.0, hours=-1), minutes(TWELVE[:6])], HALF_HOUR, [10.0, 20.0, 2.5]),
+        (
+            [half_hours(*[10.0, 20.0] * 4, hours=-4), minutes([2.0] * 24)],
+            HOUR,
+            [15.0] * 4 + [2.0] * 2,
+        ),
+        ([WITH_A_HOLE, minutes([2.0] * 24)], HOUR, [15.0] * 3 + [2.0] * 2),
+        # Readings of minutes half an hour apart in an outage make no hour, and one no half-hour.
+        ([minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)], HOUR, [2.0]),
+        (
+            [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3), minutes([4.0] * 12, hours=8)],
+            HOUR,
+            [2.0, 4.0],
+        ),
+        ([minutes([2.0] * 6), minutes([9.0], hours=3, late=FIVE_MINUTES)], HALF_HOUR, [2.0]),
+    ],
+)
+def test_whole_intervals_alone_are_resampled(parts, step, values):
+    assert resample_to_step(pl.concat(parts), step)["value"].to_list() == values
 
 
-def test_stuck_values_of_easter_2019_are_nulled_and_their_neighbours_kept():
-    day = make_series([5.0] * 48, first=from_nem(2019, 4, 21))
-    nulled = apply_known_faults(day)
-    nulled_rows = nulled.filter(pl.col("flag") == "nulled:stuck")
-    assert nulled_rows["start_utc"].to_list()[0] == from_nem(2019, 4, 21, 19)
-    assert nulled_rows["start_utc"].to_list()[-1] == from_nem(2019, 4, 21, 22, 30)
-    assert nulled_rows["value"].null_count() == nulled_rows.height == 8
-    assert apply_known_faults(nulled).equals(nulled)
+EASTER = {"first": from_nem(2019, 4, 21)}
+TOTAL = EASTER | {"series_id": "AEMO/TOTALDEMAND/NSW1"}
+RATES = {"series_id": "N2F/AUD", "step": DAY, "variable": "rate_usd_per_aud"}
+BITCOIN = {"series_id": "BITINFOCHARTS/price", "first": from_nem(2013, 12, 31, 10), "step": DAY}
 
 
-def test_a_fault_of_one_measure_leaves_the_other_measure_alone():
-    total = make_series([5.0] * 48, first=from_nem(2019, 4, 21), series_id="AEMO/TOTALDEMAND/NSW1")
-    assert apply_known_faults(total).equals(total)
-
-
-def test_interpolated_exchange_rates_are_recognised_by_their_decimals():
-    rates = make_series(
-        [0.7012, 0.70118833, 0.69, 0.701234],
-        series_id="N2F/AUD",
-        step=DAY,
-        variable="rate_usd_per_aud",
-    )
-    assert read_flags(apply_known_faults(rates)) == [
-        "observed",
-        "nulled:interpolated",
-        "observed",
-        "observed",
-    ]
-
-
-def test_nothing_of_bitcoin_before_2014_is_used():
-    prices = make_series(
-        [1.0] * 4, series_id="BITINFOCHARTS/price", first=from_nem(2013, 12, 31, 10), step=DAY
-    )
-    assert (
-        read_flags(apply_known_faults(prices))
-        == ["nulled:unreliable-before-2014"] + ["observed"] * 3
-    )
+@pytest.mark.parametrize(
+    ("values", "series", "fault", "nulled"),
+    [
+        ([5.0] * 48, EASTER, "stuck", range(38, 46)),  # 19:00 to 22:30
+        ([5.0] * 48, TOTAL, "none of this measure", []),
+        # By their decimals.
+        ([0.7012, 0.70118833, 0.69, 0.701234], RATES, "interpolated", [1]),
+        ([1.0] * 4, BITCOIN, "unreliable-before-2014", [0]),
+    ],
+)
+def test_known_faults_are_nulled_and_their_neighbours_kept(values, series, fault, nulled):
+    rows = apply_known_faults(make_series(values, **series))
+    flags = ["observed"] * len(values)
+    for place in nulled:
+        flags[place] = f"nulled:{fault}"
+    assert read_flags(rows) == flags
+    assert [i for i, value in enumerate(rows["value"]) if value is None] == list(nulled)
+    assert apply_known_faults(rows).equals(rows)
 
 
 def test_sample_rows_make_a_series_synthetic():
