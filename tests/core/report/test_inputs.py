@@ -53,11 +53,6 @@ def test_a_run_folder_is_read_whole(tmp_path):
     assert run.setting("forecast", "nothing") == ""
 
 
-def test_a_folder_without_rounds_is_no_run(tmp_path):
-    with pytest.raises(DataError, match=r"no rounds\.jsonl"):
-        read_run(tmp_path)
-
-
 def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
     (test,) = make_inputs().paired
