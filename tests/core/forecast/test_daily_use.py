@@ -245,14 +245,8 @@ def test_a_state_of_another_model_is_not_found(sealed, tmp_path):
 
 @pytest.mark.slow
 def test_a_night_costs_the_same_however_many_came_before(tmp_path):
-    changes = {
-        "selection__online": True,
-        "selection__rule": "boa",
-        "selection__parts": 4,
-        "forecast__refit_days": 7,
-        "forecast__known_errors": "mean",
-        "calibration__known_errors": "none",
-    }
+    changes = {name: value for name, value in DAILY.items() if name != "forecast__prior"}
+    changes["forecast__refit_days"] = 7
     run, kept = tmp_path / "run", tmp_path / "kept"
     train_members(run, members("calendar-ridge", "persistence", **changes))
     days = make_days(N_NIGHTS + 3)

@@ -454,26 +454,26 @@ def view_at(hours, *ids):
     return replace(VIEW, origin_utc=origin, candidate_ids=ids)
 
 
-def test_an_article_of_the_very_origin_is_refused_and_one_before_it_is_not():
-    third = article_ids()[2]
-    raise_if_later_news([view_at(0.01, third)], POOL)
-    for hours in (0, -5):
-        with pytest.raises(LeakageError, match="not available before"):
-            raise_if_later_news([view_at(hours, third)], POOL)
-        with pytest.raises(LeakageError):
-            embed_days([view_at(hours, third)], POOL)
-
-
-def test_a_view_that_is_made_before_its_origin_knows_no_news_of_the_hours_between():
-    # Fourteen of its inputs are unknown: it is made seven hours before its origin.
-    third = article_ids()[2]
-    raise_if_later_news([replace(view_at(7.5, third), unknown_steps=14)], POOL)
-    with pytest.raises(LeakageError):
-        raise_if_later_news([replace(view_at(6.5, third), unknown_steps=14)], POOL)
-
-
-def test_a_copy_of_a_published_leaky_prompt_keeps_its_news():
-    raise_if_later_news([replace(view_at(-5, article_ids()[2]), leaky=True)], POOL)
+@pytest.mark.parametrize(
+    ("hours", "changes", "is_known"),
+    [
+        (0.01, {}, True),
+        (0, {}, False),
+        (-5, {}, False),
+        # Fourteen of its inputs are unknown: it is made seven hours before its origin.
+        (7.5, {"unknown_steps": 14}, True),
+        (6.5, {"unknown_steps": 14}, False),
+        (-5, {"leaky": True}, True),  # a copy of a published leaky prompt keeps its news
+    ],
+)
+def test_an_article_that_came_out_when_a_view_is_made_or_later_is_refused(hours, changes, is_known):
+    view = replace(view_at(hours, article_ids()[2]), **changes)
+    for read in (raise_if_later_news, embed_days):
+        if is_known:
+            read([view], POOL)
+        else:
+            with pytest.raises(LeakageError, match="not available before"):
+                read([view], POOL)
 
 
 def test_days_hold_the_mean_of_their_articles_oldest_first():

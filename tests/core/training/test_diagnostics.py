@@ -21,7 +21,6 @@ from compevo_core.training.diagnostics import (
     fit_growth_exponent,
     gradient_conflict,
     measure_health,
-    regret_of_sums,
     summarize_regret_growth,
     weight_entropy,
 )
@@ -69,12 +68,6 @@ def test_the_aggregate_gap_equals_trying_every_switch_one_by_one(group, truth, r
     gap = aggregate_best_response_gap(group, played, weights, truth)
     np.testing.assert_allclose(gap, expected, atol=1e-8)
     assert (gap >= 0).all()
-
-
-def test_regret_against_the_best_fixed_logic_by_hand():
-    played = np.cumsum([0.0, 0.0, 2.0])
-    fixed = np.cumsum([[1.0, 0.0], [0.0, 3.0], [1.0, 0.0]], axis=0)
-    assert regret_of_sums(played, fixed).tolist() == [1.0, 3.0, 1.0]
 
 
 def _conflict_of(main, strategy):
