@@ -319,9 +319,7 @@ def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
     for day in _list_rounds(repeats):
         trainer = world.build_replay_trainer()
         state = world.start_state(trainer)
-        measured.append(
-            (*time_call(partial(world.step, trainer, state, day)), World.get_replay(trainer))
-        )
+        measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
     return measured[-repeats:]
 
 
@@ -358,7 +356,7 @@ def _time_policy_step(world: World, day: int) -> tuple[float, Replay]:
         trainer.optimizer.step()
 
     seconds, _ = time_call(step)
-    return seconds, World.get_replay(trainer)
+    return seconds, world.replay
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ What belongs here: rows of ``benchmarks/results`` to Markdown, and writing each 
 markers. What does not: measuring.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.rows import REPO, RESULTS, Row, read_rows
 from compevo_core.report.markdown import replace_between
@@ -12,20 +12,13 @@ from compevo_core.report.paper.published import EFFICIENCY, find_published
 from compevo_core.report.tables import markdown_table, method_name
 from compevo_core.runtime.files import write_text
 
-STORE_HEADER = ("step", "articles", "seconds", "processor's", "exponent", "peak MB", "disk MB")
-GKG_HEADER = ("way", "files", "MB", "articles", "MB/s", "articles/s", "peak MB")
-SPLIT_HEADER = (
-    *("processes", "weights held", "memory without Python and libraries"),
-    *("loading", "a pass", "difference"),
-)
+Columns = Mapping[str, Callable[[Row], str]]
+"""How each column of a table shows a row, by its title."""
 
 #: Our types, in the order of the columns of the cases with a reference.
 DTYPES = ("float32", "mixed")
 #: Columns of the other cases.
 HEADER = ("measure", "agents", "type", "seconds", "ratio", "tokens/s", "peak GB", "state GB")
-
-#: Columns of the table of rows from a GPU.
-GPU_HEADER = ("operation (reference)", "backbone", "agents", "ours", "reference", "ratio", "GB")
 
 #: Figure of a system's row, the paper's name of it, how it is called, and its digits.
 SYSTEM_FIGURES = (
@@ -90,25 +83,30 @@ def format_speed_table(rows: Sequence[Row]) -> str:
 
 def format_gpu(rows: Sequence[Row]) -> str:
     """Return the cases that were timed on a GPU, by backbone."""
-    cells = [
-        (
-            TEXTS[row["case"]] + (f" ({row['reference']})" if row["reference"] else ""),
-            row["backbone"].removesuffix("-random"),
-            row["agents"],
-            _format_seconds(row["ours_seconds"], 3),
-            _format_seconds(row["reference_seconds"], 3),
-            _format_ratio(row["case"], row["ratio"]),
-            _format_number(row["peak_memory_gb"], 1),
-        )
-        for row in sorted(rows, key=lambda row: list(TEXTS).index(row["case"]))
-    ]
+    columns: Columns = {
+        "operation (reference)": lambda row: (
+            TEXTS[row["case"]] + (f" ({row['reference']})" if row["reference"] else "")
+        ),
+        "backbone": lambda row: row["backbone"].removesuffix("-random"),
+        "agents": lambda row: row["agents"],
+        "ours": lambda row: _format_seconds(row["ours_seconds"], 3),
+        "reference": lambda row: _format_seconds(row["reference_seconds"], 3),
+        "ratio": lambda row: _format_ratio(row["case"], row["ratio"]),
+        "GB": lambda row: _format_number(row["peak_memory_gb"], 1),
+    }
+    shown = sorted(rows, key=lambda row: list(TEXTS).index(row["case"]))
     first = rows[0]
     return (
-        f"{markdown_table(GPU_HEADER, cells, align='llrrrrr')}\n\n"
+        f"{_format_rows(shown, columns, align='llrrrrr')}\n\n"
         f"Medians of one to three runs on an {first['machine']}, all in {first['dtype']}, seconds "
         f"on the clock; torch {first['torch']}, transformers {first['transformers']}, peft "
         f"{first['peft']}."
     )
+
+
+def _format_rows(rows: Sequence[Row], columns: Columns, align: str = "lrrrrrr") -> str:
+    cells = [tuple(show(row) for show in columns.values()) for row in rows]
+    return markdown_table(tuple(columns), cells, align=align)
 
 
 def _format_pair(by_type: Mapping[str, Row], dtypes: Sequence[str]) -> tuple[str, ...]:
@@ -160,20 +158,16 @@ def format_store(rows: Sequence[Row]) -> str:
     """Return the steps of the store, each by size, and what they were measured on."""
     order = list(dict.fromkeys(row["step"] for row in rows))
     shown = sorted(rows, key=lambda row: (order.index(row["step"]), int(row["articles"])))
-    cells = [
-        (
-            row["step"],
-            f"{int(row['articles']):,}",
-            _format_short_seconds(row["seconds"]),
-            _format_short_seconds(row["cpu_seconds"]),
-            f"{float(row['exponent']):.2f}" if row["exponent"] else "",
-            row["peak_memory_mb"],
-            row["disk_mb"],
-        )
-        for row in shown
-        if row["step"] != "none"
-    ]
-    table = markdown_table(STORE_HEADER, cells, align="lrrrrrr")
+    columns: Columns = {
+        "step": lambda row: row["step"],
+        "articles": lambda row: f"{int(row['articles']):,}",
+        "seconds": lambda row: _format_short_seconds(row["seconds"]),
+        "processor's": lambda row: _format_short_seconds(row["cpu_seconds"]),
+        "exponent": lambda row: _format_number(row["exponent"], 2),
+        "peak MB": lambda row: row["peak_memory_mb"],
+        "disk MB": lambda row: row["disk_mb"],
+    }
+    table = _format_rows([row for row in shown if row["step"] != "none"], columns)
     first = rows[0]
     return (
         f"{table}\n\nOn {first['machine']}, {first['threads']} thread; duckdb {first['duckdb']}, "
@@ -183,19 +177,16 @@ def format_store(rows: Sequence[Row]) -> str:
 
 def format_gkg(rows: Sequence[Row]) -> str:
     """Return the ways of reading GKG files."""
-    cells = [
-        (
-            f"{row['way']} {row['version']}",
-            row["files"],
-            f"{float(row['unpacked_mb']):.0f}",
-            f"{int(row['rows']):,}",
-            f"{float(row['mb_per_cpu_second']):.0f}",
-            f"{float(row['rows_per_cpu_second']):,.0f}",
-            row["peak_memory_mb"],
-        )
-        for row in rows
-    ]
-    table = markdown_table(GKG_HEADER, cells, align="lrrrrrr")
+    columns: Columns = {
+        "way": lambda row: f"{row['way']} {row['version']}",
+        "files": lambda row: row["files"],
+        "MB": lambda row: _format_number(row["unpacked_mb"], 0),
+        "articles": lambda row: f"{int(row['rows']):,}",
+        "MB/s": lambda row: _format_number(row["mb_per_cpu_second"], 0),
+        "articles/s": lambda row: f"{float(row['rows_per_cpu_second']):,.0f}",
+        "peak MB": lambda row: row["peak_memory_mb"],
+    }
+    table = _format_rows(rows, columns)
     return f"{table}\n\nOn {rows[0]['machine']}; MB unpacked, seconds of the processor."
 
 
@@ -206,21 +197,24 @@ def _format_short_seconds(text: str) -> str:
 
 def format_split(rows: Sequence[Row]) -> str:
     """Return the numbers of processes that hold one backbone."""
-    cells = [
-        (
-            row["processes"],
-            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})",
+    columns: Columns = {
+        "processes": lambda row: row["processes"],
+        "weights held": lambda row: (
+            f"{float(row['held_gb']):.2f} GB ({float(row['held_ratio']):.2f})"
+        ),
+        "memory without Python and libraries": lambda row: (
             f"{float(row['resident_gb']) - float(row['baseline_gb']):.2f} GB "
-            f"({float(row['resident_ratio']):.2f})",
-            f"{float(row['load_seconds']):.1f} s",
-            f"{float(row['pass_seconds']):.1f} s",
-            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}",
-        )
-        for row in rows
-    ]
+            f"({float(row['resident_ratio']):.2f})"
+        ),
+        "loading": lambda row: f"{float(row['load_seconds']):.1f} s",
+        "a pass": lambda row: f"{float(row['pass_seconds']):.1f} s",
+        "difference": lambda row: (
+            f"{max(float(row['state_difference']), float(row['gradient_difference'])):.0e}"
+        ),
+    }
     first = rows[0]
     return (
-        f"{markdown_table(SPLIT_HEADER, cells, align='rrrrrr')}\n\n"
+        f"{_format_rows(rows, columns, align='rrrrrr')}\n\n"
         f"{first['layers']} layers of width {first['width']} on {first['machine']}, one thread a "
         f"process; torch {first['torch']}, transformers {first['transformers']}."
     )

@@ -135,11 +135,11 @@ class Replay:
 class _FixedLengthWriter(LogicWriter):
     """Never end a sample early, so that both ways generate the same number of tokens."""
 
-    replay: Replay
-
-    def __init__(self, config: RunConfig, model: PopulationModel) -> None:
-        super().__init__(config, model.population, model.fusion, model.shards)
+    def __init__(self, world: "World") -> None:
+        model = world.model
+        super().__init__(world.config, model.population, model.fusion, model.shards)
         self._stop_ids = []
+        self._world = world
 
     def propose(
         self,
@@ -149,14 +149,14 @@ class _FixedLengthWriter(LogicWriter):
     ) -> Proposal:
         """Propose as the core's writer does, and keep the samples."""
         proposal = super().propose(observation, previous_AD, generators)
-        self.replay = Replay(observation, proposal, previous_AD.detach())
+        self._world.replay = Replay(observation, proposal, previous_AD.detach())
         return proposal
 
 
 class _RecordingExecutor(StrategyExecutor):
     """Keep which windows scored the group."""
 
-    reward_examples: list[ForecastExample]
+    world: "World"
 
     def forecast_groups(
         self,
@@ -166,7 +166,7 @@ class _RecordingExecutor(StrategyExecutor):
         adds_no_news: bool = False,
     ) -> GroupForecasts:
         """Forecast as the core's executor does, and keep the windows."""
-        self.reward_examples = list(examples)
+        self.world.replay.reward_examples = list(examples)
         return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)
 
 
@@ -177,7 +177,10 @@ class World:
         model: the population.
         days: examples of each round, one batch each.
         logics: one for each agent.
+        replay: what the last round of a trainer from :meth:`build_replay_trainer` sampled.
     """
+
+    replay: Replay
 
     def __init__(self, config: RunConfig, rounds: int) -> None:
         torch.manual_seed(0)
@@ -224,8 +227,9 @@ class World:
             self.news_retriever,
             self.model.mix_AP,
         )
-        writer = _FixedLengthWriter(self.config, self.model)
-        return RoundTrainer(self.model, executor, self._plan(rewrites=True), writer=writer)
+        executor.world = self
+        plan = self._plan(rewrites=True)
+        return RoundTrainer(self.model, executor, plan, writer=_FixedLengthWriter(self))
 
     def start_state(self, trainer: RoundTrainer) -> RoundState:
         """Return the state before round 0."""
@@ -259,18 +263,6 @@ class World:
             agent_generators, np.random.default_rng([day, 2]), np.random.default_rng([day, 4])
         )
         return trainer.step(state, self.days[day], generators).to_dict()
-
-    @staticmethod
-    def get_replay(trainer: RoundTrainer) -> Replay:
-        """Return what the last round of a trainer sampled and scored."""
-        writer = trainer.writer
-        executor = trainer.executor
-        if not isinstance(writer, _FixedLengthWriter) or not isinstance(
-            executor, _RecordingExecutor
-        ):
-            raise TypeError("only a trainer from World.build_replay_trainer keeps its samples")
-
-        return dataclasses.replace(writer.replay, reward_examples=executor.reward_examples)
 
     def _leave_the_start(self) -> None:
         """Move adapters, read-out and fitness away from where training begins."""

@@ -39,7 +39,7 @@ def both_ways(request):
 
     trainer = world.build_replay_trainer()
     ours = world.step(trainer, world.start_state(trainer), 0)
-    replay = World.get_replay(trainer)
+    replay = world.replay
     ours["gradients"] = {
         (name, kind, part): getattr(layer, part)[kind].grad.clone()
         for kind in KINDS
