@@ -31,6 +31,7 @@ from compevo_pipeline.launchers.process import (
     worker_command,
 )
 from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
+from tests.support.deployment import read_materialization
 from tests.support.round_records import round_record
 
 REPO = Path(__file__).resolve().parents[3]
@@ -49,6 +50,12 @@ def run(jobs, launcher=None):
         return dg.MaterializeResult(metadata=reported)
 
     return dg.materialize([trained], raise_on_error=False)
+
+
+def observe(result):
+    """Returns what a run showed of each round."""
+    events = result.get_asset_observation_events()
+    return [event.asset_observation_data.asset_observation.metadata for event in events]
 
 
 @pytest.fixture
@@ -70,14 +77,9 @@ def shared_run(monkeypatch, tmp_path):
 def test_two_processes_under_torchrun_share_a_training_and_one_of_them_reports_it(shared_run):
     result = run([shared_run], launcher=ProcessLauncher(processes=2, poll_seconds=0.05))
     assert result.success
-    observations = [
-        e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
-    ]
-    assert [o.metadata["round"].value for o in observations] == [1, 2]
-    (materialized,) = result.asset_materializations_for_node("models__compevo")
-    assert (
-        materialized.metadata["processes"].value == 2 and materialized.metadata["rounds"].value == 2
-    )
+    assert [shown["round"].value for shown in observe(result)] == [1, 2]
+    shown = read_materialization(result).metadata
+    assert (shown["processes"].value, shown["rounds"].value) == (2, 2)
     records = (Path(shared_run.out) / "rounds.jsonl").read_text().splitlines()
     exchanged = [sum(json.loads(line)["exchanged_bytes"].values()) for line in records]
     assert len(exchanged) == 2 and min(exchanged) > 0
@@ -114,18 +116,12 @@ def test_a_training_process_reports_rounds_as_observations_and_its_end_as_metada
 ):
     result = run([job(tmp_path / "first"), job(tmp_path / "second")])
     assert result.success
-    observations = [
-        e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
-    ]
-    assert [(o.metadata["run"].value, o.metadata["round"].value) for o in observations] == [
+    rounds = observe(result)
+    assert [(shown["run"].value, shown["round"].value) for shown in rounds] == [
         (name, number) for name in ("first", "second") for number in (1, 2, 3)
     ]
-    assert (
-        observations[0].metadata["loss"].value == 1.0
-        and observations[0].metadata["reward_agent_01"].value == -0.25
-    )
-    (materialized,) = result.asset_materializations_for_node("models__compevo")
-    assert materialized.metadata["rounds"].value == 3
+    assert (rounds[0]["loss"].value, rounds[0]["reward_agent_01"].value) == (1.0, -0.25)
+    assert read_materialization(result).metadata["rounds"].value == 3
 
 
 @pytest.mark.parametrize(
@@ -217,8 +213,7 @@ def test_the_kubernetes_launcher_starts_the_pod_it_was_given_with_the_job_of_the
     job_file = tmp_path / "run" / "job.json"
     assert namespace == "train" and spec == pod().pod_spec()
     assert command[-1] == str(job_file) and TrainJob.read(job_file) == job(tmp_path / "run")
-    (materialized,) = result.asset_materializations_for_node("models__compevo")
-    assert materialized.metadata["rounds"].value == 2
+    assert read_materialization(result).metadata["rounds"].value == 2
 
 
 def test_a_worker_without_its_job_says_who_writes_it(tmp_path):

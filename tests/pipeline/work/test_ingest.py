@@ -275,7 +275,7 @@ FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 
 
 @pytest.fixture
-def live_workspace(replay, tmp_path):
+def live(replay, tmp_path):
     settings = Settings(home=tmp_path / "home", mode=Mode.LIVE)
     return Deployment(settings=settings, mode=Mode.LIVE)
 
@@ -293,8 +293,8 @@ def read(workspace):
     return workspace.series_store().read(OPERATIONAL)
 
 
-def ledger(live_workspace):
-    return live_workspace.live_context(now).ledger
+def ledger(workspace):
+    return workspace.live_context(now).ledger
 
 
 def serve_actuals(replay, count):
@@ -308,25 +308,23 @@ def zips_asked_for(replay, asked):
     return [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]
 
 
-def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, live_workspace):
+def test_a_file_that_cannot_be_parsed_costs_itself_and_is_fetched_anew(replay, live):
     serve_actuals(replay, 3)
     name, body = nemweb.actual(FIRST_HOUR)
     path = (nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}")
     stem = name.removesuffix(".zip")
     replay.serve({path: Answer(body=nemweb.pack((f"{stem}.CSV", "C,not a report\n")))})
-    assert ingest_live(live_workspace)["rejected"] == 1
-    assert read(live_workspace).height == 2 * 5
-    assert ledger(live_workspace).get(PRODUCT, name).state is EntryState.FAILED
+    assert ingest_live(live)["rejected"] == 1
+    assert read(live).height == 2 * 5
+    assert ledger(live).get(PRODUCT, name).state is EntryState.FAILED
 
     replay.serve({path: Answer(body=body)})
-    assert ingest_live(live_workspace)["files"] == 1
-    assert read(live_workspace).height == 3 * 5
+    assert ingest_live(live)["files"] == 1
+    assert read(live).height == 3 * 5
 
 
 @pytest.mark.parametrize("good", [0, 1])
-def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(
-    replay, live_workspace, good
-):
+def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(replay, live, good):
     serve_actuals(replay, 4 + good)
     names = [
         nemweb.actual(FIRST_HOUR.replace(hour=hour, minute=minute))[0]
@@ -336,14 +334,14 @@ def test_a_format_that_changed_for_most_files_fails_and_stores_the_others(
         body = nemweb.pack((f"{name.removesuffix('.zip')}.CSV", "C,another format\n"))
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
     with pytest.raises(SchemaDrift):
-        ingest_live(live_workspace)
-    files = list(live_workspace.layout.series.rglob("*.parquet"))
-    assert len(files) == 5 * good and (not files or read(live_workspace).height == 5)
-    assert ledger(live_workspace).get(PRODUCT, names[0]).state is EntryState.FAILED
+        ingest_live(live)
+    files = list(live.layout.series.rglob("*.parquet"))
+    assert len(files) == 5 * good and (not files or read(live).height == 5)
+    assert ledger(live).get(PRODUCT, names[0]).state is EntryState.FAILED
 
 
 def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
-    replay, live_workspace, monkeypatch
+    replay, live, monkeypatch
 ):
     serve_actuals(replay, 8)
 
@@ -353,25 +351,25 @@ def test_a_run_that_dies_before_its_rows_are_stored_finds_the_bytes_again(
     with monkeypatch.context() as patched:
         patched.setattr(_Ingest, "store", die)
         with pytest.raises(KeyboardInterrupt):
-            ingest_live(live_workspace)
+            ingest_live(live)
     asked = len(replay.seen)
-    assert ingest_live(live_workspace)["new"] == 8 * 5
+    assert ingest_live(live)["new"] == 8 * 5
     assert zips_asked_for(replay, asked) == []
 
 
-def test_counts_of_batches_are_those_of_one(replay, live_workspace, monkeypatch):
+def test_counts_of_batches_are_those_of_one(replay, live, monkeypatch):
     nemweb.serve_day(replay, count=1)
     issued = datetime(2026, 7, 19, 16)  # noqa: DTZ001 - NEM time
     files = [nemweb.forecast(issued.replace(hour=hour), steps=4) for hour in (16, 17)]
     nemweb.serve_folder(replay, nemweb.FORECAST, files)
     monkeypatch.setattr("compevo_pipeline.work.ingest.MAX_BATCH_BYTES", 1)
-    counts = ingest_live(live_workspace)
+    counts = ingest_live(live)
     assert counts["published rows"] == 2 * 4 * 5 * 3
     assert counts["step_covariates rows"] == 96 * 5
 
 
 def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
-    replay, live_workspace, monkeypatch
+    replay, live, monkeypatch
 ):
     # Smaller than one file: each is a batch of its own.
     monkeypatch.setattr("compevo_pipeline.work.ingest.MAX_BATCH_BYTES", 1)
@@ -388,15 +386,15 @@ def test_a_backfill_that_dies_goes_on_after_the_last_batch_that_was_stored(
     with monkeypatch.context() as patched:
         patched.setattr(_Ingest, "store", die_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
-            ingest_live(live_workspace, span=span)
-    entries = ledger(live_workspace).list_entries(PRODUCT)
+            ingest_live(live, span=span)
+    entries = ledger(live).list_entries(PRODUCT)
     # Forecasts, which nobody serves, are absent.
     states = [entry.state for entry in entries if entry.state is not EntryState.ABSENT]
     # The last stored one may hold more members, so it is read again from its kept bytes.
     assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2
 
-    ingest_live(live_workspace, span=span)
-    assert read(live_workspace).height == 5 * 5
+    ingest_live(live, span=span)
+    assert read(live).height == 5 * 5
     asked = [path for path in replay.paths() if path.endswith(".zip")]
     assert len(asked) == len(set(asked))
 
@@ -408,32 +406,30 @@ def read_published(workspace):
     return workspace.frame_store().read(OPERATIONAL, FrameKind.PUBLISHED)
 
 
-def test_a_forecast_far_from_what_came_with_it_is_refused_until_it_is_corrected(
-    replay, live_workspace
-):
+def test_a_forecast_far_from_what_came_with_it_is_refused_until_it_is_corrected(replay, live):
     # Nothing is stored yet: what it is held against arrives in the same refresh.
     nemweb.serve_day(replay, count=2)
     good, bad = nemweb.forecast(ISSUED.replace(hour=17)), nemweb.forecast(ISSUED, value=2600.0)
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, bad])
-    assert ingest_live(live_workspace)["rejected"] == 1
-    assert read_published(live_workspace)["available_at"].n_unique() == 1
-    entry = ledger(live_workspace).get(PRODUCT, bad[0])
+    assert ingest_live(live)["rejected"] == 1
+    assert read_published(live)["available_at"].n_unique() == 1
+    entry = ledger(live).get(PRODUCT, bad[0])
     assert entry.state is EntryState.FAILED and "times the level of the days before" in entry.note
 
     # The next tick takes the corrected file, and the actuals were never in danger.
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, nemweb.forecast(ISSUED)])
-    assert ingest_live(live_workspace)["files"] == 1
-    assert read_published(live_workspace)["available_at"].n_unique() == 2
-    assert read(live_workspace).height == 2 * 5
+    assert ingest_live(live)["files"] == 1
+    assert read_published(live)["available_at"].n_unique() == 2
+    assert read(live).height == 2 * 5
 
 
 def test_a_report_is_known_when_its_rows_were_loaded_however_early_its_first_record_is(
-    replay, live_workspace
+    replay, live
 ):
     nemweb.serve_day(replay)
     seventeen = FIRST_HOUR.replace(hour=17)
     early = nemweb.forecast(seventeen, created=seventeen.replace(hour=10))
     nemweb.serve_folder(replay, nemweb.FORECAST, [early])
-    ingest_live(live_workspace)
-    known = read_published(live_workspace)["available_at"].unique().to_list()
+    ingest_live(live)
+    known = read_published(live)["available_at"].unique().to_list()
     assert known == [datetime(2026, 7, 19, 7, tzinfo=UTC)]

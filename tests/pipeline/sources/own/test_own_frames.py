@@ -455,25 +455,18 @@ def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such():
 
 
 def test_finer_rows_and_business_days_are_seen_and_said():
-    quarters = "stamp,load_mw\n" + "".join(
-        f"2024-01-{day:02d} {hour:02d}:{minute:02d},{hour}\n"
-        for day in range(1, 31)
-        for hour in range(24)
-        for minute in (0, 15, 30, 45)
-    )
+    def write(every):
+        stamps = (FIRST + timedelta(minutes=i) for i in range(0, 30 * 24 * 60, every))
+        return "stamp,load_mw\n" + "".join(f"{stamp},{stamp.hour}\n" for stamp in stamps)
+
+    quarters = write(every=15)
     draft = look_at(quarters, zone="UTC", unit="MW")
     assert 'step = "15min"' in draft.text
     assert "horizon = 96" in draft.text
     assert any("96 steps back" in line for line in draft.guesses)
     assert 'step = "1h"' in look_at(quarters, zone="UTC", unit="MW", step="1h", lookback=48).text
 
-    minutes = "stamp,load_mw\n" + "".join(
-        f"2024-01-{day:02d} {hour:02d}:{minute:02d},{hour}\n"
-        for day in range(1, 31)
-        for hour in range(24)
-        for minute in range(60)
-    )
-    draft = look_at(minutes, zone="UTC", unit="MW")
+    draft = look_at(write(every=1), zone="UTC", unit="MW")
     assert 'step = "30min"' in draft.text
     assert any("averaged to half-hours" in line for line in draft.guesses)
 

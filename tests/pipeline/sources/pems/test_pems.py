@@ -410,15 +410,16 @@ def count_values(home):
 def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(days, site):
     days.ingest("traffic")
     assert count_values(days) == 20
-    days.wait(days=1)
-    site.days[DAY_FILE] = minutes("2026-11-17")
-    assert days.ingest("traffic")["pems"]["files"] == 1
-    assert count_values(days) == 24
+    for slots in (264, 288):
+        days.wait(days=1)
+        site.days[DAY_FILE] = minutes("2026-11-17", end=slots)
+        assert days.ingest("traffic")["pems"]["files"] == 1
+        assert count_values(days) == slots // 12
     assert days.ledger.get("pems", DAY_FILE).state is EntryState.STORED
 
     days.wait(days=1)
     assert days.ingest("traffic")["pems"]["files"] == 0
-    assert downloads(site) == [DAY_FILE] * 2
+    assert downloads(site) == [DAY_FILE] * 3
 
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
@@ -445,15 +446,6 @@ def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
     shown = invoke("sources", "--dataset", "pems")
     assert "short, asked again never: 240 of 288 five-minute slots" in " ".join(shown.split())
     assert "100 %" in shown
-
-
-def test_a_day_that_grew_to_less_than_a_day_is_stored_and_asked_for_again(days, site):
-    days.ingest("traffic")
-    for slots in (264, 288):
-        days.wait(days=1)
-        site.days[DAY_FILE] = minutes("2026-11-17", end=slots)
-        days.ingest("traffic")
-        assert count_values(days) == slots // 12
 
 
 def test_a_short_day_that_fails_again_keeps_no_new_file_waiting(days, site):
