@@ -73,10 +73,7 @@ def test_the_change_compares_the_same_steps_of_both_days():
     nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
     assert summarise_day(nothing)[0].change_pct is None
 
-
-def test_a_longer_past_and_a_longer_day_are_compared_in_whole_seasons():
-    issued = make_issued()
-    # Two days of inputs: the second one is yesterday.
+    # Of a longer past whole seasons count: the second of two days of inputs is yesterday.
     longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
     both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
     assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)

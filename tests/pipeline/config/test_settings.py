@@ -29,6 +29,9 @@ def test_the_defaults_are_sample_mode_below_the_repository():
     assert settings == Settings(home=REPOSITORY / ".compevo", mode=Mode.SAMPLE)
     assert settings.preset_for(Mode.SAMPLE, "electricity-operational") == "demo"
     assert settings.preset_for(Mode.ARCHIVE, "electricity") == "default"
+    assert settings.preset_for(Mode.ARCHIVE, "electricity-operational") == "operational"
+    named = settings.model_copy(update={"preset": "paper"})
+    assert named.preset_for(Mode.ARCHIVE, "electricity-operational") == "paper"
 
 
 STATIONS = ("400001", "400017")
@@ -73,13 +76,6 @@ def test_a_wrong_variable_is_refused_by_name_and_a_secret_is_not_quoted(variable
     with pytest.raises(ConfigError, match=said) as caught:
         Settings.from_environment({f"COMPEVO_{name}": text for name, text in variables.items()})
     assert "canary" not in str(caught.value)
-
-
-def test_operational_demand_has_a_preset_of_its_own_that_a_deployment_may_replace(tmp_path):
-    settings = Settings(home=tmp_path, mode=Mode.ARCHIVE)
-    assert settings.preset_for(Mode.ARCHIVE, "electricity-operational") == "operational"
-    named = Settings(home=tmp_path, mode=Mode.ARCHIVE, preset="paper")
-    assert named.preset_for(Mode.ARCHIVE, "electricity-operational") == "paper"
 
 
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):

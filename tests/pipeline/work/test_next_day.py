@@ -88,7 +88,9 @@ def test_a_forecast_begins_where_windows_of_its_day_begin():
         Origin.of(ELECTRICITY_OPERATIONAL, start, KnownTo.MIDNIGHT)
 
 
-def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout):
+def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input_and_read_back(
+    layout, monkeypatch
+):
     found = issue(layout)
     assert found.is_new
     assert found.forecast.facts["newest"] == {
@@ -96,6 +98,12 @@ def test_a_forecast_is_sealed_with_the_newest_thing_of_each_input(layout):
         "publication": "2026-02-23T07:00:00+00:00",
         "article": small.news_pool().articles["available_at"].max().isoformat(),
     }
+
+    # Without any inference.
+    monkeypatch.setattr(next_day, "load_population", None)
+    again = issue(layout)
+    assert (again.is_new, again.notes) == (False, ())
+    assert again.forecast.hash == found.forecast.hash
 
 
 def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
@@ -111,14 +119,6 @@ def test_what_comes_out_later_is_no_newest_thing_of_an_earlier_forecast(layout):
         "publication": origin.until.isoformat(),
         "article": (origin.until - HALF_HOUR).isoformat(),
     }
-
-
-def test_an_issued_day_is_read_back_without_any_inference(layout, monkeypatch):
-    first = issue(layout)
-    monkeypatch.setattr(next_day, "load_population", None)
-    again = issue(layout)
-    assert (again.is_new, again.notes) == (False, ())
-    assert again.forecast.hash == first.forecast.hash
 
 
 def test_revised_data_are_named_and_the_record_stays(fresh):
