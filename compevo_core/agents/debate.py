@@ -149,13 +149,9 @@ class DebateExecutor(StrategyExecutor):
         self.heads = heads
         self._reader = decoder
 
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return what the agents say at the end of a debate."""
-        return self.debate(logics, examples)
-
     @torch.no_grad()
-    def debate(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return the revised forecasts, and the weights that the verifiers give them."""
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Let the agents debate; return the last forecasts, and the weights that verifiers give."""
         news = self.retrieve_news(logics, [example.view for example in examples])
         forecasts = self.forecast(logics, examples, news=news)
         notes: NotesByAgent | None = None

@@ -126,17 +126,17 @@ class StrategyExecutor:
             self.population.use_adapters(FORECAST, agents=agents, dropout=dropout),
             torch.set_grad_enabled(train),
         ):
-            return self._decode(readings, train=train, agents=agents)
+            decoded = self.decoder.decode(readings, train=train, agents=agents)
+            return self._add_linear_reading(decoded, readings, agents)
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return every agent's forecasts as they are scored and issued, without gradient."""
         return self.forecast(logics, examples)
 
-    def _decode(
-        self, readings: AgentReadings, *, train: bool, agents: slice = ALL_AGENTS
+    def _add_linear_reading(
+        self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
     ) -> BatchForecasts:
-        """Forecast readings: the linear reading of their news, and what the adapters add to it."""
-        decoded = self.decoder.decode(readings, train=train, agents=agents)
+        """Add the ridge's reading of the news, if there is a ridge, to what the adapters say."""
         if self.linear_reader is None:
             return decoded
 
@@ -196,7 +196,8 @@ class StrategyExecutor:
             part = examples[start : start + size]
             readings = self._build_group_readings(groups, part, adds_no_news=adds_no_news)
             with self.population.use_adapters(FORECAST):
-                decoded = self._decode(readings, train=False)
+                decoded = self.decoder.decode(readings, train=False)
+                decoded = self._add_linear_reading(decoded, readings)
 
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)

@@ -102,17 +102,7 @@ class TrainingLoop:
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
 
     def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
-        """Play all rounds; return to the one that validated best."""
-        state = self.restore_best(self.run(resume=resume, on_round=on_round))
-        return Outcome(state.logics, state.round, state.best_error)
-
-    def store_readings(self, logics: Sequence[str]) -> None:
-        """Put the fits that read the news of these logics into the model."""
-        if self.model.linear is not None and self.executor.linear_reader is not None:
-            self.model.linear.store(self.executor.linear_reader, self.shards.local(logics))
-
-    def run(self, *, resume: bool, on_round: OnRound | None = None) -> RoundState:
-        """Train to the end, from the newest checkpoint with ``resume``; return the last state."""
+        """Play all rounds, from the newest checkpoint with ``resume``; return to the best one."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if resume else None
         if state is None:
@@ -140,15 +130,16 @@ class TrainingLoop:
             if on_round and self.shards.is_first:
                 on_round(record)
 
-        return state
+        # The round that validated best; without validation the last one (07-stages).
+        if self._validate_every:
+            best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
+            state = state if best is None else self._restore(best)
+        return Outcome(state.logics, state.round, state.best_error)
 
-    def restore_best(self, last: RoundState) -> RoundState:
-        """Return to the round that validated best; to the last one without any (07-stages)."""
-        if not self._validate_every:
-            return last
-
-        best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
-        return last if best is None else self._restore(best)
+    def store_readings(self, logics: Sequence[str]) -> None:
+        """Put the fits that read the news of these logics into the model."""
+        if self.model.linear is not None and self.executor.linear_reader is not None:
+            self.model.linear.store(self.executor.linear_reader, self.shards.local(logics))
 
     def _begin_after_stage(self) -> RoundState | None:
         """Return the state at the end of the supervised stage if another run has trained it."""

@@ -115,10 +115,10 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
     config = settings()
     examples = make_batch(config)
     model, executor = debate(config)
-    first, final = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
+    first, final = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
 
     model.decoder.module.readout.bias_AH.data[2] += 5.0
-    changed, revised = executor.forecast(LOGICS, examples), executor.debate(LOGICS, examples)
+    changed, revised = executor.forecast(LOGICS, examples), executor.play(LOGICS, examples)
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
     assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
