@@ -40,8 +40,8 @@ from compevo_core.data.cutting import (
     locate_origin,
 )
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.schemas import BENCHMARK_SCHEMA, validate_frame
-from compevo_core.data.series import is_synthetic
+from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
+from compevo_core.data.series import find_closed, is_synthetic, skip_closed
 from compevo_core.data.splits import (
     Boundaries,
     Span,
@@ -133,7 +133,8 @@ def build_views(
     left_out: dict[str, str] = {}
 
     for entity, frame in select_newest(chosen, until):
-        gridded = grid_series(frame, spec.step, spec.max_fill_steps)
+        reaching = _reach_over_closed(spec, entity, frame, until)
+        gridded = grid_series(reaching, spec.step, spec.max_fill_steps)
         position = locate_origin(gridded, origin_utc)
         inputs = cut_inputs(
             gridded,
@@ -172,20 +173,44 @@ def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
 
 
 def find_common_end(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
-    """Return the end of the last value that all series have; DataError if one has no value."""
-    return shift(min(_find_last_stamps(spec, series).values()), 1, spec.step)
+    """Return until when all series are known; DataError if one has no value."""
+    return min(
+        _find_end(spec, entity, starts) for entity, starts in _list_known(spec, series).items()
+    )
 
 
-def _find_last_stamps(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, datetime]:
-    """Return the stamp of the last value by entity; DataError if one has no value."""
+def _list_known(spec: DatasetSpec, series: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return the stamps of all values by entity; DataError if one has none."""
     chosen, _ = select_series(spec, series)
     stamps = {}
     for entity, frame in select_newest(chosen):
-        known = frame.drop_nulls("value")
-        if not known.height:
+        stamps[entity] = frame.drop_nulls("value")["start_utc"]
+        if not len(stamps[entity]):
             raise DataError(f"{spec.name}: {entity} has no value; read its source first")
-        stamps[entity] = _find_last_stamp(known)
     return stamps
+
+
+def _find_end(spec: DatasetSpec, entity: str, stamps: pl.Series) -> datetime:
+    """Return the end of the last value, and of the times without any value after it."""
+    zone = spec.find_place(entity).timezone
+    closed = find_closed(stamps, spec.step, zone)
+    return skip_closed(shift(cast(datetime, stamps.max()), 1, spec.step), spec.step, zone, closed)
+
+
+def _reach_over_closed(
+    spec: DatasetSpec, entity: str, frame: pl.DataFrame, until: datetime
+) -> pl.DataFrame:
+    """Return a series up to an instant, if it never has a value between its end and then."""
+    stamps = frame.drop_nulls("value")["start_utc"]
+    ends_before = shift(_find_last_stamp(frame), 1, spec.step) < until
+    if not ends_before or not len(stamps) or _find_end(spec, entity, stamps) < until:
+        return frame
+    last = frame.tail(1).with_columns(
+        start_utc=pl.lit(until - spec.step, dtype=UTC_US),
+        value=pl.lit(None, dtype=pl.Float64),
+        flag=pl.lit("missing"),
+    )
+    return pl.concat([frame, last])
 
 
 def select_learnt(
@@ -199,7 +224,8 @@ def select_learnt(
 
 def describe_early_end(spec: DatasetSpec, series: pl.DataFrame) -> str:
     """Return which series ends a horizon before others and holds them back; "" where none does."""
-    ends = _find_last_stamps(spec, series)
+    stamps = _list_known(spec, series)
+    ends = {entity: cast(datetime, starts.max()) for entity, starts in stamps.items()}
     oldest, newest = min(ends, key=ends.__getitem__), max(ends.values())
     if shift(ends[oldest], spec.horizon_steps, spec.step) > newest:
         return ""

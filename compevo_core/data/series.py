@@ -8,6 +8,7 @@ Two rules hold throughout: nothing is filled from the future, and nothing is fil
 without a flag.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NoReturn, cast
 
@@ -21,6 +22,7 @@ _SYNTHETIC_PREFIX = "sample:"
 _KEY = ("series_id", "variable", "start_utc")
 _CONSTANT_COLUMNS = ("series_id", "variable", "unit", "source", "fetched_at")
 _SHORTEST_MONTH = 28 * DAY
+_LEAST_WEEKS = 8  # after which a time of the week without a value has none
 _MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
 
 
@@ -49,6 +51,37 @@ def measure_gaps(stamps: pl.Series, step: timedelta) -> tuple[int, int, int]:
     fortnights = (ordered[-1] - ordered[0]) // (2 * WEEK)
     longest, usual = apart[0], apart[min(fortnights, len(apart) - 1)]
     return steps, round(longest / step) - 1, round(usual / step) - 1
+
+
+def find_minutes(starts: pl.Series, step: timedelta, zone: str) -> pl.Series:
+    """Return the minute of the week, from Monday on, on which a zone's clock begins each step."""
+    local = starts.dt.convert_time_zone(zone).dt
+    days, hours, minutes = (
+        part.cast(pl.Int32) for part in (local.weekday() - 1, local.hour(), local.minute())
+    )
+    minutes += 60 * (24 * days + hours)
+    # Days that begin at one instant all year begin at two times of the clock.
+    return minutes - minutes % (step // timedelta(minutes=1))
+
+
+def find_closed(starts: pl.Series, step: timedelta, zone: str) -> tuple[int, ...]:
+    """Return the minutes of the week at which no step has a value, such as nights of a shop.
+
+    ``starts`` are the starts of steps with one. None are closed before eight weeks are known, nor
+    on grids coarser than a day.
+    """
+    if step > DAY or len(starts) < 2 or starts.max() - starts.min() < _LEAST_WEEKS * WEEK:  # type: ignore[operator]
+        return ()
+    is_open = set(find_minutes(starts, step, zone).unique())
+    possible = range(0, WEEK // timedelta(minutes=1), step // timedelta(minutes=1))
+    return tuple(minute for minute in possible if minute not in is_open)
+
+
+def skip_closed(instant: datetime, step: timedelta, zone: str, closed: Sequence[int]) -> datetime:
+    """Return the start of the first step, from an instant on, that is not closed."""
+    while closed and find_minutes(pl.Series([instant], dtype=UTC_US), step, zone)[0] in closed:
+        instant += step
+    return instant
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:

@@ -244,7 +244,8 @@ def repeat_known(
     targets_H = np.arange(position, position + horizon)
     periods_H = (targets_H - known_end) // period_steps + 1
     sources_H = targets_H - period_steps * np.maximum(periods_H, 1)
-    values_H = series.filled[np.maximum(sources_H, 0)]
+    # A series may be closed from its last value until the forecast begins: it is carried over.
+    values_H = series.filled[np.clip(sources_H, 0, len(series) - 1)]
     return np.where(sources_H >= 0, values_H, np.nan)
 
 

@@ -61,7 +61,7 @@ class Fitted:
     @property
     def end(self) -> datetime:
         """Where forecasts begin."""
-        return find_end(self.rows, self.plan.step)
+        return find_end(self.rows, self.form)
 
     def list_frames(self) -> dict[str, Any]:
         """Return :func:`list_frames` of what is known."""

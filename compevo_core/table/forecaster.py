@@ -373,7 +373,7 @@ class Forecaster:
         apart = plan.horizon
         if step < DAY:
             apart = -(-plan.horizon * step // DAY) * (DAY // step)
-        cutoff = shift(find_end(rows, step), -(windows - 1) * apart - plan.horizon, step)
+        cutoff = shift(find_end(rows, form), -(windows - 1) * apart - plan.horizon, step)
         before = rows.filter(pl.col(START) < cutoff)
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         try:

@@ -15,13 +15,12 @@ import polars as pl
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.quantiles import FEWEST
-from compevo_core.data.schemas import SERIES_SCHEMA
+from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.seasons import choose_season
-from compevo_core.data.series import measure_gaps
+from compevo_core.data.series import find_closed, find_minutes, measure_gaps, skip_closed
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import (
     DAY,
-    WEEK,
     choose_bridge,
     choose_horizon,
     choose_lookback,
@@ -44,8 +43,6 @@ _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
-_LEAST_WEEKS = 8  # after which a time of the week without a value has none
-_WEEK_MINUTES = 7 * 24 * 60
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 
 
@@ -93,9 +90,10 @@ class TableForm:
 
     def is_open(self, starts: Sequence[datetime]) -> pl.Series:
         """Return whether the table has values at the time of the week of each step."""
-        if not self.closed:
-            return pl.repeat(True, len(starts), dtype=pl.Boolean, eager=True)
-        return ~self.clock.find_minutes(starts).is_in(list(self.closed))
+        minutes = find_minutes(
+            pl.Series(starts, dtype=UTC_US), self.clock.step, self.clock.place_zone
+        )
+        return ~minutes.is_in(list(self.closed))
 
     def write(self, names: Sequence[str], starts: Sequence[datetime], **columns: Any) -> Any:  # noqa: ANN401 - a frame of the user's kind
         """Return rows as a table of the user's kind: series, stamps on its clock, columns.
@@ -185,20 +183,9 @@ def read_table(
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
-        closed=_find_closed(rows, clock),
+        closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
-
-
-def _find_closed(rows: pl.DataFrame, clock: Clock) -> tuple[int, ...]:
-    """Return the minutes of the week at which no row has a value, in eight weeks or more."""
-    starts = rows.filter(pl.col(VALUE).is_not_null())[START].unique().to_list()
-    if not starts or clock.step > DAY or max(starts) - min(starts) < _LEAST_WEEKS * WEEK:
-        return ()
-    is_open = set(clock.find_minutes(starts))
-    minutes = clock.step // timedelta(minutes=1)
-    possible = range(min(is_open) % minutes, _WEEK_MINUTES, minutes)
-    return tuple(minute for minute in possible if minute not in is_open)
 
 
 def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
@@ -295,14 +282,15 @@ def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
     ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
 
 
-def find_end(rows: pl.DataFrame, step: timedelta) -> datetime:
-    """Return the end of the last value that all series have."""
+def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
+    """Return the end of the last value that all series have, and of times without any after it."""
+    step = form.clock.step
     known = rows.filter(pl.col(VALUE).is_not_null())
     ends = known.group_by(SERIES).agg(pl.col(START).max())[START]
     if not len(ends):
         raise DataError("no row has a value")
     end: datetime = ends.min()  # type: ignore[assignment]  # of a column of instants
-    return shift(end, 1, step)
+    return skip_closed(shift(end, 1, step), step, form.clock.place_zone, form.closed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,7 +327,7 @@ class WindowPlan:
     ) -> Self:
         """Plan the windows of rows; DataError if there are too few of them."""
         step = form.clock.step
-        end = find_end(rows, step)
+        end = find_end(rows, form)
         first: datetime = rows[START].min()  # type: ignore[assignment]  # of a column of instants
         steps = count_steps(first, end, step)
         horizon = horizon or min(choose_horizon(step), max(1, steps // 8))

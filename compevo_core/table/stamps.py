@@ -137,12 +137,6 @@ class Clock:
         stamps = self.read(starts, "")
         return stamps if self.is_date else stamps.dt.replace_time_zone(None)
 
-    def find_minutes(self, starts: Sequence[datetime]) -> pl.Series:
-        """Return the minute of the week at which each step begins, on the clock, from Monday on."""
-        local = self.read_local(starts).cast(pl.Datetime("us")).dt
-        days = local.weekday().cast(pl.Int32) - 1
-        return days * 1440 + local.hour().cast(pl.Int32) * 60 + local.minute()
-
     def say(self, start: datetime) -> str:
         """Return an instant of the grid in words."""
         return f"{start:%Y-%m-%d}" if self.step >= DAY else f"{start:%Y-%m-%d %H:%M} UTC"

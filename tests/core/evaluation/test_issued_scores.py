@@ -131,6 +131,9 @@ def test_what_is_repeated_was_known(tmp_path):
         assert repeated.max() < position - unknown
         assert set((np.arange(position, position + 48) - repeated) % 48) == {0}
     assert np.isnan(repeat_known(series, 48, 48, 7 * 48, 48)).all()
+    # What is never known between the last value and the forecast is carried over.
+    closed = repeat_known(series, len(series) + 2, len(series) + 2, 48, 48)
+    assert (closed == [*series.filled[-46:], *[series.filled[-1]] * 2]).all()
 
 
 def pick(skill, **wanted):

@@ -20,6 +20,7 @@ from compevo_core import (
     train,
 )
 from compevo_core.data import steps
+from compevo_core.data.build import build_views
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.table import forecaster
 from compevo_core.table.frames import read_table
@@ -146,6 +147,21 @@ def test_a_table_of_business_days_is_forecast_on_business_days():
     assert forecast["ds"].tolist() == list(pd.bdate_range("2024-05-15", "2024-05-17"))
     assert chosen.backtest(windows=2)["y"].notna().all()
     assert len(chosen.plot().axes[0].lines[1].get_xdata()) == 3
+
+
+def test_a_forecast_begins_when_the_table_has_values_again():
+    days = pd.bdate_range("2024-01-01", "2024-06-28")
+    table = pd.DataFrame({"ds": days, "y": np.arange(len(days)) % 5 + 10.0})
+    fitted = Forecaster("seasonal-mean", horizon=5).fit(table)
+    assert list(fitted.predict()["ds"]) == list(pd.bdate_range("2024-07-01", "2024-07-05"))
+
+    # On a weekend it is known that nothing is missing, on Tuesday that Monday's value is.
+    fit = fitted._fitted
+    for day, is_known in (("2024-06-30", True), ("2024-07-01", True), ("2024-07-02", False)):
+        origin = pd.Timestamp(day, tz="UTC").to_pydatetime()
+        built = build_views(fit.plan.spec, **fit.list_frames(), origin_utc=origin)
+        assert bool(built.views) == is_known
+    assert fitted.predict(table.tail(1).assign(ds=pd.Timestamp("2024-07-01"))).shape[0] == 4
 
 
 @pytest.mark.parametrize(("months", "horizon"), [(120, 12), (72, 6)])
