@@ -24,15 +24,6 @@ def test_unfitted_it_returns_every_forecast_and_weight_to_the_last_bit():
     assert calibration.weigh(weights) is weights
 
 
-def test_an_agent_without_blend_returns_its_base_to_the_last_bit():
-    calibration = ErrorCalibration(2, SERIES)
-    calibration.blend_AH[1] = 0.0
-    values, base, entities = _forecasts()
-    found = calibration(values, base, entities)
-    assert np.array_equal(found[0], values[0])
-    assert np.array_equal(found[1], base[1])
-
-
 def test_a_forecast_is_base_plus_the_blended_correction_plus_the_level_of_its_series():
     calibration = ErrorCalibration(1, SERIES)
     calibration.blend_AH.fill(0.25)

@@ -115,23 +115,6 @@ def test_keywords_match_whole_words_of_title_or_body():
     assert find_indexed(frame, keywords=["heat"]) == ["a0"]
 
 
-def test_candidates_are_in_a_chosen_language_or_in_an_unknown_one():
-    frame = make_articles([ORIGIN - i * HOUR for i in (1, 2, 3)]).with_columns(
-        language=pl.Series(["Greek", "English", None])
-    )
-    assert find_indexed(frame, languages=("English",)) == ["a1", "a2"]
-    assert find_indexed(frame) == ["a0", "a1", "a2"]
-
-
-def test_candidates_are_the_news_of_the_country_by_any_of_three_signs():
-    titles = ["Prices fall", "Prices rise", "Blackout in Queensland", "Prices stay"]
-    frame = make_articles([ORIGIN - i * HOUR for i in (1, 2, 3, 4)], titles).with_columns(
-        country=pl.Series(["Australia", None, "United Kingdom", None]),
-        domain=pl.Series(["a.com", "abc.net.au", "b.co.uk", "au.com"]),
-    )
-    assert find_indexed(frame, country="AU") == ["a0", "a1", "a2"]
-
-
 def test_a_window_with_few_articles_looks_further_back_and_no_further_than_needed():
     index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
     month = timedelta(days=28)

@@ -119,15 +119,6 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
 
-def test_what_was_published_stands_beside_it_where_every_series_has_it():
-    published = tuple(replace(view, published=np.full(48, 7.0)) for view in VIEWS)
-    rows = issue(views=published).rows.filter(
-        pl.col("method") == "published", pl.col("quantile").is_null()
-    )
-    assert rows["value"].unique().to_list() == [7.0] and rows.height == 48 * len(VIEWS)
-    assert "published" not in issue(views=(*published[:-1], VIEWS[-1])).rows["method"]
-
-
 def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(tmp_path):
     quantiles = np.full((len(VIEWS), len(LEVELS), 48), np.nan)
     quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
@@ -149,7 +140,7 @@ def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(tmp_
     assert forecast.hash != issue().hash
 
 
-def test_a_published_band_stands_beside_the_published_forecast():
+def test_a_published_forecast_and_its_band_stand_beside_it_where_every_series_has_them():
     band = {f"published_q{level}": np.full(48, 7.0 + level) for level in (0.1, 0.9)}
     views = tuple(replace(view, published=np.full(48, 7.0), step_covariates=band) for view in VIEWS)
     rows = issue(views=views).rows.filter(pl.col("method") == "published")
@@ -160,6 +151,8 @@ def test_a_published_band_stands_beside_the_published_forecast():
         0.5: 7.0,
         0.9: 7.9,
     }
+    assert rows.height == 4 * 48 * len(VIEWS)
+    assert "published" not in issue(views=(*views[:-1], VIEWS[-1])).rows["method"]
 
 
 def test_the_same_forecast_issued_again_is_the_first_one(tmp_path):

@@ -66,12 +66,6 @@ def test_magnitude_by_hand_same_orthogonal_opposite():
     np.testing.assert_allclose(delta, [0.0, 1.0, 2.0, 1 - math.sqrt(0.5)], atol=1e-12)
 
 
-def test_the_gate_passes_an_update_with_at_least_one_indicator():
-    rius = [verdict.rius for verdict in ANSWERS]
-    assert rius == [0, 1, 1, 2]
-    assert logic_update_degree([0.3, 0.3, 0.4, 0.5], rius).tolist() == [0.0, 0.3, 0.4, 0.5]
-
-
 def test_a_table_of_updates_compares_each_round_with_the_one_before_and_skips_unchanged_texts():
     vectors = {"north": [1.0, 0.0], "east": [0.0, 1.0], "south": [-1.0, 0.0]}
     asked = []

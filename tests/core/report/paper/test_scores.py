@@ -52,11 +52,6 @@ def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
     assert reduction("mape_pct") == pytest.approx(0.303, abs=5e-4)
 
 
-def test_a_macro_average_without_a_data_set_is_no_figure():
-    assert macro_reduction([(1.0, 2.0), None]) is None
-    assert macro_reduction([]) is None
-
-
 def test_a_tie_is_half_a_win():
     tasks = {"a": {"x": 1.0, "y": 1.0, "z": 2.0}, "b": {"x": 1.0, "y": 3.0}}
     assert win_rate("x", tasks) == pytest.approx((0.5 + 1 + 1) / 3)
