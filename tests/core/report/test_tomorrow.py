@@ -1,8 +1,12 @@
 """The page of forecasts: what was issued, what it adds up from, how earlier forecasts did."""
 
 import re
+import shutil
+import subprocess
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
+from html.parser import HTMLParser
 
 import numpy as np
 import polars as pl
@@ -11,8 +15,13 @@ import pytest
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.report.inputs import ForecastDay, read_days
-from compevo_core.report.page import render_forecasts
+from compevo_core.report.inputs import ForecastDay, TrainingRun, read_days
+from compevo_core.report.page import (
+    render_forecasts,
+    render_research,
+    template_environment,
+    write_report,
+)
 from compevo_core.report.rows import empty_rows
 from compevo_core.report.tomorrow import (
     before_table,
@@ -23,10 +32,21 @@ from compevo_core.report.tomorrow import (
     view_recent,
     weight_table,
 )
-from tests.core.report.test_page import ParsedPage
 from tests.support.issued_samples import ORIGIN, TITLE, make_issued
-from tests.support.report_samples import make_inputs
+from tests.support.report_samples import (
+    HOSTILE,
+    LUD,
+    make_check,
+    make_frame,
+    make_inputs,
+    make_panel,
+    make_rounds,
+    make_row,
+    make_run,
+    render_undrawn,
+)
 from tests.support.scored_samples import make_rows
+from tests.support.traced_samples import make_traced_inputs
 from tests.support.window_samples import make_window
 
 ONE_DAY = timedelta(days=1)
@@ -236,3 +256,165 @@ def test_the_day_before_counts_where_it_knew_as_much(deployment):
     write_issued(root, make_issued(origin=ORIGIN + 3 * ONE_DAY, known_steps=48))
     (day,) = read_days(deployment / "issued", deployment / "windows")
     assert day.issued.hash == later.hash and day.before is None
+
+
+VOID = {"meta", "img", "br"}
+
+
+class ParsedPage(HTMLParser):
+    """Collects tags with their attributes and the visible text, and checks that tags close."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.texts, self.unclosed = [], [], []
+        self.feed(page)
+        assert self.unclosed == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.unclosed.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.unclosed.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def attributes_of(self, name):
+        return [attrs for tag, attrs in self.tags if tag == name]
+
+
+@cache
+def render_whole():
+    return render_undrawn(make_inputs())
+
+
+def test_every_tag_closes_in_order():
+    assert len(ParsedPage(render_whole()).tags) > 100
+
+
+def test_nothing_is_fetched_and_nothing_can_run():
+    page = ParsedPage(render_whole())
+    assert not any(page.attributes_of(tag) for tag in ("script", "link", "iframe"))
+    assert all(image["src"].startswith("data:image/") for image in page.attributes_of("img"))
+    assert not re.search(r"(src|href)=\"(https?:)?//", render_whole())
+    assert "default-src 'none'" in render_whole()
+
+
+def test_hostile_news_and_logics_are_shown_as_text():
+    assert HOSTILE not in render_whole()
+    assert sum(text.strip() == HOSTILE for text in ParsedPage(render_whole()).texts) >= 2
+
+
+def test_hostile_text_from_any_file_is_shown_as_text():
+    attack = '"><script>x</script>'
+    page = render_undrawn(
+        make_inputs(
+            mode=attack,
+            rows=make_frame(
+                make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
+                make_row(attack, 210.0),
+                make_row("gbm", 190.0, entity=attack, experiment=attack),
+                make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
+                make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
+            ),
+            runs=(
+                replace(
+                    make_run(),
+                    name=attack,
+                    config={"forecast": {"prior": attack}},
+                    panels=(make_panel(attack, unit=attack, news=[(attack, attack)]),),
+                    lud=LUD | {"encoder": attack, "judges": [LUD["judges"][0] | {"name": attack}]},
+                ),
+                make_run(),
+            ),
+            checks=[make_check(attack, False, attack)],
+            unread=[attack],
+        )
+    )
+    parsed = ParsedPage(page)
+    assert not parsed.attributes_of("script")
+    shown = sum(attack.lower() in text.lower() for text in parsed.texts)
+    assert shown > 15, "the attack must have reached every part to prove anything"
+
+
+def test_no_template_marks_a_value_as_safe():
+    environment = template_environment()
+    for name in environment.list_templates(extensions=["html"]):
+        source = environment.loader.get_source(environment, name)[0]
+        assert not re.search(r"\|\s*safe\b|autoescape false", source), name
+
+
+def test_every_entry_of_the_contents_leads_to_a_section():
+    page = ParsedPage(render_whole())
+    links = [link["href"] for link in page.attributes_of("a")]
+    anchors = [link[1:] for link in links if link.startswith("#")]
+    assert set(links) - {f"#{anchor}" for anchor in anchors} == {"forecast.html"}
+    assert len(anchors) == len(set(anchors)) > 8
+    assert set(anchors) <= {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+
+
+def test_one_round_is_enough_for_every_plot():
+    single = TrainingRun(
+        name="a", config={}, summary={}, rounds=make_rounds(1), panels=(make_panel(),)
+    )
+    assert "What the logics became" in render_undrawn(
+        make_inputs(runs=(single,), rows=empty_rows())
+    )
+
+
+def test_pages_replace_the_old_ones_and_leave_no_other_file(tmp_path):
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / "forecast.html").write_text("old")
+    small = make_inputs(rows=make_inputs().rows.head(2), runs=())
+    assert write_report(small, target) == target / "forecast.html"
+    assert (target / "forecast.html").read_text(encoding="utf-8") == render_forecasts(small)
+    assert (target / "research.html").read_text(encoding="utf-8") == render_research(small)
+    assert sorted(path.name for path in target.iterdir()) == ["forecast.html", "research.html"]
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
+MARKUP = (
+    "<p><img src='http://127.0.0.1:9/x.png'><script>document.title = 'run'</script>"
+    "<base href='http://127.0.0.1:9/'><form action='http://127.0.0.1:9/'></form></p>"
+)
+
+
+def open_page(folder, page):
+    """Return the page as the browser has it after its scripts, and what the browser wrote."""
+    path = folder / "index.html"
+    path.write_text(page, encoding="utf-8")
+    done = subprocess.run(
+        [
+            CHROMIUM,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--enable-logging=stderr", "--virtual-time-budget=8000", "--dump-dom"),
+            f"--user-data-dir={folder / 'profile'}",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
+    shown, log = open_page(
+        tmp_path, render_tomorrow().replace('<main id="main">', f'<main id="main">{ATTACK}')
+    )
+    assert "<title>CompEvo forecast</title>" in shown
+    assert log.count("Content Security Policy") >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_the_logics_in_space_draw_under_the_same_policy(tmp_path):
+    shown, log = open_page(tmp_path, render_research(make_traced_inputs(tmp_path / "traced")))
+    assert 'class="gl-container"' in shown and "<canvas" in shown
+    assert "Content Security Policy" not in log
