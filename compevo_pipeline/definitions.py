@@ -25,9 +25,14 @@ from compevo_pipeline.defs.assets import (
 )
 from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
 from compevo_pipeline.defs.jobs import build_jobs, job_name
-from compevo_pipeline.defs.launchers import KubernetesPipes, Launchers, PodClient
 from compevo_pipeline.defs.loggers import progress_logger
-from compevo_pipeline.defs.resources import JudgeEndpoint, Workspace
+from compevo_pipeline.defs.resources import (
+    JudgeEndpoint,
+    KubernetesPipes,
+    Launchers,
+    PodClient,
+    Workspace,
+)
 from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
 from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode

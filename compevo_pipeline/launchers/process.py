@@ -2,9 +2,9 @@
 
 What belongs here: its command, starting, following and stopping it on this machine, how its death
 is reported; the settings of a pod, and its manifest. What does not: what it computes
-(``launchers.worker``), the Dagster session that it reports to, starting a pod (``defs.launchers``),
-setting up the cluster. A pod and Dagster must see ``COMPEVO_HOME`` under the same path, on one
-volume.
+(``launchers.worker``), the Dagster session that it reports to, starting a pod
+(``defs.resources``), setting up the cluster. A pod and Dagster must see ``COMPEVO_HOME`` under the
+same path, on one volume.
 """
 
 import ctypes

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
+from compevo_core.data.steps import MONTH, count_steps, shift
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.sources.common.base import FrameKind, Mode
@@ -76,13 +77,7 @@ def _list_months(first: str, last: str) -> list[datetime]:
     start, end = _read_month(first), _read_month(last)
     if end < start:
         raise ConfigError(f"{last} lies before {first}: give the first month first")
-    count = 12 * (end.year - start.year) + end.month - start.month + 1
-    total = [start.month - 1 + ahead for ahead in range(count)]
-    return [start.replace(year=start.year + n // 12, month=n % 12 + 1) for n in total]
-
-
-def _next_month(month: datetime) -> datetime:
-    return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return [shift(start, ahead, MONTH) for ahead in range(count_steps(start, end, MONTH) + 1)]
 
 
 def _list_missing(demand: pl.DataFrame, months: list[datetime]) -> list[str]:
@@ -97,7 +92,7 @@ def _read_demand(deployment: Deployment, months: list[datetime]) -> pl.DataFrame
     except DataError:
         return pl.DataFrame(schema={"region": pl.String(), "start": pl.Datetime("us")})
 
-    first, end = months[0] - MARKET_OFFSET, _next_month(months[-1]) - MARKET_OFFSET
+    first, end = months[0] - MARKET_OFFSET, shift(months[-1], 1, MONTH) - MARKET_OFFSET
     return (
         series.filter(pl.col("start_utc").is_between(first, end, closed="left"))
         .sort("start_utc", "fetched_at")
@@ -117,7 +112,7 @@ def _fetch(deployment: Deployment, months: list[datetime]) -> None:
         ingest_dataset(deployment, DATASET, clock=utc_now, log=log)
         return
     feeds = choose_feeds(deployment.feeds(), DATASET, None)
-    since, until = months[0] - MARKET_OFFSET, _next_month(months[-1]) - MARKET_OFFSET
+    since, until = months[0] - MARKET_OFFSET, shift(months[-1], 1, MONTH) - MARKET_OFFSET
     backfill(deployment, DATASET, feeds, since=since, until=until, clock=utc_now, log=log)
 
 

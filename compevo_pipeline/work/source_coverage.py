@@ -21,6 +21,7 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
+from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode
@@ -45,8 +46,6 @@ FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
 _DAY = timedelta(days=1)
 _SATURDAY = 6
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
-
-_MONTHS = 12
 
 
 def measure_coverage(deployment: Deployment, today: date) -> pl.DataFrame:
@@ -328,8 +327,7 @@ def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[
 def _list_months(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
     start = since
     while start < until:
-        years, month = divmod(start.month, _MONTHS)
-        following = start.replace(year=start.year + years, month=month + 1, day=1)
-        end = min(following.replace(hour=0, minute=0, second=0, microsecond=0), until)
+        month = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        end = min(shift(month, 1, MONTH), until)
         yield start, end
         start = end

@@ -9,7 +9,7 @@ import dagster as dg
 from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.jobs import step_name
-from compevo_pipeline.defs.launchers import Launchers
+from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.launchers.worker import run_jobs
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds

@@ -48,8 +48,7 @@ from compevo_pipeline.defs.definition import (
     define_by_dataset,
     translate_errors,
 )
-from compevo_pipeline.defs.launchers import Launchers, PodClient
-from compevo_pipeline.defs.resources import JudgeEndpoint
+from compevo_pipeline.defs.resources import JudgeEndpoint, Launchers, PodClient
 from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.benchmark_runs import BenchmarkData

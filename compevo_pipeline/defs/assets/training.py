@@ -23,8 +23,8 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
-from compevo_pipeline.defs.launchers import LauncherName, Launchers, PodClient
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
+from compevo_pipeline.defs.resources import LauncherName, Launchers, PodClient
 from compevo_pipeline.launchers.worker import prepare_job
 from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
 from compevo_pipeline.storage.runs import (

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
+from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.base import RawFile
 
@@ -362,8 +363,8 @@ def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Pr
         ValueError: there is no such month.
     """
     first = datetime(year, month, 1, tzinfo=zone)
-    following = (first + timedelta(days=32)).replace(day=1)
-    return Promise(first=first.astimezone(UTC), end=following.astimezone(UTC), entity=entity)
+    end = shift(first, 1, MONTH)
+    return Promise(first=first.astimezone(UTC), end=end.astimezone(UTC), entity=entity)
 
 
 def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import pytest
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.defs.launchers import (
+from compevo_pipeline.defs.resources import (
     KubernetesLauncher,
     KubernetesPipes,
     Launchers,
