@@ -53,7 +53,7 @@ from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.sampling import SamplingSettings, sample_under_grammar
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import RoundTrainer
-from compevo_core.training.schedule import seed_agent_generators
+from compevo_core.training.schedule import RunGenerators, seed_agent_generators
 from compevo_core.training.update import PolicyStep
 
 if TYPE_CHECKING:
@@ -520,7 +520,8 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     for day in (0, *range(len(world.days))):
         trainer.optimizer.zero_grad(set_to_none=True)
         rng = np.random.default_rng(day)
-        run = partial(trainer.forecast_step.run, world.logics, world.days[day], rng, day)
+        generators = RunGenerators([], rng, rng)
+        run = partial(trainer.forecast_step.run, world.logics, world.days[day], generators, day)
         seconds.append(time_call(run)[0])
     # The first one warms up.
     return seconds[1:], [each.grad.clone() for each in parameters if each.grad is not None]

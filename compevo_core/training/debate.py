@@ -1,4 +1,4 @@
-"""A training round of a debate: two turns or more, verifiers, and PPO on the forecasts' errors.
+"""The forecasts of a debate's round: two turns or more, verifiers, and PPO on their errors.
 
 Every round trains the forecasts of each turn by their own errors, as the other systems do, and the
 verifiers on the last turn's errors. Rounds in which another system would rewrite its logics
@@ -26,28 +26,13 @@ from compevo_core.agents.debate import (
     weigh_by_score,
 )
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import policy_loss, prediction_loss, require_finite
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
-from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
+from compevo_core.agents.strategy import NewsByAgent, NotesByAgent
 from compevo_core.lm.adapters import VALUE
-from compevo_core.training.forecast_step import PlayedForecasts, stack_truths
+from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.schedule import RunGenerators, RunSchedule
-
-
-def build_round_trainer(
-    model: PopulationModel,
-    executor: StrategyExecutor,
-    schedule: RunSchedule,
-    writer: LogicWriter | None = None,
-    train_examples: Sequence[ForecastExample] = (),
-) -> RoundTrainer:
-    """Return what trains the rounds of a system; without ``writer`` the model's own writes."""
-    if isinstance(executor, DebateExecutor):
-        return DebateTrainer(model, executor, schedule)
-    return RoundTrainer(model, executor, schedule, writer, train_examples)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,39 +45,43 @@ class Turn:
     reward_AB: Tensor  # minus their errors
 
 
-class DebateTrainer(RoundTrainer):
-    """Runs rounds of a debate; its agents keep their logics."""
+class DebateStep(ForecastStep):
+    """Forecasts a batch in a debate, whose agents keep their logics."""
 
     def __init__(
         self, model: PopulationModel, executor: DebateExecutor, schedule: RunSchedule
     ) -> None:
-        super().__init__(model, executor, schedule)
+        super().__init__(model, executor)
+        self.schedule = schedule
         self.debate_executor = executor
         self._agents = [slice(row, row + 1) for row in range(self.config.population.agents)]
 
-    def play(
-        self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
+    def run(
+        self,
+        logics: Sequence[str],
+        examples: Sequence[ForecastExample],
+        generators: RunGenerators,
+        round_number: int,
+        notes: NotesByAgent | None = None,
     ) -> PlayedForecasts:
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""
-        step, debate = self.forecast_step, self.config.debate
-        turns = [step.run(state.logics, examples, generators.news_rng, state.round)]
+        debate = self.config.debate
+        turns = [super().run(logics, examples, generators, round_number, notes)]
         # The evidence of the first turn is that of all: agents argue about the same news.
         news = turns[0].news
-        notes: NotesByAgent | None = None
         for _ in range(debate.revisions):
             notes = self.debate_executor.exchange(examples, turns[-1].values_ABH, news)
-            rng = generators.news_rng
-            turns.append(step.run(state.logics, examples, rng, state.round, notes))
+            turns.append(super().run(logics, examples, generators, round_number, notes))
         last = turns[-1]
 
         # Verifiers judge what was said last, which is what the population forecasts.
-        logit_AB = self._train_verifiers(state, examples, last, notes)
+        logit_AB = self._train_verifiers(logics, examples, last, notes, round_number)
         weights_BA = weigh_by_score(logit_AB)
         loss_pg = 0.0
         # Where other systems rewrite logics, this one takes its policy step: the same budget.
-        if self.schedule.rewrites(state.round):
-            tried = self._try(state.logics, examples, news, turns[0], generators.numpy_rng)
-            loss_pg = self._train_policy(state, examples, news, tried)
+        if self.schedule.rewrites(round_number):
+            tried = self._try(logics, examples, news, turns[0], generators.numpy_rng)
+            loss_pg = self._train_policy(logics, examples, news, tried, round_number)
 
         aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
         # The loss that other systems record, so that their curves can stand on one axis.
@@ -109,10 +98,11 @@ class DebateTrainer(RoundTrainer):
 
     def _train_verifiers(
         self,
-        state: RoundState,
+        logics: Sequence[str],
         examples: Sequence[ForecastExample],
         last: PlayedForecasts,
         notes: NotesByAgent | None,
+        round_number: int,
     ) -> Tensor:
         """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
         logits = []
@@ -121,14 +111,14 @@ class DebateTrainer(RoundTrainer):
 
         for agent in self._agents:
             logit_1B = self.debate_executor.verify(
-                state.logics[agent],
+                logics[agent],
                 examples,
                 last.values_ABH[agent],
                 **_select_evidence(last.news, notes, agent),
             )
             # Agent by agent, as the activations of all of them may not fit in memory.
             loss = binary_cross_entropy_with_logits(logit_1B, find_better(error_AB)[agent])
-            require_finite("the verifier's loss", loss, state.round)
+            require_finite("the verifier's loss", loss, round_number)
             (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
             logits.append(logit_1B.detach())
 
@@ -167,10 +157,11 @@ class DebateTrainer(RoundTrainer):
 
     def _train_policy(
         self,
-        state: RoundState,
+        logics: Sequence[str],
         examples: Sequence[ForecastExample],
         news: NewsByAgent,
         turns: Sequence[Turn],
+        round_number: int,
     ) -> float:
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
@@ -184,13 +175,13 @@ class DebateTrainer(RoundTrainer):
             for agent in self._agents:
                 evidence = _select_evidence(news, turn.notes, agent)
                 states_1BD = self.debate_executor.read_states(
-                    VALUE, state.logics[agent], examples, **evidence
+                    VALUE, logics[agent], examples, **evidence
                 )
                 # The value learns from the return that it is compared with; the advantage uses it
                 # as it was.
                 value_1B = self.debate_executor.heads.value(states_1BD, agent)
                 loss = (value_1B - return_AB[agent]).square().mean()
-                require_finite("the value's loss", loss, state.round)
+                require_finite("the value's loss", loss, round_number)
                 (lambda_pg * self.config.debate.value_weight * loss).backward()
                 values.append(value_1B.detach())
 
@@ -200,12 +191,14 @@ class DebateTrainer(RoundTrainer):
                 # from.
                 evidence = _select_evidence(news, turn.notes, agent)
                 mean_1BH = self.executor.forecast(
-                    state.logics[agent], examples, train=True, drops_units=False, **evidence
+                    logics[agent], examples, train=True, drops_units=False, **evidence
                 ).values_ABH
-                loss = self._surrogate_loss(turn, agent, mean_1BH, advantage_AB[agent], state.round)
+                loss = self._surrogate_loss(
+                    turn, agent, mean_1BH, advantage_AB[agent], round_number
+                )
                 (lambda_pg * loss).backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
-        return total / (len(turns) * len(state.logics))
+        return total / (len(turns) * len(logics))
 
     def _surrogate_loss(
         self,

@@ -22,7 +22,7 @@ from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import NewsByAgent, NotesByAgent, StrategyExecutor
 from compevo_core.runtime.usage import memory_bytes
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.schedule import DropoutState
+from compevo_core.training.schedule import DropoutState, RunGenerators
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,19 +95,19 @@ class ForecastStep:
         self,
         logics: Sequence[str],
         examples: Sequence[ForecastExample],
-        news_rng: np.random.Generator,
+        generators: RunGenerators,
         round_number: int,
         notes: NotesByAgent | None = None,
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
-        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, ``news_rng`` samples
+        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, a generator samples
         which agents see no news of a window, and ``notes`` are what the local agents read of each
         other. NonFiniteLoss, on every process, if a forecast or a loss is NaN or infinite.
         """
         local_logics: list[str] = self.shards.local(logics)
         news = self.executor.retrieve_news(local_logics, [example.view for example in examples])
-        read_by, read_news = self._change_news(local_logics, news, examples, news_rng)
+        read_by, read_news = self._change_news(local_logics, news, examples, generators.news_rng)
         size = self.config.run.micro_batch_size
         whole = _MicroBatch(
             logics=local_logics,

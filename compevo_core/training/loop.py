@@ -23,11 +23,10 @@ from compevo_core.training.checkpoint import (
     restore_state,
     save_checkpoint,
 )
-from compevo_core.training.debate import build_round_trainer
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.members import OnRound, Outcome, RunSetup
 from compevo_core.training.model import PopulationModel, build_retriever
-from compevo_core.training.round import RoundState
+from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import (
@@ -88,7 +87,7 @@ class TrainingLoop:
         self.model = PopulationModel(config, backbone, data.inputs, shards)
         retriever = build_retriever(setup.news, config.news)
         self.executor = self.model.executor(retriever, data.train_examples)
-        self.round_trainer = build_round_trainer(
+        self.round_trainer = RoundTrainer(
             self.model,
             self.executor,
             schedule,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
@@ -30,6 +31,7 @@ from compevo_core.agents.selection import forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray
+from compevo_core.training.debate import DebateStep
 from compevo_core.training.diagnostics import (
     RegretTracker,
     aggregate_best_response_gap,
@@ -123,7 +125,7 @@ class RoundTrainer:
         self.writer = writer or model.writer()
         self.unread_news: UnreadNews | None = None
 
-        if self.config.evolution.unread and train_examples:
+        if self.config.evolution.unread and train_examples and self.writer is not None:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
             scopes = self.config.population.list_scopes(self.shards.local_agents)
@@ -131,6 +133,8 @@ class RoundTrainer:
             self.unread_news = UnreadNews(reader, self.config.objective.metric)
 
         self.forecast_step = ForecastStep(model, executor)
+        if isinstance(executor, DebateExecutor):
+            self.forecast_step = DebateStep(model, executor, schedule)
         self.update = JointUpdate(model, self.writer, schedule)
 
     @property
@@ -151,7 +155,7 @@ class RoundTrainer:
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
-        played = self.play(state, examples, generators)
+        played = self.forecast_step.run(state.logics, examples, generators, state.round)
         record |= _describe_forecasts(played)
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
@@ -177,12 +181,6 @@ class RoundTrainer:
         result = RoundResult(**record)
         self._advance(state, played, examples, rewriting, result)
         return result
-
-    def play(
-        self, state: RoundState, examples: Sequence[ForecastExample], generators: RunGenerators
-    ) -> PlayedForecasts:
-        """Forecast the batch, and leave the gradient of what was forecast in place."""
-        return self.forecast_step.run(state.logics, examples, generators.news_rng, state.round)
 
     def _describe_start(self, state: RoundState) -> _Record:
         """Return what is settled before the round's truth is known: above all the weights.

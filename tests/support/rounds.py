@@ -5,9 +5,8 @@ import torch
 
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.paper.changes import find_variant
-from compevo_core.training.debate import build_round_trainer as build_round_trainer_of
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.round import RoundState
+from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.schedule import RunGenerators, RunSchedule
 from tests.support.models import build_executor, build_model, fill_with_noise, make_batch
 from tests.support.population import tiny
@@ -28,7 +27,7 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None,
         warmup_ratio=config.optim.warmup_ratio,
     )
     own = writer and writer(model)
-    trainer = build_round_trainer_of(model, build_executor(model), schedule, own)
+    trainer = RoundTrainer(model, build_executor(model), schedule, own)
 
     logics = list(SEED_LOGICS[: config.population.agents])
     state = RoundState(

@@ -13,7 +13,7 @@ from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.population import Population
 from compevo_core.training import forecast_step
 from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
-from compevo_core.training.schedule import DropoutState
+from compevo_core.training.schedule import DropoutState, RunGenerators
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
@@ -39,7 +39,8 @@ def run_forecasts(trainer, logics, examples, seed=0):
     """Run the first half of a round; return it, and every gradient by group and position."""
     trainer.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
-    played = trainer.forecast_step.run(logics, examples, np.random.default_rng(seed), 0)
+    rng = np.random.default_rng(seed)
+    played = trainer.forecast_step.run(logics, examples, RunGenerators([], rng, rng), 0)
     return played, {
         f"{name}.{i}": parameter.grad.clone()
         for name, group in {
