@@ -29,6 +29,7 @@ from tests.support.models import (
     make_priors,
 )
 from tests.support.population import article_ids, news_pool, tiny, windows
+from tests.support.window_samples import change_views
 
 LOGICS = list(SEED_LOGICS[:3])
 BLEND = {"forecast__prior": "blend"}
@@ -297,17 +298,6 @@ CASES = [
 ]
 
 
-def _with_published_forecast(drawn):
-    """The same windows with a forecast that was out before the origin."""
-    return WindowSet(
-        [
-            replace(window, view=replace(window.view, published=1.01 * window.view.x))
-            for window in drawn
-        ],
-        dataset=drawn.dataset,
-    )
-
-
 @pytest.mark.parametrize(("decoder", "prior"), CASES)
 def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     decoder, prior, tmp_path, monkeypatch
@@ -332,7 +322,11 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
         optim__forecast_lr=0.02,
     )
     train, val, test = (
-        _with_published_forecast(windows(split, days, first_day=first))
+        change_views(
+            windows(split, days, first_day=first),
+            # A forecast that was out before the origin.
+            lambda view: {"published": 1.01 * view.x},
+        )
         for split, days, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
     )
     trainer.train(config, train, val, news_pool(), tmp_path)

@@ -248,18 +248,25 @@ def split(of_weather):
     return of_weather[: 2 * (WEATHER_TRAIN - 15)], of_weather[2 * (WEATHER_TRAIN - 15) :]
 
 
-def change_weather(of_weather, change):
-    """Windows with other weather, or without any."""
-    return of_weather.with_windows(
-        window.change_view(
-            step_covariates={
-                name: values
-                for name, values in window.view.step_covariates.items()
-                if change is not None or TEMPERATURE not in name
+def select_steps(view, *names):
+    """The covariates by step of a view whose names begin so."""
+    return {key: values for key, values in view.step_covariates.items() if key.startswith(names)}
+
+
+def change_steps(view, changes, **others):
+    return replace(view, step_covariates=view.step_covariates | changes, **others)
+
+
+def forget_weather(windows):
+    return change_views(
+        windows,
+        lambda view: {
+            "step_covariates": {
+                key: values
+                for key, values in view.step_covariates.items()
+                if not key.startswith(TEMPERATURE)
             }
-            | (change or {})
-        )
-        for window in of_weather
+        },
     )
 
 
@@ -270,21 +277,13 @@ def measure_error(name, train, test):
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
     train, test = split(of_weather)
-    without = measure_error(name, change_weather(train, None), change_weather(test, None))
+    without = measure_error(name, forget_weather(train), forget_weather(test))
     fitted = fit_baseline(name, train)
     assert np.abs(fitted.predict(test.views()) - test.truth()).mean() < 0.5 * without
 
     # Weather of another day makes it worse than none.
     swapped = [
-        replace(
-            view,
-            step_covariates=other.step_covariates
-            | {
-                key: values
-                for key, values in view.step_covariates.items()
-                if TEMPERATURE not in key
-            },
-        )
+        change_steps(view, select_steps(other, TEMPERATURE))
         for view, other in zip(test.views(), test.views()[20:] + test.views()[:20], strict=True)
     ]
     assert np.abs(fitted.predict(swapped) - test.truth()).mean() > without
@@ -299,8 +298,7 @@ def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, of_weath
         views = []
         for view in test.views():
             usual_H = view.step_covariates[f"{TEMPERATURE}_mean14"]
-            changed = {TEMPERATURE: usual_H if today is None else today}
-            views.append(replace(view, step_covariates={**view.step_covariates, **changed}))
+            views.append(change_steps(view, {TEMPERATURE: usual_H if today is None else today}))
         return fitted.predict(views)
 
     np.testing.assert_array_equal(forecast(np.full(48, np.nan)), forecast(None))
@@ -308,17 +306,15 @@ def test_weather_that_was_not_known_is_that_of_the_last_fortnight(name, of_weath
 
 def test_a_heat_that_train_did_not_have_moves_the_ridge_by_degrees_alone(of_weather):
     train, test = split(of_weather)
+
     # A winter: no degree above the threshold, but for a thousandth.
-    cool = [
-        window.change_view(
-            step_covariates={
-                key: np.minimum(values, 22.001) if key.startswith(TEMPERATURE) else values
-                for key, values in window.view.step_covariates.items()
-            }
-        )
-        for window in train
-    ]
-    fitted = fit_baseline("own-weather-ridge", train.with_windows(cool))
+    def cool(view):
+        steps = select_steps(view, TEMPERATURE)
+        return change_steps(view, {key: np.minimum(steps[key], 22.001) for key in steps})
+
+    fitted = fit_baseline(
+        "own-weather-ridge", train.with_windows(replace(w, view=cool(w.view)) for w in train)
+    )
     assert np.abs(fitted.predict(test.views()) - test.truth()).max() < 30 * MW_PER_DEGREE
 
 
@@ -333,17 +329,13 @@ def test_only_covariates_in_the_unit_of_the_series_are_scaled_with_it(of_weather
 def test_a_model_of_the_series_sees_no_forecast_that_others_made_of_it(name, of_weather):
     train, test = split(of_weather)
     fitted = fit_baseline(name, train)
-    views = [
-        replace(
-            view,
-            published=None if view.published is None else view.published + 50,
-            step_covariates={
-                key: values + 50 if key.startswith(("solar", "published")) else values
-                for key, values in view.step_covariates.items()
-            },
+    views = []
+    for view in test.views():
+        steps = select_steps(view, "solar", "published")
+        published = None if view.published is None else view.published + 50
+        views.append(
+            change_steps(view, {key: steps[key] + 50 for key in steps}, published=published)
         )
-        for view in test.views()
-    ]
     np.testing.assert_array_equal(fitted.predict(views), fitted.predict(test.views()))
 
 
@@ -353,11 +345,7 @@ def test_the_trees_of_a_published_error_see_weather_and_past(of_weather):
     before = fitted.predict(test.views())
     for name in (TEMPERATURE, "past_lag7"):
         views = [
-            replace(
-                view,
-                step_covariates={**view.step_covariates, name: view.step_covariates[name] + 50},
-            )
-            for view in test.views()
+            change_steps(view, {name: view.step_covariates[name] + 50}) for view in test.views()
         ]
         assert not np.array_equal(fitted.predict(views), before), name
 

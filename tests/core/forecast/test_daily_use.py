@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines.known_errors import LevelRule
-from compevo_core.data.window import WindowSet
 from compevo_core.forecast.daily_state import KEPT_NIGHTS, KeptStates
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from tests.core.forecast.test_forecaster import seal_population
 from tests.core.training.test_members import members, train_members
 from tests.support.population import news_pool, windows
+from tests.support.window_samples import change_views
 
 DAYS = windows("test", 9, first_day=70, news=False)
 DAILY = {
@@ -40,6 +40,13 @@ def _load(folder):
 def followed(sealed):
     """The days as a forecaster follows them."""
     return _load(sealed).follow(DAYS)
+
+
+def view_before(days):
+    """The same days, each viewed at 17:00 of the day before."""
+    return change_views(
+        days, lambda view: {"unknown_steps": 14, "window_id": f"{view.window_id}-17"}
+    )
 
 
 def _poison(days, first):
@@ -86,10 +93,7 @@ def test_following_leaves_the_forecaster_as_it_was(sealed, followed):
 
 
 def test_a_view_of_the_evening_before_does_not_know_the_day_that_is_not_over(sealed):
-    evening = WindowSet(
-        [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in DAYS],
-        dataset=DAYS.dataset,
-    )
+    evening = view_before(DAYS)
     clean = _load(sealed).follow(evening)
     poisoned = _load(sealed).follow(_poison(evening, 6))
     origins = sorted({view.origin_utc for view in DAYS.views()})
@@ -124,8 +128,7 @@ N_NIGHTS = 100
 def make_days(count):
     """Return days that each have a view of midnight and one of seven hours before."""
     days = windows("test", count, first_day=FIRST, news=False)
-    evening = [w.change_view(unknown_steps=14, window_id=f"{w.view.window_id}-17") for w in days]
-    return WindowSet([*days, *evening], dataset=days.dataset)
+    return days.with_windows([*days, *view_before(days)])
 
 
 EVENINGS = make_days(9)
@@ -162,9 +165,7 @@ class Nights:
     def forecast(self, days, number, *, resumes=True):
         """Forecast a day at 17:00 of the day before; later days are not known."""
         until = self.origins[number] - timedelta(hours=7)
-        known = WindowSet(
-            [w for w in days if w.view.origin_utc < self.origins[number]], dataset=days.dataset
-        )
+        known = days.with_windows(w for w in days if w.view.origin_utc < self.origins[number])
         forecaster = CompEvoForecaster.load(self.run, news_pool(), fit=self.fit)
         if resumes:
             found = self.kept.find(known, until)
@@ -227,9 +228,7 @@ def test_another_version_of_the_code_goes_on_until_its_state_is_made_anew(sealed
 
     # In a run of its own, from the sealed model on; from then on it is the one that is found.
     until = ORIGINS[5] - timedelta(hours=7)
-    known = WindowSet(
-        [w for w in EVENINGS if w.view.origin_utc < ORIGINS[5]], dataset=EVENINGS.dataset
-    )
+    known = EVENINGS.with_windows(w for w in EVENINGS if w.view.origin_utc < ORIGINS[5])
     CompEvoForecaster.load(sealed, news_pool()).catch_up(known, until, upgraded.kept, None)
     found = upgraded.kept.find(known, until)
     assert found[1].facts["made_by"] == "b"

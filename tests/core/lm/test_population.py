@@ -107,6 +107,13 @@ def _packed_groups(population):
     )
 
 
+def _write(population, tokens, **options):
+    """The likeliest continuations of the groups, ids and mask (A, R, T)."""
+    cache = population.prefill(_packed_groups(population))
+    settings = {"temperature": 0.0, "stop_tokens": []} | options
+    return population.sample(cache, max_new_tokens=tokens, **settings)
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_a_shared_prefix_gives_the_states_and_gradients_of_the_full_prompts(checkpointing):
     population = build_population(checkpointing=checkpointing)
@@ -162,12 +169,7 @@ def test_the_fused_layer_has_the_gradients_of_its_formula(dropout):
 def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_token():
     population = build_population()
     with population.use_adapters(LOGIC), torch.no_grad():
-        ids, mask = population.sample(
-            population.prefill(_packed_groups(population)),
-            max_new_tokens=6,
-            temperature=0.0,
-            stop_tokens=[2],
-        )
+        ids, mask = _write(population, 6, stop_tokens=[2])
         for row in range(6):
             agent, path = row // 2, PREFIXES[row // 2] + SUFFIXES[row]
             tokens = ids[agent, row % 2][mask[agent, row % 2].bool()].tolist()
@@ -180,20 +182,12 @@ def test_greedy_decoding_in_one_batch_equals_reading_everything_again_for_each_t
 
 def test_a_continuation_ends_with_the_token_that_completes_it_and_the_others_go_on():
     population = build_population()
-
-    def write(is_complete):
-        return population.sample(
-            population.prefill(_packed_groups(population)),
-            max_new_tokens=5,
-            temperature=0.0,
-            stop_tokens=[],
-            is_complete=is_complete,
-        )
-
     with population.use_adapters(LOGIC), torch.no_grad():
-        ids, _ = write(None)
+        ids, _ = _write(population, 5)
         first = int(ids[1, 0, 0])
-        shorter, mask = write(lambda row: len(row) == 2 and row[0] == first)
+        shorter, mask = _write(
+            population, 5, is_complete=lambda row: len(row) == 2 and row[0] == first
+        )
 
     ends = ids[..., 0] == first
     assert ends.any() and not ends.all()
@@ -244,12 +238,7 @@ def test_capped_scores_are_those_of_the_backbones_own_attention_in_prefill_and_d
     )
     with population.use_adapters(None), torch.no_grad():
         states = population.last_token_states(_packed_groups(population))
-        ids, _ = population.sample(
-            population.prefill(_packed_groups(population)),
-            max_new_tokens=2,
-            temperature=0.0,
-            stop_tokens=[],
-        )
+        ids, _ = _write(population, 2)
     for row in range(6):
         whole = PREFIXES[row // 2] + SUFFIXES[row]
         assert torch.allclose(

@@ -406,7 +406,7 @@ def open_page(folder, page):
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
 def test_markup_that_got_into_the_page_all_the_same_is_stopped(tmp_path):
     shown, log = open_page(
-        tmp_path, render_tomorrow().replace('<main id="main">', f'<main id="main">{ATTACK}')
+        tmp_path, render_tomorrow().replace('<main id="main">', f'<main id="main">{MARKUP}')
     )
     assert "<title>CompEvo forecast</title>" in shown
     assert log.count("Content Security Policy") >= 3
