@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder
 from compevo_core.paper.planted_news import PlantedNews, plant_news
 from tests.support.population import tiny, windows
+from tests.support.window_samples import make_set
 
 SEARCH = {
     "forecast__prior": "calendar-ridge",
@@ -44,7 +44,7 @@ def base_windows():
     parts = [
         window for name, days, first in splits for window in windows(name, days, first_day=first)
     ]
-    return WindowSet(parts, dataset="electricity")
+    return make_set(parts)
 
 
 @cache

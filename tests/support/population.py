@@ -8,9 +8,8 @@ import polars as pl
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.window import WindowSet
 from compevo_core.lm.encoder import HashingEncoder
-from tests.support.window_samples import make_articles, make_window
+from tests.support.window_samples import make_articles, make_set, make_window
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
 TITLES = (
@@ -57,7 +56,7 @@ def windows(split, days, *, first_day=0, entities=("NSW1", "SA1"), news=True):
                 candidate_ids=tuple(article_ids()) if news else (),
             )
             out.append(window)
-    return WindowSet(out, dataset="electricity")
+    return make_set(out)
 
 
 def tiny(**overrides):

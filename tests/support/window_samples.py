@@ -171,9 +171,14 @@ def make_window(index=0, *, origin=None, x=None, y=None, **changes):
     return Window(view=WindowView(**(facts | changes)), y=truth)
 
 
+def make_set(windows, **options):
+    """Return windows of the electricity data set."""
+    return WindowSet(windows, dataset="electricity", **options)
+
+
 def make_window_set(n=6, **changes):
     """Return ``n`` windows a day apart."""
-    return WindowSet([make_window(i, **changes) for i in range(n)], dataset="electricity")
+    return make_set([make_window(i, **changes) for i in range(n)])
 
 
 def place_in_folds(windows):

@@ -32,6 +32,7 @@ from tests.support.window_samples import (
     make_daily_values,
     make_published,
     make_series,
+    make_set,
     make_spec,
     make_window,
     make_window_set,
@@ -88,7 +89,7 @@ def test_the_ridge_uses_windows_with_masked_steps_where_all_have_some():
         make_window(i, y=np.where(np.arange(48) % 7 == i % 7, np.nan, 1000.0 + i))
         for i in range(40)
     ]
-    fitted = fit_baseline("calendar-ridge", WindowSet(masked, dataset="electricity"))
+    fitted = fit_baseline("calendar-ridge", make_set(masked))
     assert np.isfinite(fitted.predict([masked[0].view])).all()
 
 
@@ -98,7 +99,7 @@ def test_the_ridge_keeps_the_last_season_at_steps_that_are_never_known():
         windows = [
             make_window(i, y=np.where(i < known_from, np.nan, 1000.0 + i)) for i in range(40)
         ]
-        ridge = fit_baseline("calendar-ridge", WindowSet(windows, dataset="electricity"))
+        ridge = fit_baseline("calendar-ridge", make_set(windows))
         return ridge.predict([windows[0].view])[0], repeat_last_season(windows[0].view)
 
     forecast_H, last_H = fit(0)
@@ -153,7 +154,7 @@ def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
     with pytest.raises(DataError, match="1 of 2 windows have no published"):
         forecaster.predict([have.view, make_window(1).view])
     assert not is_applicable("published", make_window_set())
-    assert is_applicable("published", WindowSet([have], dataset="electricity"))
+    assert is_applicable("published", make_set([have]))
 
 
 def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
@@ -198,7 +199,7 @@ def fit_penalty(windows, folder):
 
 def test_regions_that_answer_in_opposite_ways_get_a_map_of_their_own_of_the_right_size():
     windows = make_windows("NSW1", 0.5, 120, seed=1) + make_windows("SA1", -0.5, 120, seed=2)
-    train = WindowSet(windows, dataset="electricity")
+    train = make_set(windows)
     forecast = CalendarRidge.fit(train).predict(train.views())
 
     change = train.truth() - np.stack([view.x for view in train.views()])
@@ -208,7 +209,7 @@ def test_regions_that_answer_in_opposite_ways_get_a_map_of_their_own_of_the_righ
 
 def test_of_equally_good_penalties_the_strongest_is_taken(tmp_path):
     # Tomorrow is today: every penalty leaves no error.
-    train = WindowSet(make_windows("NSW1", 0.0, 60, seed=3), dataset="electricity")
+    train = make_set(make_windows("NSW1", 0.0, 60, seed=3))
     assert fit_penalty(train, tmp_path) == 1e6
 
 
@@ -278,7 +279,7 @@ def continue_by_formula(x, alpha):
 
 def train_on_waves():
     days = [make_window(i, x=900 + WAVE, y=900 + 10 * i + WAVE) for i in range(4)]
-    return Theta.fit(WindowSet(days, dataset="electricity"))
+    return Theta.fit(make_set(days))
 
 
 def test_a_forecast_is_that_of_the_published_formula_around_the_usual_shape():
@@ -307,7 +308,7 @@ def test_a_daily_grid_has_no_shape_and_a_level_series_goes_on_as_it_is():
 def test_masked_targets_are_left_out_of_the_shape():
     hole = np.where(STEPS < 24, np.nan, 900 + WAVE)
     days = [make_window(0, y=hole), make_window(1, y=900 + WAVE)]
-    fitted = Theta.fit(WindowSet(days, dataset="electricity"))
+    fitted = Theta.fit(make_set(days))
     quiet = make_window(5, x=900 + WAVE, split="test").view
     np.testing.assert_allclose(fitted.predict([quiet])[0], 900 + WAVE, atol=1e-6)
 
@@ -316,7 +317,7 @@ def test_what_was_not_in_train_is_refused():
     with pytest.raises(DataError, match="no train window of SA1 has a value at"):
         train_on_waves().predict([make_window(5, entity="SA1").view])
     with pytest.raises(LeakageError):
-        Theta.fit(WindowSet([make_window(0, split="test")], dataset="electricity"))
+        Theta.fit(make_set([make_window(0, split="test")]))
 
 
 TRAIN = make_days("train", 20)

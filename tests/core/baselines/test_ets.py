@@ -9,7 +9,7 @@ from compevo_core.baselines import fit_baseline, load_baseline
 from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
-from tests.support.window_samples import make_window
+from tests.support.window_samples import make_set, make_window
 
 pytestmark = pytest.mark.skipif(find_spec("statsforecast") is None, reason="an optional library")
 STEPS = np.arange(96.0)
@@ -46,7 +46,7 @@ def test_a_long_season_is_taken_off_before_and_put_back_after():
     noise = np.random.default_rng(0).normal(0, 1, 144)
     days = np.concatenate([wave, wave[:48]]) + noise
     fields = {"x": days[:96], "y": days[96:], "horizon": 48}
-    fitted = Ets.fit(WindowSet([make_window(0, **fields)], dataset="electricity"))
+    fitted = Ets.fit(make_set([make_window(0, **fields)]))
     view = make_window(5, split="test", **(fields | {"x": days[:96] + 40})).view
     np.testing.assert_allclose(fitted.predict([view])[0], wave[:48] + 40, atol=6)
 
@@ -68,7 +68,7 @@ def test_the_day_of_hourly_data_is_a_season_whatever_the_criterion_says():
     level = np.random.default_rng(2).normal(0, 6, 384).cumsum()
     values = 1000 + 200 * np.sin(2 * np.pi * hours / 24) + level
     fields = {"step_minutes": 60, "x": values[:336], "y": values[336:]}
-    train = WindowSet([make_window(0, **fields)], dataset="electricity")
+    train = make_set([make_window(0, **fields)])
     view = make_window(5, split="test", **fields).view
     forecast_H = Ets.fit(train).predict([view])[0]
     # Without a season the last value goes on: 130 away in the mean.

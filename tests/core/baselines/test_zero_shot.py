@@ -13,18 +13,15 @@ from compevo_core.baselines.base import read_facts
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError
 from compevo_core.evaluation import method_choice
 from compevo_core.training.prior import PriorSet
 from tests.support import tiny_time_series_models as tiny
 from tests.support.population import windows
-from tests.support.window_samples import make_window
+from tests.support.window_samples import make_set, make_window
 
 STEPS = np.arange(48)
-TRAIN = WindowSet(
-    [make_window(i, x=900 + 50 * np.sin(STEPS / (3 + i))) for i in range(4)], dataset="electricity"
-)
+TRAIN = make_set([make_window(i, x=900 + 50 * np.sin(STEPS / (3 + i))) for i in range(4)])
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +136,7 @@ def test_what_is_no_such_model_is_refused_by_name(tmp_path, timesfm):
     with pytest.raises(ConfigError, match=r"has another kind.*LlamaForCausalLM.*known: Chronos2"):
         fit(tmp_path)
 
-    later = WindowSet([make_window(0, split="test")], dataset="electricity")
+    later = make_set([make_window(0, split="test")])
     with pytest.raises(LeakageError):
         fit_baseline(f"zero-shot:{timesfm}", later)
 

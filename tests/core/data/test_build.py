@@ -39,6 +39,7 @@ from tests.support.window_samples import (
     make_electricity_series,
     make_published,
     make_series,
+    make_set,
     make_window,
 )
 
@@ -277,7 +278,7 @@ def test_a_logic_has_a_choice_where_candidates_outnumber_what_an_agent_reads():
     counts = (0, 1, 2, 6)
     windows = [make_window(i, candidate_ids=tuple("abcdef"[:n])) for i, n in enumerate(counts)]
     held_out = make_window(9, split="test")
-    views = WindowSet([*windows, held_out], dataset="electricity").views()
+    views = make_set([*windows, held_out]).views()
     assert measure_news_choice(views) == {
         "train": {
             "windows": 4,

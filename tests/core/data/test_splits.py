@@ -23,7 +23,6 @@ from compevo_core.data.splits import (
     split_chronologically,
 )
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
@@ -33,6 +32,7 @@ from tests.support.window_samples import (
     from_nem,
     make_electricity_series,
     make_series,
+    make_set,
     make_spec,
     make_window,
     make_window_set,
@@ -132,7 +132,7 @@ def test_every_train_origin_has_one_fold_and_the_first_part_is_only_trained_on()
 
 def test_train_and_validation_windows_change_places_and_held_out_ones_never_do():
     train, val = make_window_set(3), make_window_set(3, split="val")
-    joined = assign_split(WindowSet([*train[:1], *val[1:]], dataset="electricity"), "train")
+    joined = assign_split(make_set([*train[:1], *val[1:]]), "train")
     assert joined.hash == train.hash
     for windows, split in ((make_window_set(1, split="test"), "train"), (train, "inference")):
         with pytest.raises(LeakageError, match="enters no fit"):
@@ -148,7 +148,7 @@ def choose_days(train, *block, days):
 def test_the_nearest_days_lie_on_both_sides_of_a_block_or_at_the_end_of_train():
     train = make_window_set(40)
     first, last = train[15].view.origin_utc, train[24].view.origin_utc
-    around = WindowSet([*train[:14], *train[26:]], dataset="electricity")
+    around = make_set([*train[:14], *train[26:]])
     assert choose_days(around, first, last, days=6) == [11, 12, 13, 26, 27, 28]
     assert choose_days(train, None, None, days=3) == [37, 38, 39]
 
@@ -162,7 +162,7 @@ def test_a_series_that_ends_early_keeps_its_own_last_days():
         make_window(i, window_id=f"q{i}", series_id="AEMO/HISTDEMAND/QLD1", entity="QLD1")
         for i in range(10)
     ]
-    train = WindowSet([*make_window_set(40), *early], dataset="electricity")
+    train = make_set([*make_window_set(40), *early])
     nearest = nearest_windows(train, None, None, 3)
     assert [w.view.window_id for w in nearest.entity("QLD1")] == ["q7", "q8", "q9"]
     assert [w.view.window_id for w in nearest.entity("NSW1")] == ["w37", "w38", "w39"]

@@ -16,6 +16,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import (
     make_daily_values,
     make_series,
+    make_set,
     make_spec,
     make_window,
     make_window_set,
@@ -35,19 +36,14 @@ from tests.support.window_samples import (
     ],
 )
 def test_the_hash_covers_everything_a_model_can_see(changes):
-    assert (
-        WindowSet([make_window(0, **changes)], dataset="electricity").hash
-        != make_window_set(1).hash
-    )
+    assert make_set([make_window(0, **changes)]).hash != make_window_set(1).hash
 
 
 def test_the_hash_tells_a_masked_target_from_a_zero():
     y = np.ones(48)
     zero, masked = y.copy(), y.copy()
     zero[3], masked[3] = 0.0, np.nan
-    hashes = {
-        WindowSet([make_window(0, y=t)], dataset="electricity").hash for t in (y, zero, masked)
-    }
+    hashes = {make_set([make_window(0, y=t)]).hash for t in (y, zero, masked)}
     assert len(hashes) == 3
 
 
@@ -76,9 +72,7 @@ def test_windows_are_read_back_as_they_were_written(tmp_path):
         candidate_ids=("a2", "a1"),
         n_filled=3,
     )
-    written = WindowSet(
-        [full, make_window(0)], dataset="electricity", manifest={"news_cutoff": "origin"}
-    )
+    written = make_set([full, make_window(0)], manifest={"news_cutoff": "origin"})
     written.write(tmp_path)
     loaded = WindowSet.read(tmp_path)
     assert loaded.manifest == written.manifest
@@ -103,9 +97,7 @@ def test_a_folder_whose_windows_were_exchanged_is_refused(tmp_path):
 def test_the_manifest_counts_splits_subsets_and_masked_targets():
     y = np.full(48, np.nan)
     y[0] = 1.0
-    windows = WindowSet(
-        [make_window(0), make_window(1, split="test", subsets=("s",), y=y)], dataset="electricity"
-    )
+    windows = make_set([make_window(0), make_window(1, split="test", subsets=("s",), y=y)])
     assert windows.manifest["n_by_split"] == {"train": 1, "test": 1}
     assert windows.manifest["n_by_subset"] == {"s": 1}
     assert windows.manifest["n_masked_targets"] == 47
@@ -121,7 +113,7 @@ def test_an_unknown_subset_is_an_error_and_not_an_empty_set():
 
 def test_two_windows_of_one_id_are_refused():
     with pytest.raises(DataError, match="w0 comes twice"):
-        WindowSet([make_window(0), make_window(0)], dataset="electricity")
+        make_set([make_window(0), make_window(0)])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +135,7 @@ def test_windows_of_two_grids_are_no_set_and_48_steps_are_in_no_hash():
     short = make_window(0, x=[1.0] * 24, y=[1.0] * 12, horizon=12)
     assert short.view.end_utc - short.view.origin_utc == 12 * short.view.step
     with pytest.raises(DataError, match="lookback of 24 and of 48"):
-        WindowSet([short, make_window(1)], dataset="electricity")
+        make_set([short, make_window(1)])
 
     assert b"horizon" in serialize_for_hash(short)
     assert b"horizon" not in serialize_for_hash(make_window(1))
@@ -152,10 +144,7 @@ def test_windows_of_two_grids_are_no_set_and_48_steps_are_in_no_hash():
 def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_path):
     weather = np.linspace(0.0, 1.0, 48)
     weather[3] = np.nan
-    windows = WindowSet(
-        [make_window(0, step_covariates={"wind": weather, "rain": 2 * weather})],
-        dataset="electricity",
-    )
+    windows = make_set([make_window(0, step_covariates={"wind": weather, "rain": 2 * weather})])
     windows.write(tmp_path)
     again = WindowSet.read(tmp_path)[0].view.step_covariates
     assert list(again) == ["rain", "wind"]

@@ -39,6 +39,7 @@ from tests.support.window_samples import (
     from_nem,
     make_daily_values,
     make_series,
+    make_set,
     make_window,
 )
 
@@ -274,7 +275,7 @@ def make_test_windows(days=4, subset="aemo-2021"):
         for day in range(days)
         for entity in ("NSW1", "SA1")
     ]
-    return WindowSet(rows, dataset="electricity")
+    return make_set(rows)
 
 
 def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
@@ -290,7 +291,7 @@ def test_named_subsets_are_scored_apart_and_a_data_set_without_them_as_a_whole()
     assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
     assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
     with pytest.raises(DataError, match="no test window"):
-        select_test_scopes(WindowSet([], dataset="electricity"))
+        select_test_scopes(make_set([]))
 
 
 def test_forecasts_come_back_in_the_order_of_the_windows_asked_for(tmp_path):
@@ -321,9 +322,8 @@ def test_a_window_without_a_kept_forecast_is_an_error_and_no_gap(tmp_path):
 
 
 def test_the_command_scores_the_scopes_of_the_test_split_another_split_or_one_subset():
-    with_val = WindowSet(
-        [*make_test_windows(), make_test_windows(1)[0].change_view(window_id="v", split="val")],
-        dataset="electricity",
+    with_val = make_set(
+        [*make_test_windows(), make_test_windows(1)[0].change_view(window_id="v", split="val")]
     )
     scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
     scopes.append(select_scopes(with_val, subset="aemo-2021", every=2))

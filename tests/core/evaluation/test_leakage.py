@@ -9,7 +9,6 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.leakage import (
     find_changed_files,
     find_overlapping_targets,
@@ -31,6 +30,7 @@ from tests.support.window_samples import (
     make_daily_values,
     make_published,
     make_series,
+    make_set,
     make_window,
     make_window_set,
 )
@@ -92,9 +92,7 @@ def test_splits_closer_than_one_horizon_are_found(days, leaks):
 def test_the_same_window_or_the_same_numbers_in_train_and_test_are_found():
     train = make_window_set(3)
     renamed = make_window(1, window_id="other", split="test")
-    test = WindowSet(
-        [make_window(0, split="test"), renamed, make_window(9, split="test")], dataset="electricity"
-    )
+    test = make_set([make_window(0, split="test"), renamed, make_window(9, split="test")])
     assert [v.where for v in find_shared_windows(train, test)] == ["w0", "other"]
 
 
@@ -167,7 +165,7 @@ def poison(windows):
 
 def test_a_ridge_fitted_beside_poisoned_test_targets_is_the_same_to_the_bit(tmp_path):
     held = [make_window(i, split="test") for i in range(50, 55)]
-    clean = WindowSet([*(make_window(i) for i in range(40)), *held], dataset="electricity")
+    clean = make_set([*(make_window(i) for i in range(40)), *held])
     for name, windows in (("a", clean), ("b", poison(clean))):
         fit_baseline("calendar-ridge", windows.split("train")).save(tmp_path / name)
     assert hash_folder(tmp_path / "a") == hash_folder(tmp_path / "b")
@@ -194,14 +192,12 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
         return forecaster.artifact_hash, forecaster.predict(windows.split("test").views())
 
     train_days = small.windows("train", 4)
-    whole = WindowSet([*train_days, *val, *test], dataset="electricity")
+    whole = make_set([*train_days, *val, *test])
     sealed, before_NH = train_and_forecast("clean", whole)
     again, poisoned_NH = train_and_forecast("poisoned", poison(whole))
     assert sealed == again and np.array_equal(before_NH, poisoned_NH)
 
     # That the probe would see it: validation does reach levels and forecasts.
-    moved = WindowSet(
-        [*train_days, *val.with_truth(val.truth() * 1.5), *test], dataset="electricity"
-    )
+    moved = make_set([*train_days, *val.with_truth(val.truth() * 1.5), *test])
     _, after_NH = train_and_forecast("moved", moved)
     assert (after_NH - before_NH).mean() > 0.05 * before_NH.mean()

@@ -11,7 +11,6 @@ import pytest
 from compevo_core.agents.online_selection import MlPolyState
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.quantiles import LEVELS
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.metrics import (
     QUANTILE_COLUMNS,
@@ -31,7 +30,7 @@ from compevo_core.evaluation.result_rows import (
     write_rows,
 )
 from compevo_core.evaluation.score_files import read_configs
-from tests.support.window_samples import from_nem, make_window
+from tests.support.window_samples import from_nem, make_set, make_window
 
 N = 13
 
@@ -44,12 +43,10 @@ def make_windows(n=N, **changes):
         )
         for i in range(3)
     ]
-    return WindowSet([*some, *other], dataset="electricity", manifest={"synthetic": False})
+    return make_set([*some, *other], manifest={"synthetic": False})
 
 
-TRAIN = WindowSet(
-    [make_window(i) for i in range(4)] + [make_window(9, entity="SA1")], dataset="electricity"
-)
+TRAIN = make_set([make_window(i) for i in range(4)] + [make_window(9, entity="SA1")])
 PERSISTENCE = fit_baseline("persistence", TRAIN)
 IDENTITY = Identity(experiment="main", subset="made-up", config_hash="c", commit="abc")
 
@@ -116,7 +113,7 @@ def test_masked_points_and_points_left_out_of_mape_are_in_the_row():
 
 
 def test_windows_of_two_splits_are_refused():
-    both = WindowSet([make_window(0), make_window(1, split="test")], dataset="electricity")
+    both = make_set([make_window(0), make_window(1, split="test")])
     with pytest.raises(DataError, match=r"one split, got \['test', 'train'\]"):
         evaluate(PERSISTENCE, both, IDENTITY)
 
@@ -154,7 +151,7 @@ def test_a_row_says_in_what_share_of_its_windows_a_logic_had_a_choice_of_news():
         make_window(i, split="test", candidate_ids=tuple(f"a{k}" for k in range(i)))
         for i in range(4)
     ]
-    windows = WindowSet(some, dataset="electricity", manifest={"synthetic": False})
+    windows = make_set(some, manifest={"synthetic": False})
     # 0, 1, 2 and 3 candidates: with two articles to read, one window leaves a choice.
     read_two = replace(IDENTITY, news_top_k=2)
     assert evaluate(PERSISTENCE, windows, read_two)["news_choice_share"].to_list() == [0.25, 0.25]

@@ -32,6 +32,7 @@ from compevo_core.evaluation.scoring import (
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.training.run_folder import RunFolder
 from tests.support import population as small
+from tests.support.window_samples import make_set
 
 LOG = logging.getLogger("scoring")
 TRAIN = small.windows("train", 6)
@@ -236,7 +237,7 @@ def test_a_published_forecast_is_scored_with_the_quantiles_that_were_published()
         view = replace(window.view, published=level, step_covariates=named)
         return replace(window, view=view, y=level + 5)
 
-    windows = WindowSet(map(publish, SCOPES[0].windows), dataset="electricity")
+    windows = make_set(map(publish, SCOPES[0].windows))
     scopes = [Scope(subset="first", windows=windows)]
     rows = score_baselines(scopes).rows
     (row,) = rows.filter(pl.col("method") == "published", pl.col("entity") == POOLED).to_dicts()

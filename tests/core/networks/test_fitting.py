@@ -9,7 +9,6 @@ import torch
 from compevo_core.baselines import ViewForecaster
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
 from compevo_core.evaluation.leakage import hash_folder
 from compevo_core.lm import backbone
@@ -19,7 +18,7 @@ from compevo_core.networks.fitting import FitBudget, forecast_scaled
 from compevo_core.networks.forecaster import NETWORKS, NetworkBaseline, choose_learning_rate
 from compevo_core.networks.gpt4ts import GPT4TS, PatchNetwork
 from compevo_core.networks.layers import NetworkInputs, count_trainable
-from tests.support.window_samples import from_nem, make_window
+from tests.support.window_samples import from_nem, make_set, make_window
 
 QUICK = FitBudget(passes=2, batch_size=8)
 
@@ -38,7 +37,7 @@ def make_split(n, split="train", *, first=0):
         level = 1000 + rng.normal(0, 60)
         wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
         windows.append(make_window(first + day, x=level + wave, y=level - wave, split=split))
-    return WindowSet(windows, dataset="electricity")
+    return make_set(windows)
 
 
 TRAIN = make_split(24)

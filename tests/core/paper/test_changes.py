@@ -11,7 +11,6 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.splits import build_folds, choose_validation
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.evaluation.scoring import load_population
@@ -37,7 +36,7 @@ from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny
 from tests.support.population import windows as make_windows
 from tests.support.report_samples import NOW
-from tests.support.window_samples import make_window_set, place_in_folds
+from tests.support.window_samples import make_set, make_window_set, place_in_folds
 
 EXPECTED = {
     "random-layers": {"backbone.weights": "random"},
@@ -227,7 +226,7 @@ def windows():
         make_windows("val", 2, first_day=40),
         make_windows("test", 5, first_day=60),
     ]
-    return WindowSet([window for part in parts for window in part], dataset="electricity")
+    return make_set([window for part in parts for window in part])
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +293,7 @@ def test_days_after_the_test_are_scored_in_one_pass_with_it(tmp_path):
         make_windows("test", 6, first_day=50),
         make_windows("inference", 4, first_day=70),
     ]
-    days = WindowSet([window for part in parts for window in part], dataset="electricity")
+    days = make_set([window for part in parts for window in part])
     base = RunConfig().with_overrides(
         {
             "forecast.decoder": "none",
@@ -344,12 +343,11 @@ SHORTEST = tiny(
 @pytest.fixture(scope="module")
 def folded():
     return place_in_folds(
-        WindowSet(
+        make_set(
             [
                 *make_windows("train", 18, entities=("NSW1",)),
                 *make_windows("test", 2, first_day=40, entities=("NSW1",)),
-            ],
-            dataset="electricity",
+            ]
         )
     )
 

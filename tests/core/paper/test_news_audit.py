@@ -45,7 +45,7 @@ from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool, windows
 from tests.support.population import windows as make_windows
-from tests.support.window_samples import change_views
+from tests.support.window_samples import change_views, make_set
 
 TOPICS = ("heatwave record demand", "interest rates inflation")
 FACTS = {"source": "probe", "encoder": "hashing", "commit": "c"}
@@ -135,10 +135,7 @@ def test_a_gain_over_no_news_alone_is_not_called_help():
         return scope.windows.truth() + np.array(errs)[:, None]
 
     # The first month has nobody to borrow from; only later days are compared.
-    later = WindowSet(
-        [one for one in windows if int(one.view.window_id.split("-")[2]) >= 40],
-        dataset="electricity",
-    )
+    later = make_set([one for one in windows if int(one.view.window_id.split("-")[2]) >= 40])
     rows = audit(later, any_news_helps).to_dicts()
     swapped = [
         row | {"interval_low": -1.0, "interval_high": 1.0, "n_with_news": 1}
@@ -372,11 +369,7 @@ def test_windows_of_the_first_thirty_days_read_nothing_and_are_counted():
 
 
 def test_in_the_sample_world_a_week_is_far_enough():
-    windows = WindowSet(
-        with_own_news(make_windows("train", 40)),
-        dataset="electricity",
-        manifest={"synthetic": True},
-    )
+    windows = make_set(with_own_news(make_windows("train", 40)), manifest={"synthetic": True})
     swapped = swap_news(windows, 0)
     assert sum(not window.view.candidate_ids for window in swapped) == 2 * 7
     assert swapped.manifest["perturbation"]["least_days"] == 7

@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 
 from compevo_core.agents.logics import TOPICS
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder, load_encoder
 from compevo_core.paper.control import (
@@ -47,6 +46,7 @@ from compevo_core.paper.worded_data import (
 )
 from compevo_core.training import model
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
+from tests.support.window_samples import make_set
 
 DAY = timedelta(days=1)
 HOURS = (0, 6, 12, 18)
@@ -227,9 +227,7 @@ LOG = logging.getLogger(__name__)
 def _make_data(**changes):
     world = planted_world()
     # A sample world may swap news of a week ago: real ones need a month, which these spans lack.
-    windows = WindowSet(
-        world.windows, dataset="electricity", manifest=world.windows.manifest | {"synthetic": True}
-    )
+    windows = make_set(world.windows, manifest=world.windows.manifest | {"synthetic": True})
     logics = {"temperature": "power outages and rooftop solar"}
     return WordedData(
         **{"windows": windows, "news": world.news, "foresight": True, "logics": logics} | changes
