@@ -18,6 +18,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,28 +123,29 @@ class RoundTail:
     """
 
     path: Path
-    _offset: int = field(init=False)
+    _reported: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Remember where the file ends now."""
-        self._offset = self.path.stat().st_size if self.path.exists() else 0
+        """Remember what the file holds now."""
+        self._reported = self._read_lines()
 
     def read_new(self) -> Iterator[RoundRecord]:
         """Yield the new records; a half-written line is left for the next read."""
-        if not self.path.exists():
-            return
+        lines = self._read_lines()
 
-        # A training that starts over replaces the file, a resumed one cuts it at its checkpoint.
-        if self.path.stat().st_size < self._offset:
-            self._offset = 0
+        # A resumed training cuts the file at its checkpoint, one that starts over replaces it, and
+        # either may have written more than there was before anybody looks again.
+        pairs = zip(self._reported, lines, strict=False)
+        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self._reported = lines
+        yield from map(RoundRecord.from_json_line, lines[known:])
 
-        with self.path.open("rb") as stream:
-            stream.seek(self._offset)
-            for line in stream:
-                if not line.endswith(b"\n"):
-                    return
-                self._offset += len(line)
-                yield RoundRecord.from_json_line(line)
+    def _read_lines(self) -> list[bytes]:
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:  # not there yet, or started over at this moment
+            return []
+        return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def _end_with_parent() -> None:

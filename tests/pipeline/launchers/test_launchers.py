@@ -292,8 +292,8 @@ def test_a_training_ends_when_its_run_is_killed():
             os.kill(training, 9)
 
 
-def line(number):
-    return round_record(number).to_json_line() + "\n"
+def line(number, **changes):
+    return round_record(number, **changes).to_json_line() + "\n"
 
 
 def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
@@ -310,7 +310,13 @@ def test_rounds_reported_before_a_resume_are_not_reported_again(tmp_path):
         stream.write(line(2)[20:])
     assert [record.round for record in tail.read_new()] == [2]
 
-    rounds.write_text(line(0))
+    # Cut at its checkpoint, and longer than before when the tail looks again.
+    again = "".join(line(number, loss=0.125) for number in (1, 2, 3))
+    rounds.write_text(line(0) + again)
+    assert [record.round for record in tail.read_new()] == [1, 2, 3]
+
+    # Started over.
+    rounds.write_text(line(0, loss=0.5))
     assert [record.round for record in tail.read_new()] == [0]
 
 
