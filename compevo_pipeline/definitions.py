@@ -35,7 +35,7 @@ from compevo_pipeline.defs.resources import (
 )
 from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
-from compevo_pipeline.sources.common.base import MODE_MEANINGS, Clock, FrameKind, Mode
+from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, describe_data
 from compevo_pipeline.sources.feeds import FeedTable
 from compevo_pipeline.sources.registry import Registry
 from compevo_pipeline.work.deployment import Deployment, utc_now
@@ -72,7 +72,7 @@ def build_defs(
             functools.partial(_fit_to_deployment, settings, names),
             _build_assets(registry, table, broken),
         ),
-        metadata={"mode": f"{settings.mode}: {MODE_MEANINGS[settings.mode]}"},
+        metadata={"mode": describe_data(settings.mode).strip("[]")},
         asset_checks=[*build_asset_checks(registry), coverage.check_coverage],
         jobs=[*jobs, coverage.coverage_job, sources.build_backfill_job()],
         schedules=[*build_schedules(jobs, deployment), coverage.hourly_coverage],
@@ -150,10 +150,10 @@ def _fit_to_deployment(
     Graph and catalog show kind and description, and synthetic data must not pass for real. Files of
     a sample, an archive or a user do not change by the day: a policy would always warn of them.
     """
-    mode = settings.mode
-    is_due = mode is Mode.LIVE and spec.tags.get("dataset") not in own
+    mode, dataset = settings.mode, spec.tags.get("dataset", "")
+    is_due = mode is Mode.LIVE and dataset not in own
     return spec.replace_attributes(
-        description=f"[{mode}: {MODE_MEANINGS[mode]}] {spec.description}",
+        description=f"{describe_data(mode, dataset)} {spec.description}",
         kinds={*spec.kinds, mode.value},
         freshness_policy=spec.freshness_policy if is_due else None,
     )

@@ -8,9 +8,7 @@ sets them apart are settings, so that the hash of a run's settings identifies th
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -34,6 +32,7 @@ from compevo_core.config.sections import (
     SettingsSection,
 )
 from compevo_core.errors import ConfigError
+from compevo_core.runtime.files import read_toml
 
 #: No agent knows of another: each learns from its own error, and their forecasts are averaged.
 _ALONE: dict[str, object] = {
@@ -63,7 +62,7 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
 """Name of a system to the settings it needs."""
 
 
-_PRESETS = resources.files("compevo_core.config") / "presets"
+_PRESETS = Path(__file__).with_name("presets")
 _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}
 """What a reader of TOML calls the types of Python that pydantic names."""
 
@@ -257,14 +256,14 @@ class RunConfig(SettingsSection):
     def preset(cls, name: str) -> Self:
         """Load ``compevo_core/config/presets/<name>.toml``, or a path that ends in .toml."""
         if name.endswith(".toml"):
-            text = Path(name).read_text(encoding="utf-8")
+            path = Path(name)
         elif name in (known := list_presets()):
-            text = (_PRESETS / f"{name}.toml").read_text(encoding="utf-8")
+            path = _PRESETS / f"{name}.toml"
         else:
             raise ConfigError(
                 f"no preset {name!r}; known: {', '.join(known)}, or give a path to a .toml file"
             )
-        return cls.from_mapping(tomllib.loads(text))
+        return cls.from_mapping(read_toml(path, "name a preset, or a file of settings"))
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with dotted settings replaced, e.g. ``{"population.agents": 3}``."""

@@ -24,13 +24,14 @@ import re
 import shutil
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compevo_core.errors import DataError, SourceTransient, StorageError
+from compevo_core.errors import ConfigError, DataError, SourceTransient, StorageError
 
 WAIT_SECONDS = 60.0  # how long to wait for one other reader or writer before giving up
 
@@ -171,6 +172,16 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DataError(f"{path}: holds a {type(value).__name__}, not an object; {remedy}")
     return value
+
+
+def read_toml(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the tables of a file; ConfigError, with the remedy, if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML ({error}); put texts in double quotes") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
 def append_line(path: Path, line: str) -> None:

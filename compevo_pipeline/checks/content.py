@@ -79,7 +79,7 @@ def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFra
 def format_violations(violations: Sequence[Violation]) -> str:
     """Return the number of violations and the first few in words."""
     if not violations:
-        return "none found"
+        return "no violation"
 
     examples = [
         f"{violation.kind} in {violation.where}: {violation.detail}"

@@ -140,7 +140,8 @@ def _tell_of_records(settings: "Settings", error: StorageError) -> None:
 
 def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> None:
     """Print the forecast of a day, which is issued where it was not; None for the newest day."""
-    from compevo_pipeline.cli.forecast import describe_data, render_forecast
+    from compevo_pipeline.cli.forecast import render_forecast
+    from compevo_pipeline.sources.common.base import describe_data
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
 

@@ -15,7 +15,7 @@ import typer
 
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.cli import arguments
-from compevo_pipeline.sources.common.base import MODE_MEANINGS, Mode
+from compevo_pipeline.sources.common.base import describe_data
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
@@ -108,19 +108,6 @@ def _name_origin(issued: "IssuedForecast") -> str:
         return f"{issued.origin:%B %Y}"
     is_midnight = issued.origin.time() == time()
     return f"{issued.origin:%A %d %B %Y}" + ("" if is_midnight else f" {issued.origin:%H:%M}")
-
-
-def describe_data(mode: Mode, dataset: str) -> str:
-    """Return the mode and what it says of a data set: ``[sample: synthetic data]``."""
-    from compevo_core.data.datasets import DATASETS
-
-    if dataset not in DATASETS:
-        meaning = "your own files"  # the same in every mode
-    elif mode is Mode.SAMPLE and dataset == "exchange":
-        meaning = "published rates, synthetic news"
-    else:
-        meaning = MODE_MEANINGS[mode]
-    return f"[{mode}: {meaning}]"
 
 
 def clean_text(text: str, longest: int = 200) -> str:

@@ -231,7 +231,9 @@ def _judge_articles(
 
     if EVERY_DAY in names:
         empty = find_days_without_news(days)
-        yield CheckOutcome(EVERY_DAY, not empty, "; ".join(empty) or "none", {"days": len(empty)})
+        yield CheckOutcome(
+            EVERY_DAY, not empty, "; ".join(empty) or "no day is empty", {"days": len(empty)}
+        )
     if DATA_AGE in names:
         newest = store.read_newest(1)["available_at"].max()
         yield judge_data_age(newest, MAX_NEWS_AGE, workspace, now)
@@ -260,8 +262,8 @@ def _find_broken_articles(
 
 def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
     """Pass where no row is broken; otherwise show the first one."""
-    first = ", ".join(map(str, broken.row(0))) if broken.height else ""
-    text = f"{broken.height} of {total} rows {first}".strip()
+    first = f", first {', '.join(map(str, broken.row(0)))}" if broken.height else ""
+    text = f"{broken.height} of {total} rows break the rule{first}"
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
 
 

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -80,7 +81,20 @@ class LaunchConfig(BaseModel):
 
     @classmethod
     def read(cls, context: dg.AssetExecutionContext) -> Self:
-        """Return what the launch of a step chose."""
+        """Return what the launch of a step chose.
+
+        Raises:
+            ConfigError: the launch configures a step that there is not. Where assets are chosen one
+                by one, Dagster ignores it, and a misspelt step would run with its defaults.
+        """
+        job = context.job_def
+        chosen_from = job.asset_selection_data
+        steps = [node.name for node in (chosen_from.parent_job_def if chosen_from else job).nodes]
+        ops: Any = context.run.run_config.get("ops", {})
+        for name in set(ops).difference(steps):
+            near = get_close_matches(name, steps, n=1)
+            hint = f"did you mean {near[0]}?" if near else "the launchpad lists all steps"
+            raise ConfigError(f"the run configuration has a step {name!r} that no run has: {hint}")
         return cls.model_validate(context.op_execution_context.op_config)
 
 

@@ -183,9 +183,10 @@ def render_sketch(lines: Mapping[str, Sequence[float | None]]) -> dg.MetadataVal
         f"{escape_markdown(name)} ({colour})"
         for name, (colour, _) in zip(known, _INKS, strict=False)
     )
-    scale = f"{min(values):.4g} to {max(values):.4g}" if values else "no values yet"
+    if not values:
+        return dg.MetadataValue.md(f"{named}; no values yet")
 
-    text = f"{named}; {scale}"
+    text = f"{named}; {min(values):.4g} to {max(values):.4g}"
     # The UI hides a longer text behind a click: the drawing takes as many points as fit.
     for points in range(_MOST_POINTS, 1, -1):
         encoded = base64.b64encode(_draw_svg(known, points).encode()).decode("ascii")
@@ -199,7 +200,7 @@ def _draw_svg(lines: Mapping[str, Sequence[float]], points: int) -> str:
     """Return lines as SVG: each thinned to so many points, all on one scale."""
     width, height = _SIZE
     values = [value for line in lines.values() for value in line]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    low, high = min(values), max(values)
     scale = (height - 4) / ((high - low) or 1.0)
 
     paths = []

@@ -38,7 +38,8 @@ from compevo_pipeline.work.deployment import Deployment
 if TYPE_CHECKING:
     ModeName = str
 else:
-    ModeName = StrEnum("ModeName", {mode.value: mode.value for mode in Mode})
+    # Dagster shows the name of the type where a value is none of it.
+    ModeName = StrEnum(" | ".join(Mode), {mode.value: mode.value for mode in Mode})
 
 LauncherName = Literal["process", "torchrun", "kubernetes"]  # where training runs
 OBSERVED_KEYS = (

@@ -53,6 +53,16 @@ def name_method(dataset: str, method: str | None, preset: str | None) -> str:
     return method
 
 
+def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the settings of a method; those of the simplest, where validation is to choose one.
+
+    Raises:
+        ConfigError: no such method, or a setting that it does not have.
+    """
+    name = "persistence" if method in (AUTO, MIXTURE) else method
+    return configure_method(name).with_overrides(changes)
+
+
 def plan_method(
     deployment: Deployment,
     dataset: str,
@@ -72,8 +82,9 @@ def plan_method(
         ConfigError: no such method, or a setting that it does not have.
         DataError: validation has no window to choose on.
     """
+    # A misspelt setting is refused before all candidates are fitted, which takes minutes.
+    config = configure_chosen(method, changes)
     if method not in (AUTO, MIXTURE):
-        config = configure_method(method).with_overrides(changes)
         return MethodPlan(
             name=method,
             label=_label(method, dataset),
@@ -81,8 +92,6 @@ def plan_method(
             facts={"method": method},
         )
 
-    # A misspelt setting is refused before all candidates are fitted, which takes minutes.
-    configure_method("persistence").with_overrides(changes)
     population = find_population(deployment.layout, dataset, windows)
     choice = choose_method(
         windows.split("train"),

@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from compevo_core.config.run import RunConfig, list_presets
 from compevo_core.config.sections import SettingsSection
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.method_choice import POPULATION
 from compevo_core.training.run_folder import RunFolder
@@ -37,7 +36,8 @@ from compevo_pipeline.storage.runs import (
 )
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import write_news
-from compevo_pipeline.work.methods import name_method, plan_method
+from compevo_pipeline.work.methods import configure_chosen, name_method, plan_method
+from compevo_pipeline.work.stored_windows import read_windows
 
 
 def build_settings_model() -> type[LaunchConfig]:
@@ -149,11 +149,13 @@ class TrainConfig(LaunchConfig):
             )
 
         # Settings that do not fit each other, as far as the launch itself says what they are.
-        if self.preset or self.preset_file:
-            try:
+        try:
+            if self.preset or self.preset_file:
                 self.resolve(self.preset_file or str(self.preset))
-            except (ConfigError, OSError) as error:
-                raise ValueError(str(error)) from error
+            elif self.method not in (None, POPULATION):
+                configure_chosen(self.method, self.list_changes())
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
         return self
 
     def resolve(self, default_preset: str) -> RunConfig:
@@ -195,7 +197,7 @@ def build_model_asset(
     layout = workspace.layout
 
     folder = layout.windows(dataset)
-    windows = WindowSet.read(folder)
+    windows = read_windows(layout, dataset)
     preset = config.preset_file or config.preset or workspace.settings.preset
     method = name_method(dataset, config.method, preset)
     label, facts = f"{POPULATION_LABEL}-{dataset}", {}
@@ -278,9 +280,10 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
         # The loss of the last round; validation may have chosen an earlier one for the model.
         last = rounds[-1]
         logics = "\n".join(f"{i}. {escape_markdown(text)}" for i, text in enumerate(last.logics))
+        is_validated = any(record.val_mae_scaled is not None for record in rounds)
         of_rounds = {
             # What one looks for comes first: the UI keeps the order.
-            "validation_mae_by_round": sketch_validation(rounds),
+            **({"validation_mae_by_round": sketch_validation(rounds)} if is_validated else {}),
             "logics": dg.MetadataValue.md(logics),
             "rounds": len(rounds),
             "loss": last.loss,

@@ -62,6 +62,19 @@ MODE_MEANINGS = {
 """What a mode says of its data, wherever a reader could take made-up data for real."""
 
 
+def describe_data(mode: Mode, dataset: str = "") -> str:
+    """Return the mode and what it says of a data set, or of all: ``[sample: synthetic data]``."""
+    # Commands that need no data set start without it.
+    from compevo_core.data.datasets import DATASETS
+
+    meaning = MODE_MEANINGS[mode]
+    if dataset and dataset not in DATASETS:
+        meaning = "your own files"  # the same in every mode
+    elif mode is Mode.SAMPLE and dataset == "exchange":
+        meaning = "published rates, synthetic news"
+    return f"[{mode}: {meaning}]"
+
+
 class FrameKind(StrEnum):
     """Which contract of ``compevo_core.data`` a parsed frame follows."""
 

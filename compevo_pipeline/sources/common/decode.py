@@ -17,18 +17,17 @@ import io
 import json
 import lzma
 import re
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from compevo_core.errors import ConfigError, SchemaDrift, SourceTransient
+from compevo_core.errors import SchemaDrift, SourceTransient
 
 MAX_TITLE_CHARACTERS = 1000
 """The longest headline; the longest in two years of news has 306 characters."""
@@ -222,16 +221,6 @@ class TomlSection(BaseModel):
 
     # A misspelt key is an error: ignored, it would leave a default in its place in silence.
     model_config = {"frozen": True, "extra": "forbid"}
-
-
-def read_toml(path: Path, remedy: str) -> dict[str, Any]:
-    """Return the tables of a file; ConfigError, with the remedy, if it cannot be read."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}); put texts in double quotes") from error
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
 def read_unpacked(path: Path) -> bytes:

@@ -25,6 +25,7 @@ from compevo_core.data.news import (
     is_of_country,
 )
 from compevo_core.errors import ConfigError, SchemaDrift
+from compevo_core.runtime.files import read_toml
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer, NewsReport
 from compevo_pipeline.sources.common.base import (
     Clock,
@@ -34,7 +35,7 @@ from compevo_pipeline.sources.common.base import (
     read_archive_file,
     read_sample_files,
 )
-from compevo_pipeline.sources.common.decode import TomlSection, read_toml, untar
+from compevo_pipeline.sources.common.decode import TomlSection, untar
 from compevo_pipeline.sources.common.tables import Promise, refuse_beyond
 from compevo_pipeline.sources.gdelt.parse import (
     GAL_SUFFIXES,

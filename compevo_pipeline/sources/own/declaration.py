@@ -20,7 +20,8 @@ from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.splits import Span
 from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
 from compevo_core.errors import ConfigError
-from compevo_pipeline.sources.common.decode import TomlSection, read_toml
+from compevo_core.runtime.files import read_toml
+from compevo_pipeline.sources.common.decode import TomlSection
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 SERIES_PREFIX = "OWN"

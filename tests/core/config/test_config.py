@@ -104,6 +104,15 @@ def test_what_is_unknown_or_out_of_bounds_is_refused_by_name(tree, message):
         RunConfig.from_mapping(tree)
 
 
+@pytest.mark.parametrize("content", [b"[run", b"\xff", None])
+def test_a_preset_file_that_cannot_be_read_is_one_error_with_its_name(tmp_path, content):
+    file = tmp_path / "own.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{file}: (not TOML|cannot be read)"):
+        RunConfig.preset(str(file))
+
+
 def test_overrides_change_one_setting_and_the_hash():
     config = RunConfig.preset("tiny")
     changed = config.with_overrides({"run.seed": 9})

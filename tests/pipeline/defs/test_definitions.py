@@ -46,12 +46,17 @@ FORECASTS = {
     [(Mode.SAMPLE, "synthetic data"), (Mode.ARCHIVE, "files"), (Mode.LIVE, "endpoints")],
 )
 def test_every_asset_and_the_launchpad_say_the_mode_before_anything_runs(tmp_path, mode, meaning):
-    settings = Settings(home=tmp_path, mode=mode, archive=tmp_path)
-    defs = build_defs(settings)
+    (tmp_path / "datasets").mkdir()
+    declare(tmp_path / "datasets", SOUND)
+    defs = build_defs(Settings(home=tmp_path, mode=mode, archive=tmp_path))
     graph = defs.resolve_asset_graph()
+    # What is real is not called made up either.
+    real = {"demand": "your own files"}
+    real |= {"exchange": "published rates, synthetic news"} if mode is Mode.SAMPLE else {}
     for key in graph.get_all_asset_keys():
-        shown = graph.get(key).description
-        assert shown.startswith(f"[{mode}: ") and meaning in shown.split("]")[0]
+        shown, tags = graph.get(key).description, graph.get(key).tags
+        assert shown.startswith(f"[{mode}: ")
+        assert real.get(tags.get("dataset"), meaning) in shown.split("]")[0]
         assert mode in graph.get(key).kinds
     assert meaning in defs.metadata["mode"].value
 

@@ -1,5 +1,7 @@
 """A launch: what the launchpad shows of every setting, and what is refused before any work."""
 
+from types import SimpleNamespace
+
 import dagster as dg
 import pytest
 
@@ -76,7 +78,9 @@ def test_a_typo_is_refused_by_the_schema(job, config, named):
         ({"shard_backbone": True}, "shard_backbone needs several processes"),
         ({"launcher": "torchrun", "shard_backbone": True}, "shard_backbone needs several"),
         ({"preset": "tiny", "preset_file": "a.toml"}, "leave one of them out"),
-        ({"preset_file": "nowhere.toml"}, "nowhere.toml"),
+        ({"preset_file": "nowhere.toml"}, r"nowhere.toml: cannot be read \(No such file"),
+        ({"method": "calender-ridge"}, "no method 'calender-ridge'; known: .*calendar-ridge"),
+        ({"method": "auto", "settings": {"run": {"rounds": -5}}}, "rounds = -5 should be"),
         (
             {"preset": "tiny", "settings": {"population": {"members": [{}]}}},
             "1 members for 3 agents",
@@ -86,6 +90,12 @@ def test_a_typo_is_refused_by_the_schema(job, config, named):
 def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job, config, message):
     with pytest.raises(ConfigError, match=message):
         launch(job, config)
+
+
+def test_a_mode_that_there_is_not_is_refused_with_those_that_there_are(job):
+    config = {"resources": {"workspace": {"config": {"mode": "sampel"}}}}
+    with pytest.raises(dg.DagsterInvalidConfigError, match=r"live \| archive \| sample got sampel"):
+        dg.validate_run_config(job, config)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +124,19 @@ def test_a_value_that_the_library_refuses_is_refused_when_the_run_is_created(job
 def test_a_wrong_choice_of_any_asset_is_refused_before_any_work(job, step, config, named):
     with pytest.raises((dg.DagsterInvalidConfigError, ConfigError), match=named):
         launch(job, config, step)
+
+
+def test_a_misspelt_step_of_chosen_assets_is_refused_and_one_that_is_not_chosen_is_not(job):
+    chosen = job.get_subset(asset_selection={dg.AssetKey(["models", "compevo", "electricity"])})
+
+    def read(step):
+        dg.validate_run_config(chosen, config := {"ops": {step: {"config": {"preset": "tiny"}}}})
+        run, op = SimpleNamespace(run_config=config), SimpleNamespace(op_config={})
+        return TrainConfig.read(SimpleNamespace(job_def=chosen, run=run, op_execution_context=op))
+
+    assert read("models__compevo__traffic") == read("models__compevo__electricity") == TrainConfig()
+    with pytest.raises(ConfigError, match=f"'models__compevo__electrcity'.* did you mean {STEP}?"):
+        read("models__compevo__electrcity")
 
 
 def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp_path):

@@ -146,7 +146,7 @@ def test_both_lines_are_on_one_scale_and_missing_values_are_left_out():
 
 
 def test_nothing_to_draw_is_said():
-    assert "no values yet" in render_sketch({"a": [None]}).value
+    assert render_sketch({"a": [None]}).value == "a (blue); no values yet"
 
 
 class Ticks:

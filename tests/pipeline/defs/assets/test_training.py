@@ -3,8 +3,10 @@
 import re
 import shutil
 
+import dagster as dg
 import pytest
 
+from compevo_core.config.run import RunConfig
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs import definition
@@ -88,6 +90,20 @@ def test_a_run_that_a_command_trained_is_taken_as_it_is(home, monkeypatch):
     use_code(monkeypatch, "version-three")
     assert materialize(home, launcher)[0] == hash_model(run) != before[0]
     assert len(launcher.trained) == trained
+
+
+def test_a_model_without_windows_names_what_to_materialize_first(tmp_path):
+    with pytest.raises(dg.Failure, match=r"holds no windows of traffic: .*materialize windows/"):
+        deploy(tmp_path).materialize(MODEL)
+
+
+def test_a_training_without_validation_shows_no_curve_of_it(tmp_path):
+    folder, curve = RunFolder(tmp_path), "validation_mae_by_round"
+    folder.append_round(round_record(0, val_mae_scaled=None))
+    assert curve not in training._describe(tmp_path, RunConfig.preset("tiny"))
+
+    folder.append_round(round_record(1, val_mae_scaled=0.5))
+    assert curve in training._describe(tmp_path, RunConfig.preset("tiny"))
 
 
 def test_every_package_that_a_training_imports_decides_the_version_of_its_code():
