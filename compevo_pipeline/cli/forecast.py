@@ -313,7 +313,8 @@ def verify(
     for name in names:
         chain = verify_issued(root / name)
         if not chain.lines:
-            raise DataError(f"no forecast of {clean_text(name)} was issued in {root}; issue one")
+            shown = clean_text(name)
+            raise DataError(f"no forecast of {shown} was issued in {root}: run `compevo forecast`")
         typer.echo(f"{name}: {len(chain.lines)} issued forecasts are intact, head {chain.head}")
     if not names:
         typer.echo(f"no forecast was issued in {root}")

@@ -284,8 +284,12 @@ def describe_failure(event: dg.DagsterEvent) -> str:
         return failure.user_failure_data.description
 
     error = failure.error
-    if error is not None and error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
-        return "it was interrupted"
-    while error is not None and error.cause is not None:
+    if error is None:
+        return "no error was recorded"
+    is_interrupted = error.cls_name == dg.DagsterExecutionInterruptedError.__name__
+    while error.cause is not None:
         error = error.cause
-    return error.message.strip() if error is not None else "no error was recorded"
+    # DuckDB has words of its own for Ctrl-C.
+    if is_interrupted or "Query interrupted" in error.message:
+        return "it was interrupted"
+    return error.message.strip()

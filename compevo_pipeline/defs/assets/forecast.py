@@ -19,6 +19,7 @@ import polars as pl
 from pydantic import Field
 
 from compevo_core.data.datasets import DatasetSpec
+from compevo_core.errors import ConfigError
 from compevo_core.evaluation.issued_scores import (
     PERSISTENCE,
     ScoredRows,
@@ -123,6 +124,10 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
         config = NextDayConfig.read(context)
+        if not context.has_partition_key:
+            raise ConfigError(
+                "no day to forecast: launch a partition, such as --partition 2026-03-31"
+            )
         day_forecast = forecast_day(
             workspace,
             dataset,

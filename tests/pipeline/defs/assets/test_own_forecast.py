@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 
+import dagster as dg
 import polars as pl
 import pytest
 
@@ -83,6 +84,11 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
     origin = pl.Series([date(2024, 2, 21)]).cast(pl.Datetime("us", "UTC"))[0] - spec.market_offset
     issued = read_issued(find_issued(deployment.layout.issued("demand"), origin, origin))
     assert issued.origin.date() == date(2024, 2, 21)
+
+
+def test_a_launch_that_names_no_day_is_told_to_name_one(deployment):
+    with pytest.raises(dg.Failure, match="no day to forecast: launch a partition"):
+        deployment.materialize("forecast/next_day/demand")
 
 
 def test_days_begin_with_the_test_span_and_reach_to_tomorrow_on_any_clock(deployment):
