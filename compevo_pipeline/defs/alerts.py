@@ -7,7 +7,7 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -93,18 +93,15 @@ def build_alert_sensors(deployment: Deployment, clock: Clock) -> list[dg.SensorD
         path = deployment.layout.ledger
         entries = Ledger(path).list_entries() if path.exists() else []
         failing = find_failing(entries, clock())
-        answering = find_answering(entries, clock()) - failing.keys()
+        answering = find_answering(entries, clock())
         today = _market_time(clock).date()
-        before = json.loads(context.cursor or "{}")
-        since = {source: before.get(source, today.isoformat()) for source in failing}
-        context.update_cursor(json.dumps(since))
+        since = dict.fromkeys(failing, today.isoformat()) | json.loads(context.cursor or "{}")
+        context.update_cursor(json.dumps({source: since[source] for source in failing}))
         names = [
             Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
             for name, why in find_unscheduled(deployment).items()
         ]
-        recovered = {name: day for name, day in before.items() if name in answering}
-        described = _describe_sources(failing, since, today) + _describe_recovered(recovered, today)
-        return send(context, [*names, *described])
+        return send(context, [*names, *_describe_sources(failing, answering, since, today)])
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
 
@@ -164,29 +161,20 @@ def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
     return [Alert(fault=f"late {day}", text=text)]
 
 
-def _find_oldest(today: date) -> str:
-    """Return the day since which a source has to fail before somebody is told."""
-    return (today - timedelta(days=NIGHTS - 1)).isoformat()
-
-
-def _describe_recovered(since: dict[str, str], today: date) -> list[Alert]:
-    return [
-        Alert(
-            fault=f"recovered {source}",
-            text=f"The source {source} answers again; it had failed since {first}.",
-        )
-        for source, first in since.items()
-        if first <= _find_oldest(today)
-    ]
-
-
-def _describe_sources(failing: dict[str, str], since: dict[str, str], today: date) -> list[Alert]:
-    return [
-        Alert(
-            fault=f"source {source}",
-            text=f"The source {source} has failed since {since[source]}, last with {what}; run "
-            "`compevo sources` to see its files, and read the page of the source.",
-        )
-        for source, what in failing.items()
-        if since[source] <= _find_oldest(today)
-    ]
+def _describe_sources(
+    failing: Mapping[str, str], answering: Collection[str], since: Mapping[str, str], today: date
+) -> Iterator[Alert]:
+    """Tell of sources that have failed for nights, and of those of them that answer again."""
+    oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
+    for source, first in since.items():
+        if first > oldest:
+            continue
+        if source in failing:
+            yield Alert(
+                fault=f"source {source}",
+                text=f"The source {source} has failed since {first}, last with {failing[source]}; "
+                "run `compevo sources` to see its files, and read the page of the source.",
+            )
+        elif source in answering:
+            text = f"The source {source} answers again; it had failed since {first}."
+            yield Alert(fault=f"recovered {source}", text=text)

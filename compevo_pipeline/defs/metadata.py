@@ -84,7 +84,7 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
         "synthetic": bool(rows["synthetic"].any()),
         # Without their columns, which the documentation has: the UI would show them first.
         "dagster/row_count": rows.height,
-        "rows": link_path(path),
+        "rows": dg.MetadataValue.path(path),
     }
 
 
@@ -145,11 +145,6 @@ def render_plot(
     # Embedded: the UI serves no files of a run.
     encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
     return dg.MetadataValue.md(f"![{escape_markdown(title)}](data:image/png;base64,{encoded})")
-
-
-def link_path(path: Path) -> dg.MetadataValue[Any]:
-    """Return a file or folder as metadata."""
-    return dg.MetadataValue.path(str(path))
 
 
 def _render_cell(value: object) -> str | float | bool:

@@ -307,7 +307,7 @@ def inference_2026(
             **metadata.describe_scores(rows, path),
             "artifact_hash": artifact_hash,
             "windows": len(views),
-            "run_folder": metadata.link_path(model.parent),
+            "run_folder": dg.MetadataValue.path(model.parent),
         },
         check_results=[
             dg.AssetCheckResult(

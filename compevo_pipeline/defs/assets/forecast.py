@@ -180,7 +180,7 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
         "model": str(forecast.facts["artifact_hash"])[:16],
         "chain_head": read_chain(found.folder.parents[1]).head,
         "dagster/row_count": forecast.rows.height,
-        "folder": metadata.link_path(found.folder),
+        "folder": dg.MetadataValue.path(found.folder),
     }
 
 
@@ -273,7 +273,7 @@ def build_scored_asset(
         metadata=_describe_scores(scored)
         | {
             "mode": workspace.data_mode.value,
-            "file": metadata.link_path(workspace.layout.scored(dataset)),
+            "file": dg.MetadataValue.path(workspace.layout.scored(dataset)),
         }
     )
 

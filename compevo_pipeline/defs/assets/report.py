@@ -63,7 +63,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
                     else {}
                 ),
                 "mode": workspace.data_mode.value,
-                "path": metadata.link_path(page),
+                "path": dg.MetadataValue.path(page),
                 "bytes": page.stat().st_size,
                 "result_rows": inputs.rows.height,
                 "results": dg.MetadataValue.md(format_results(inputs)),

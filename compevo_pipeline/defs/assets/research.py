@@ -278,7 +278,7 @@ def build_lud_asset(
         encoder = load_encoder(config.encoder or trained.news.encoder)
         summary = measure_lud(run, judges, encoder, pairs=config.pairs)
 
-    file = metadata.link_path(RunFolder(run).lud_summary_file)
+    file = dg.MetadataValue.path(RunFolder(run).lud_summary_file)
     return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
 
 
@@ -336,7 +336,7 @@ def control(
             "verdict": judge_control(rows.to_dicts()),
             **metadata.describe_table(rows),
             "table": metadata.render_table(rows, rows=rows.height),
-            "rows": metadata.link_path(path),
+            "rows": dg.MetadataValue.path(path),
         }
     )
 

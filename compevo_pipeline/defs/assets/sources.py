@@ -249,7 +249,7 @@ def _describe_series(
         # Sources of the sample mode mark each row; real data must show 0 here.
         "synthetic_rows": int(frame["source"].str.starts_with("sample:").sum()),
         "series": coverage.height,
-        "folder": metadata.link_path(workspace.layout.series / dataset),
+        "folder": dg.MetadataValue.path(workspace.layout.series / dataset),
         "feeds": metadata.render_table(feeds, rows=20),
         "coverage": metadata.render_table(coverage, rows=12),
         "changes_of_known_values": metadata.render_table(changes, rows=_SHOWN_CHANGES),
@@ -321,7 +321,7 @@ def _describe_articles(
         "dagster/row_count": int(by_month["articles"].sum()),
         "dagster/column_schema": metadata.make_column_schema(newest.schema),
         "mode": workspace.data_mode.value,
-        "database": metadata.link_path(workspace.layout.news_database),
+        "database": dg.MetadataValue.path(workspace.layout.news_database),
         "feeds": metadata.render_table(pl.DataFrame(counts), rows=20),
         "newest": metadata.render_table(
             newest.select("available_at", "title", "domain", "language")
@@ -361,7 +361,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
                 "nameable_articles": counts.nameable,
                 "newly_embedded": counts.embedded,
                 "encoder": name,
-                "folder": metadata.link_path(store.folder),
+                "folder": dg.MetadataValue.path(store.folder),
             },
             # Vectors of an encoder never change, and which articles a model reads is in its
             # windows: a day of new articles marks no model that has the windows it had.

@@ -19,7 +19,6 @@ from compevo_core.config.sections import SettingsSection
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.method_choice import POPULATION
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
@@ -291,7 +290,7 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
 
     return {
         **of_rounds,
-        "run_folder": metadata.link_path(run),
+        "run_folder": dg.MetadataValue.path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),
     }

@@ -113,7 +113,7 @@ def _describe(workspace: Deployment, windows: WindowSet) -> dict[str, Any]:
         "masked_targets": manifest["n_masked_targets"],
         "filled_inputs": manifest["n_filled_inputs"],
         "windows_without_articles": manifest.get("n_without_candidates", 0),
-        "folder": metadata.link_path(folder),
+        "folder": dg.MetadataValue.path(folder),
         "preview": metadata.render_table(_preview_windows(windows)),
     }
 
