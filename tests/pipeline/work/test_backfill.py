@@ -17,8 +17,8 @@ from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
 from compevo_pipeline.work.source_coverage import backfill, choose_feeds, list_parts
-from tests.pipeline.sources.bitinfocharts import test_bitinfocharts as charts
-from tests.pipeline.sources.exchange import test_exchange as rates
+from tests.pipeline.sources import test_bitinfocharts as charts
+from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb
