@@ -29,6 +29,7 @@ from tests.support.weather import make_run
 
 File = tuple[str, bytes]
 """Name and content."""
+NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,19 +41,19 @@ class World:
         dataset: the data set that reads it.
         feed: its feed.
         source: the product.
-        now: time of the first fetch; the damaged file comes an hour later.
         known: files that are stored first.
         files: files that faults damage, without the fault, by role: known ones that are fetched
             again, or new ones.
+        now: time of the first fetch; the damaged file comes an hour later.
     """
 
     name: str
     dataset: str
     feed: str
     source: str
-    now: datetime
     known: Sequence[File]
     files: Mapping[str, File]
+    now: datetime = NOW
 
     def open(self, home):
         """Open a home that is fed by this publisher."""
@@ -84,7 +85,6 @@ class World:
         return ingest_feed(home.workspace, feed, self.dataset, clock=home.clock, log=LOG)
 
 
-NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
 DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
 
 
@@ -93,7 +93,6 @@ PRICES = World(
     dataset="electricity",
     feed="aemo",
     source=PRICE,
-    now=NOW,
     known=[
         price_file(region, month)
         for region in ("NSW1", "QLD1", "TAS1")
@@ -121,7 +120,6 @@ HISTDEMAND = World(
     dataset="electricity",
     feed="aemo",
     source="aemo_histdemand",
-    now=NOW,
     known=[histdemand_file(date(2026, 7, day)) for day in (16, 17)],
     files={"new": histdemand_file(date(2026, 7, 18)), "again": histdemand_file(date(2026, 7, 17))},
 )
@@ -131,7 +129,6 @@ REPORTS = World(
     dataset="electricity-operational",
     feed="aemo-operational",
     source=OPERATIONAL,
-    now=NOW,
     known=[
         *(nemweb.actual(DAY + HALF_HOUR * (step + 1)) for step in range(40)),
         *(nemweb.forecast(DAY.replace(hour=hour)) for hour in (16, 17)),
@@ -166,7 +163,6 @@ NEWS = World(
     dataset="news",
     feed="gdelt",
     source=BULK_SOURCE,
-    now=NOW,
     known=[gal_file(), gal_file(QUARTER + timedelta(minutes=15))],
     files={"GAL": gal_file(QUARTER + timedelta(minutes=30))},
 )
@@ -225,7 +221,6 @@ EXCHANGE = World(
     dataset="exchange",
     feed="exchange",
     source="ecb_sdmx",
-    now=NOW,
     known=[rates_file(), rates_file(date(2025, 7, 7))],
     files={"again": rates_file(), "new": rates_file(date(2026, 7, 7))},
 )
@@ -255,7 +250,6 @@ BITCOIN = World(
     dataset="bitcoin",
     feed="bitinfocharts",
     source="bitinfocharts",
-    now=NOW,
     known=[page_file("price", price_of), page_file("transactions", count_of)],
     files={
         "price": page_file("price", lambda n: price_of(n), 21, date(2026, 7, 20)),
@@ -295,7 +289,6 @@ WEATHER = World(
     dataset="electricity-operational",
     feed="weather-forecast",
     source=weather.SOURCE,
-    now=NOW,
     known=[run_file(RUN - timedelta(days=days)) for days in (3, 2, 1)],
     files={"run": run_file(RUN)},
 )
@@ -324,7 +317,6 @@ ANSWERS = World(
     dataset="news",
     feed="gdelt-doc",
     source=DOC_SOURCE,
-    now=NOW,
     known=[answer_file(QUARTER - timedelta(days=3))],
     files={"answer": answer_file()},
 )

@@ -9,7 +9,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -39,7 +38,6 @@ class Answer:
         etag: sent, and compared with ``If-None-Match``: equal gives 304.
         modified: sent, and compared with ``If-Modified-Since``: equal gives 304.
         send_bytes: how many bytes of the body are sent before the connection ends.
-        drip_s: seconds between single bytes of the body, or of ``raw``.
         is_chunked: send the body in chunks, without a length.
         has_length: False ends the body by ending the connection.
         is_reset: reset the connection before anything is sent.
@@ -53,7 +51,6 @@ class Answer:
     etag: str = ""
     modified: str = ""
     send_bytes: int | None = None
-    drip_s: float = 0.0
     is_chunked: bool = False
     has_length: bool = True
     is_reset: bool = False
@@ -169,9 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if answer.raw:
-            for piece in _cut(answer.raw, answer.drip_s):
-                self.wfile.write(piece)
-                time.sleep(answer.drip_s)
+            self.wfile.write(answer.raw)
             self.close_connection = True
             return
 
@@ -179,44 +174,32 @@ class _Handler(BaseHTTPRequestHandler):
             answer.modified and seen.headers.get("if-modified-since") == answer.modified
         )
         self.send_response(304 if is_same else answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        if answer.etag:
-            self.send_header("ETag", answer.etag)
-        if answer.modified:
-            self.send_header("Last-Modified", answer.modified)
-        if is_same:
-            self.end_headers()
-            return
-
-        if answer.kind:
-            self.send_header("Content-Type", answer.kind)
-        if answer.is_chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-        elif answer.has_length:
-            self.send_header("Content-Length", str(len(answer.body)))
-        else:
-            self.close_connection = True
+        headers = {"ETag": answer.etag, "Last-Modified": answer.modified}
+        if not is_same:
+            headers["Content-Type"] = answer.kind
+            if answer.is_chunked:
+                headers["Transfer-Encoding"] = "chunked"
+            elif answer.has_length:
+                headers["Content-Length"] = str(len(answer.body))
+            else:
+                self.close_connection = True
+        for name, value in {**answer.headers, **headers}.items():
+            if value:
+                self.send_header(name, value)
         self.end_headers()
-        self._send_body(answer)
+        if not is_same:
+            self._send_body(answer)
 
     def _send_body(self, answer):
-        body = answer.body if answer.send_bytes is None else answer.body[: answer.send_bytes]
-        for piece in _cut(body, answer.drip_s):
-            if answer.is_chunked and piece:
-                piece = f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
-            self.wfile.write(piece)
-            time.sleep(answer.drip_s)
-
+        body = answer.body[: answer.send_bytes]
+        if answer.is_chunked and body:
+            body = f"{len(body):x}\r\n".encode() + body + b"\r\n"
+        self.wfile.write(body)
         if answer.send_bytes is not None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
         elif answer.is_chunked:
             self.wfile.write(b"0\r\n\r\n")
-
-
-def _cut(content, drip_s):
-    return [bytes([byte]) for byte in content] if drip_s else [content]
 
 
 class _Server(ThreadingHTTPServer):
