@@ -8,12 +8,11 @@ from pathlib import Path
 import dagster as dg
 
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs.assets.sources import build_articles_asset, build_series_asset
+from compevo_pipeline.defs.assets.sources import build_series_asset
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_feeds
-from compevo_pipeline.work.source_coverage import NEWS
 from tests.support.deployment import QUIET, SetClock
 
 LOG = logging.getLogger("compevo.tests.live")
@@ -54,12 +53,9 @@ class LiveHome:
         return self.workspace.news_store().read_articles()
 
     def materialize(self, dataset):
-        """Materializes the asset of a data set's series, or of the news, through Dagster."""
+        """Materializes the asset of a data set's series through Dagster."""
         feeds = self.workspace.feeds()
-        if dataset == NEWS:
-            asset = build_articles_asset(feeds[NEWS])
-        else:
-            asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
+        asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
         return dg.materialize(
             [asset],
             resources={"workspace": self.workspace, "feeds": feeds, "clock": self.clock},

@@ -16,14 +16,14 @@ from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
-from compevo_pipeline.work.source_coverage import backfill, choose_feeds, list_parts
+from compevo_pipeline.work.source_coverage import NEWS, backfill, choose_feeds, list_parts
 from tests.pipeline.sources import test_bitinfocharts as charts
 from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb
 from tests.support.deployment import QUIET
-from tests.support.live import NEWS, LiveHome
+from tests.support.live import LiveHome
 from tests.support.replay import Answer
 from tests.support.weather import ENDPOINT, answer, asked_run
 from tests.support.weather import answer as answer_weather

@@ -24,8 +24,9 @@ from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
 from compevo_pipeline.sources.own.declaration import NewsKeys
+from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources.gdelt.test_parse import row
-from tests.support.live import NEWS, LiveHome
+from tests.support.live import LiveHome
 from tests.support.nemweb import pack
 from tests.support.own_tables import declare
 from tests.support.replay import Answer, open_live
