@@ -14,6 +14,7 @@ from compevo_core.baselines.base import BASELINE_FILE, Baseline, ViewForecaster,
 from compevo_core.baselines.features import knows_past, knows_published_errors
 from compevo_core.baselines.gbm import Blend, BoostedTrees, OwnWeatherTrees, PublishedErrorTrees
 from compevo_core.baselines.naive import (
+    LastValue,
     Persistence,
     PublishedForecast,
     SeasonalMean,
@@ -23,6 +24,7 @@ from compevo_core.baselines.naive import (
 from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
 from compevo_core.baselines.smoothing import Ets, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
+from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
@@ -44,6 +46,7 @@ BASELINES: dict[str, type[Any]] = {
     baseline.name: baseline
     for baseline in (
         Persistence,
+        LastValue,
         WeeklyPersistence,
         CalendarRidge,
         BoostedTrees,
@@ -99,12 +102,15 @@ def load_baseline(folder: Path) -> Baseline:
 def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None) -> bool:
     """Return whether a baseline can forecast every window, fitted on ``train`` if that is given.
 
-    Weekly persistence needs a week of input, the published forecast a publication, models of its
+    Weekly persistence needs a week of input, the last value days or coarser steps whose persistence
+    is a season, the published forecast a publication, models of its
     errors those errors, models of a longer past that past. A table leaves them out rather than
     scoring them on other windows.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())
+    if name == LastValue.name:
+        return all(view.step >= DAY and view.reference_steps > 1 for view in windows.views())
     if name == PublishedForecast.name:
         return all(view.published is not None for view in windows.views())
     if name in (PublishedErrorRidge.name, PublishedErrorTrees.name):

@@ -58,13 +58,26 @@ class NaiveForecast:
 
 
 class Persistence(NaiveForecast):
-    """Repeats yesterday; on daily grids the last value, as for a random walk."""
+    """Repeats yesterday; on coarser grids the last week or year, or the last value of short inputs.
+
+    Changes of a season are counted from the same reference.
+    """
 
     name = "persistence"
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
         return stack_rows([repeat_last_season(view) for view in views])
+
+
+class LastValue(NaiveForecast):
+    """Repeats the last value, the best forecast of a random walk."""
+
+    name = "last-value"
+
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        return stack_rows([np.full(view.horizon, view.x[-1]) for view in views])
 
 
 class WeeklyPersistence(NaiveForecast):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 PriorName = Literal[
     "none",
+    "last-value",
     "persistence",
     "weekly",
     "seasonal-mean",

@@ -40,9 +40,9 @@ POPULATION = "compevo"
 REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
 
 _ORDER = (
-    *("persistence", "weekly", "seasonal-mean", "published", "theta", "ets", "calendar-ridge"),
-    *("published-error-ridge", "own-weather-ridge", "gbm", "published-error-gbm"),
-    *("own-weather-gbm", "blend", MIXTURE, POPULATION),
+    *("last-value", "persistence", "weekly", "seasonal-mean", "published", "theta", "ets"),
+    *("calendar-ridge", "published-error-ridge", "own-weather-ridge", "gbm"),
+    *("published-error-gbm", "own-weather-gbm", "blend", MIXTURE, POPULATION),
 )
 """Methods, the simplest first: nothing fitted, a line, trees, several, agents that read."""
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 METHOD_NAMES = {
     "compevo": "CompEvo",
+    "last-value": "Last value",
     "persistence": "Persistence",
     "weekly": "Weekly persistence",
     "calendar-ridge": "Calendar ridge",

@@ -147,6 +147,15 @@ def test_weekly_persistence_needs_a_week_of_input():
     assert not is_applicable("weekly", make_window_set())
 
 
+def test_the_last_value_is_a_method_where_persistence_is_a_week():
+    long = {"x": np.arange(77.0), "step_minutes": 1440}
+    for days, is_other in ((make_window_set(**long), True), (make_window_set(), False)):
+        assert is_applicable("last-value", days) == is_other
+    short = make_window_set(x=np.arange(48.0), step_minutes=1440)
+    assert not is_applicable("last-value", short)
+    assert set(fit_baseline("persistence", short).predict(short.views()).ravel()) == {47.0}
+
+
 def test_the_published_forecast_is_handed_on_only_where_every_window_has_one():
     have = make_window(0, published=np.arange(48.0))
     forecaster = fit_baseline("published", make_window_set())

@@ -128,7 +128,10 @@ def test_overrides_change_one_setting_and_the_hash():
     ("members", "message"),
     [
         ([{"prio": "gbm"}, {}], "unknown setting population.members[0].prio; known: calibration_"),
-        ([{}, {"prior": "gb"}], "members[1].prior = 'gb' should be 'none', 'persistence'"),
+        (
+            [{}, {"prior": "gb"}],
+            "members[1].prior = 'gb' should be 'none', 'last-value', 'persistence'",
+        ),
         ([{}, {"first_step": 99}], "members[1].first_step = 99 should be less than or"),
         ([{}, {"first_step": 9, "last_step": 1}], "members[1]: first_step = 9 is after last"),
         ([{"window_share": 0}, {}], "members[0].window_share = 0 should be greater than 0"),

@@ -164,6 +164,17 @@ def test_a_forecast_begins_when_the_table_has_values_again():
     assert fitted.predict(table.tail(1).assign(ds=pd.Timestamp("2024-07-01"))).shape[0] == 4
 
 
+@pytest.mark.parametrize("freq", ["D", "W"])
+def test_a_random_walk_is_forecast_by_its_last_value(freq):
+    stamps = pd.date_range("2015-01-05", periods=400, freq=freq)
+    walk = np.random.default_rng(3).normal(size=400).cumsum()
+    fitted = Forecaster(horizon=8).fit(pd.DataFrame({"ds": stamps, "y": walk}))
+    errors = {score.name: score.mae for score in fitted.choice_.scores}
+    assert errors["last-value"] < 0.9 * errors["persistence"]
+    last = Forecaster("last-value", horizon=8).fit(pd.DataFrame({"ds": stamps, "y": walk}))
+    assert np.allclose(last.predict()["mean"], walk[-1])
+
+
 @pytest.mark.parametrize(("months", "horizon"), [(120, 12), (72, 6)])
 def test_a_few_years_of_months_are_enough_for_bands(months, horizon):
     stamps = pd.date_range("2008-01-01", periods=months, freq="MS")
