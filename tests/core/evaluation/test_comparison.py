@@ -40,7 +40,6 @@ from tests.support.window_samples import (
     make_daily_values,
     make_series,
     make_set,
-    make_window,
 )
 
 SCOPE = Scope(subset="first", windows=small.windows("test", 12))
@@ -263,25 +262,14 @@ def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
 
 
 def make_test_windows(days=4, subset="aemo-2021"):
-    rows = [
-        make_window(
-            day,
-            split="test",
-            subsets=(subset,),
-            entity=entity,
-            series_id=entity,
-            window_id=f"{entity}-{day}",
-        )
-        for day in range(days)
-        for entity in ("NSW1", "SA1")
-    ]
-    return make_set(rows)
+    return change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
 
 
 def test_thinning_keeps_whole_origins_and_says_so_in_the_name():
     scope = thin_windows(make_test_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
-    assert [v.window_id for v in scope.windows.views()] == ["NSW1-0", "SA1-0", "NSW1-2", "SA1-2"]
+    ids = [f"test-{name}" for name in ("NSW1-0", "SA1-0", "NSW1-2", "SA1-2")]
+    assert [view.window_id for view in scope.windows.views()] == ids
     assert thin_windows(make_test_windows(), "aemo-2021", 1).subset == "aemo-2021"
     with pytest.raises(ConfigError):
         thin_windows(make_test_windows(), "aemo-2021", 0)
