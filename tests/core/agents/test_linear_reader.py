@@ -245,24 +245,12 @@ def _acts(title):
     return any(all(part in title for part in parts) for parts in ACTING)
 
 
-def test_the_articles_that_act_come_first_and_what_was_read_does_not_come():
-    world = planted_world()
-    train = world.split("train")
-    sizes = measure_residuals(base_windows().split("train"))
-    rng = np.random.default_rng(0)
-    examples = [
-        ForecastExample(
-            w.view,
-            np.zeros((1, 48)),
-            world.effects[w.view.window_id] / sizes[w.view.entity] + rng.normal(size=48),
-        )
-        for w in train
-    ]
-    retriever = NewsRetriever(world.news, sentence_encoder(), MOST_ARTICLES)
-    unread = UnreadNews(FittedReader(examples, retriever, ["all"], np.ones((1, 1))), "mse")
+def test_the_articles_that_act_come_first_and_what_was_read_does_not_come(examples):
+    unread = UnreadNews(_fit(examples, MOST_ARTICLES), "mse")
 
     # Windows on which one acting topic alone is in the news: it explains the whole error.
-    batch = [e for e in examples if world.effects[e.view.window_id]][:8]
+    effects = planted_world().effects
+    batch = [e for e in examples if effects[e.view.window_id]][:8]
     values_BH = torch.zeros(8, 48)
     found = unread.list_best(0, batch, [()] * 8, values_BH, np.random.default_rng(0), 4)
     assert len(found) == 4 and all(_acts(title) for title, _ in found)

@@ -270,16 +270,12 @@ def forget_weather(windows):
     )
 
 
-def measure_error(name, train, test):
-    return float(np.abs(fit_baseline(name, train).predict(test.views()) - test.truth()).mean())
-
-
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_weather_of_the_day_tells_what_its_past_cannot(name, of_weather):
     train, test = split(of_weather)
-    without = measure_error(name, forget_weather(train), forget_weather(test))
+    without = error(fit_baseline(name, forget_weather(train)), forget_weather(test))
     fitted = fit_baseline(name, train)
-    assert np.abs(fitted.predict(test.views()) - test.truth()).mean() < 0.5 * without
+    assert error(fitted, test) < 0.5 * without
 
     # Weather of another day makes it worse than none.
     swapped = [

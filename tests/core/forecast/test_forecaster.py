@@ -129,19 +129,17 @@ NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def issued(tmp_path_factory):
+def issued(sealed, tmp_path_factory):
     """A forecast of noisy agents with levels, written and read again."""
-    folder = tmp_path_factory.mktemp("deployment")
-    forecaster = seal_population(folder / "run", LevelRule("mean", 2.0))
     forecast = issue_forecast(
-        forecaster,
+        CompEvoForecaster.load(sealed, news_pool()),
         VIEWS,
         news=news_pool(),
         market_offset=timedelta(hours=10),
         issued_at=NOW,
         commit="abc",
     )
-    return read_issued(write_issued(folder / "issued", forecast))
+    return read_issued(write_issued(tmp_path_factory.mktemp("issued"), forecast))
 
 
 def explain_first(issued):

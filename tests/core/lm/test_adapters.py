@@ -7,12 +7,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
-from compevo_core.config.sections import BackboneConfig, PopulationConfig
+from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.lm import attention as segment_batches
 from compevo_core.lm import frozen_linear
 from compevo_core.lm.adapters import FORECAST, LOGIC, AdapterRoute
-from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.model_sources import LORA_TARGETS
 from compevo_core.lm.packing import PromptGroup
 from compevo_core.lm.population import Population, load_adapter, save_adapter
@@ -264,10 +263,6 @@ def test_the_cache_holds_as_many_tokens_of_each_prompt_as_it_has():
 TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
-def _backbone():
-    return load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
-
-
 def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
     wanted = {
@@ -276,7 +271,7 @@ def _made_by_peft(folder, seed, **settings):
         "target_modules": list(LORA_TARGETS),
         "task_type": "CAUSAL_LM",
     } | settings
-    model = get_peft_model(_backbone().model, LoraConfig(**wanted))
+    model = get_peft_model(build_backbone().model, LoraConfig(**wanted))
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
@@ -286,7 +281,7 @@ def _made_by_peft(folder, seed, **settings):
 
 
 def test_an_adapter_goes_through_a_population_unchanged_and_the_frozen_weights_stay(tmp_path):
-    population = Population(_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1))
+    population = Population(build_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1))
     frozen = {
         n: p.clone() for n, p in population.backbone.model.named_parameters() if "lora_" not in n
     }
@@ -323,21 +318,18 @@ def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
     _made_by_peft(tmp_path, seed=0, **settings)
     with pytest.raises(CheckpointMismatch, match=says):
         load_adapter(
-            Population(_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1)),
+            Population(build_backbone(), TWO_AGENTS, torch.Generator().manual_seed(1)),
             0,
             LOGIC,
             tmp_path,
         )
 
 
-SHARD_CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
-
-
 @pytest.mark.parametrize("agent", [1, 2])
 def test_an_adapter_goes_through_a_process_that_holds_the_later_agents(agent, tmp_path):
     save_adapter(build_population(), agent, FORECAST, tmp_path / "whole")
 
-    later = Population(build_backbone(), SHARD_CONFIG, torch.Generator(), local_agents=range(1, 3))
+    later = Population(build_backbone(), CONFIG, torch.Generator(), local_agents=range(1, 3))
     load_adapter(later, agent, FORECAST, tmp_path / "whole")
     rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
     assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)

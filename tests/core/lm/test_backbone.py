@@ -25,12 +25,14 @@ def _load(name_or_path, dtype, weights="pretrained"):
     return load_backbone(config, device="cpu")
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the tiny backbone and its tokenizer, as a model comes from the hub."""
+    path = tmp_path_factory.mktemp("backbone")
     tiny = _load(TINY, "float32")
-    tiny.model.save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    return str(tmp_path)
+    tiny.model.save_pretrained(path)
+    tiny.tokenizer.save_pretrained(path)
+    return str(path)
 
 
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
@@ -273,23 +275,13 @@ def test_all_cores_give_the_vectors_of_one_and_are_given_back(packaged, monkeypa
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A folder with the tiny backbone and its tokenizer, as a model comes from the hub."""
-    path = tmp_path_factory.mktemp("backbone")
-    backbone = load_backbone(BackboneConfig(name_or_path="tiny-random"), device="cpu")
-    backbone.model.save_pretrained(path)
-    backbone.tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def results(whole, tmp_path_factory):
+def results(folder, tmp_path_factory):
     """What one process computes, and what each of two that split the layers does."""
     out = tmp_path_factory.mktemp("split") / "result"
-    job = {"folder": str(whole), "out": str(out), "checkpointing": True}
+    job = {"folder": folder, "out": str(out), "checkpointing": True}
     done = run_processes("tests.support.weight_worker", 2, json.dumps(job), timeout=300)
     assert [process.returncode for process in done] == [0, 0], done
-    alone = measure(BackboneConfig(name_or_path=str(whole)), shard=False)
+    alone = measure(BackboneConfig(name_or_path=folder), shard=False)
     return alone, [load_file(f"{out}.rank{rank}") for rank in (0, 1)]
 
 
