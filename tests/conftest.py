@@ -91,3 +91,20 @@ def replay(tmp_path, monkeypatch):
     """Publishers' hosts as the test says, over real TLS; everything else is 404."""
     with run_replay(tmp_path, monkeypatch) as server:
         yield server
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    """Keep arguments and options of every call of a function, which goes on as before."""
+
+    def watch(owner, name):
+        calls, original = [], getattr(owner, name)
+
+        def keep(*arguments, **options):
+            calls.append((arguments, options))
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, keep)
+        return calls
+
+    return watch

@@ -51,3 +51,13 @@ def read_hash(run):
 
 class Killed(BaseException):
     """A kill, which no code can catch by accident."""
+
+
+def kill_after(number):
+    """Return what kills a training after a round: for ``on_round``."""
+
+    def kill(record):
+        if record.round == number:
+            raise Killed
+
+    return kill

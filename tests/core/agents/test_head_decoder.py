@@ -126,21 +126,15 @@ def test_no_news_is_a_token_of_its_own_and_articles_are_told_apart():
     assert torch.equal(forecast_with((a,)), forecasts[1])
 
 
-def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(monkeypatch):
+def test_the_target_day_shows_how_far_each_prior_lies_above_the_base(spy):
     _, executor, examples = build(**BLEND)
-    tokens, shown = executor.decoder.module.tokens, []
-    embed = tokens.embed_target
-
-    def record(target_ABSH, agents):
-        shown.append(target_ABSH)
-        return embed(target_ABSH, agents)
-
-    monkeypatch.setattr(tokens, "embed_target", record)
+    shown = spy(executor.decoder.module.tokens, "embed_target")
     correct(executor, examples)
     above_PH = examples[0].priors_PH - executor.base_forecasts(examples)[0, 0].numpy()
     assert np.abs(above_PH).max() > 0.0
     expected_PH = above_PH / executor.decoder.inputs.spread_of_priors
-    assert np.allclose(shown[0][0, 0, 2:].numpy(), expected_PH, atol=1e-5)
+    (target_ABSH, _), _ = shown[0]
+    assert np.allclose(target_ABSH[0, 0, 2:].numpy(), expected_PH, atol=1e-5)
 
 
 def test_two_logics_with_other_articles_are_not_folded_into_one():
@@ -300,18 +294,11 @@ CASES = [
 
 @pytest.mark.parametrize(("decoder", "prior"), CASES)
 def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
-    decoder, prior, tmp_path, monkeypatch
+    decoder, prior, tmp_path, monkeypatch, spy
 ):
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
-    trained = []
-    write_model = trainer.write_model
-
-    def record_and_write(folder, model, logics, priors, facts):
-        trained.append((model, logics, priors))
-        return write_model(folder, model, logics, priors, facts)
-
-    monkeypatch.setattr(trainer, "write_model", record_and_write)
+    trained = spy(trainer, "write_model")
     config = tiny(
         forecast__decoder=decoder,
         forecast__prior=prior,
@@ -330,7 +317,7 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
         for split, days, first in (("train", 40, 0), ("val", 2, 60), ("test", 2, 80))
     )
     trainer.train(config, train, val, news_pool(), tmp_path)
-    ((model, logics, priors),) = trained
+    (((_, model, logics, priors, _), _),) = trained
 
     loaded = CompEvoForecaster.load(tmp_path, news_pool())
     restored = loaded._model.tensors()

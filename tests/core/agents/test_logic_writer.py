@@ -118,17 +118,17 @@ def test_the_reference_is_the_frozen_backbone_behind_the_neutral_soft_prompt(wri
 
 
 @pytest.mark.parametrize(("update", "readings"), [("simplified", 1), ("three-stage", 2)])
-def test_prompts_are_read_again_only_after_a_soft_prompt(monkeypatch, update, readings):
+def test_prompts_are_read_again_only_after_a_soft_prompt(spy, update, readings):
     trainer, state, _ = build_round_trainer(evolution__update=update)
-    population, counted = trainer.writer.population, []
-    read = population.prefill
-    monkeypatch.setattr(population, "prefill", lambda *of: counted.append(of) or read(*of))
+    read = trainer.writer.population.prefill
+    counted = spy(trainer.writer.population, "prefill")
     proposal = _propose(trainer, state)
     assert (proposal.soft_prompt_AD is None) == (update == "simplified")
     assert len(counted) == readings
 
     # A sample leaves what it went on from as it was.
-    shared, fresh = read(*counted[-1]), read(*counted[-1])
+    (packed, _) = counted[-1]
+    shared, fresh = read(*packed), read(*packed)
     sampled = []
     for cache, samples in ((shared, 1), (shared, 2), (fresh, 2)):
         generators = [torch.Generator().manual_seed(agent) for agent in range(3)]

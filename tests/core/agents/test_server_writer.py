@@ -22,7 +22,7 @@ from tests.support.lora_server import MODEL, serve
 from tests.support.models import build_model, fill_with_noise
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
-from tests.support.tiny_run import Killed, read_hash, read_records, train_days
+from tests.support.tiny_run import Killed, kill_after, read_hash, read_records, train_days
 
 KEY = "canary-of-the-writer"
 WRITER = {"evolution__writer": f"server:{MODEL}", "evolution__update": "simplified"}
@@ -143,12 +143,8 @@ def test_a_killed_training_goes_on_to_the_logics_of_the_one_that_was_left_alone(
     with caplog.at_level(logging.DEBUG):
         train_with(read_server(tiny(**WRITER)), tmp_path / "whole")
 
-    def stop(record):
-        if record.round == 1:
-            raise Killed
-
     with pytest.raises(Killed):
-        train_with(transport, tmp_path / "killed", on_round=stop)
+        train_with(transport, tmp_path / "killed", on_round=kill_after(1))
     train_with(transport, tmp_path / "killed")
     whole, killed = (read_records(tmp_path / name) for name in ("whole", "killed"))
     assert [r["group_logics"] for r in whole] == [r["group_logics"] for r in killed]

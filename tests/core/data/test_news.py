@@ -273,11 +273,9 @@ def test_another_story_stays(titles, options):
     assert kept(headlines(*titles, **options)) == list(titles)
 
 
-def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monkeypatch):
+def test_a_word_that_all_titles_share_costs_no_more_than_the_newest_of_them(monkeypatch, spy):
     monkeypatch.setattr(news, "MOST_COMPARED", 3)
-    seen = []
-    compare = news._are_near
-    monkeypatch.setattr(news, "_are_near", lambda *sets: seen.append(1) or compare(*sets))
+    seen = spy(news, "_are_near")
     titles = [f"storm{n} flood{n} fire{n} quake{n} common" for n in range(40)]
     monkeypatch.setattr(news, "_rarest_words", lambda own, _: ["common"])
     assert len(kept(headlines(*titles, hours=0.1))) == 40

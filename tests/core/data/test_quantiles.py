@@ -179,10 +179,8 @@ def test_a_series_with_a_short_past_borrows_the_errors_of_all_in_units_of_its_sp
     assert np.ptp(calm) > np.ptp(own) / 2
 
 
-def test_what_series_borrow_at_one_instant_is_computed_once(monkeypatch):
-    calls = []
-    pool = quantiles._pool_series
-    monkeypatch.setattr(quantiles, "_pool_series", lambda *args: calls.append(args) or pool(*args))
+def test_what_series_borrow_at_one_instant_is_computed_once(spy):
+    calls = spy(quantiles, "_pool_series")
     past = errors_of(days(FEWEST), RNG.normal(0, 10, (FEWEST, 48)))
     views = [
         make_window(FEWEST, x=spread * X, window_id=name, entity=name).view

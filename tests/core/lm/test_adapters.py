@@ -196,15 +196,9 @@ def _whole_prompts(population):
     return [population.pack([[PromptGroup(row[n])] for row in rows]) for n in range(4)]
 
 
-def test_one_call_a_shape_and_layer(monkeypatch):
-    population, calls = build_population(), []
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    def count(*args, **settings):
-        calls.append(args[0].shape)
-        return attend(*args, **settings)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", count)
+def test_one_call_a_shape_and_layer(spy):
+    population = build_population()
+    calls = spy(torch.nn.functional, ATTENTION)
     population.hidden_states(_pack(population))
     assert len(calls) == 2 * 7
 

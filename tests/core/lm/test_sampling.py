@@ -130,15 +130,8 @@ def test_capped_scores_and_scaled_embeddings_are_those_of_the_model():
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
 
-def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(population, grammar, monkeypatch):
-    read = []
-    plain = Population.read_tokens
-
-    def count(self, ids_AL, positions, attention):
-        read.append(ids_AL)
-        return plain(self, ids_AL, positions, attention)
-
-    monkeypatch.setattr(Population, "read_tokens", count)
+def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(population, grammar, spy):
+    read = spy(Population, "read_tokens")
     ids, mask, _ = _sample(
         population, [[row] for row in PROMPTS], grammar, _settings(grammar, seed=0)
     )
@@ -148,7 +141,7 @@ def test_a_pass_is_made_for_each_choice_and_reads_each_token_once(population, gr
     ]
     # The first choice needs the prompt alone.
     assert len(read) == max(choices) - 1 < ids.shape[-1] // 3
-    widest = sum(int(each.shape[1]) for each in read)
+    widest = sum(int(ids_AL.shape[1]) for (_, ids_AL, *_), _ in read)
     assert widest <= 1.3 * int(mask.sum(-1).sum(1).max())
 
 
@@ -178,24 +171,24 @@ def _write(population, temperature, *, samples=1):
 
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
-def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(temperature, samples, monkeypatch):
+def test_what_goes_on_writes_the_same_tokens_in_a_smaller_batch(
+    temperature, samples, monkeypatch, spy
+):
     population = build_population()
-    widths = []
-    read = Population.read_tokens
+    read = spy(Population, "read_tokens")
 
-    def read_tokens(self, ids_AL, positions_AL, attention):
-        widths.append(ids_AL.shape[1])
-        return read(self, ids_AL, positions_AL, attention)
+    def write():
+        read.clear()
+        written = _write(population, temperature, samples=samples)
+        return *written, [ids_AL.shape[1] for (_, ids_AL, *_), _ in read]
 
-    monkeypatch.setattr(Population, "read_tokens", read_tokens)
-    ids, mask, states = _write(population, temperature, samples=samples)
+    ids, mask, states, widths = write()
     # Samples of one prompt share its keys, and are computed until the last one ends.
     assert widths[0] == PROMPTS_OF_AN_AGENT * samples
     assert (widths[-1] < widths[0]) == (samples == 1)
 
     monkeypatch.setattr(sampling, "_MOST_KEPT", 0.0)  # nothing is left out
-    widths.clear()
-    all_ids, all_mask, all_states = _write(population, temperature, samples=samples)
+    all_ids, all_mask, all_states, widths = write()
     assert set(widths) == {PROMPTS_OF_AN_AGENT * samples}
     assert len(set(mask.sum(-1).flatten().tolist())) > 3
     assert torch.equal(mask, all_mask)

@@ -20,7 +20,7 @@ from compevo_core.paper.planted_news import CONTROL_SCHEMA, EVENTS, ROUNDS_SCHEM
 from compevo_core.training import model, trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
-from tests.support.tiny_run import Killed, read_hash, read_records
+from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
@@ -98,13 +98,9 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
     data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
 
-    def stop(record):
-        if record.round == 1:
-            raise Killed
-
     trainer.train(*data, whole)
     with pytest.raises(Killed):
-        trainer.train(*data, stopped, on_round=stop)
+        trainer.train(*data, stopped, on_round=kill_after(1))
     trainer.train(*data, stopped)
     assert read_records(stopped) == read_records(whole)
     assert read_hash(stopped) == read_hash(whole)

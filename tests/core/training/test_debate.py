@@ -29,7 +29,7 @@ from tests.support.models import (
 )
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
-from tests.support.tiny_run import train_days
+from tests.support.tiny_run import Killed, kill_after, train_days
 
 LOGICS = ["Track public holidays.", "Follow the sun.", "Watch the smelters."]
 
@@ -194,12 +194,8 @@ def test_the_recorded_loss_is_the_one_that_other_systems_record():
 @pytest.mark.slow
 def test_a_run_forecasts_the_revised_forecasts_by_the_verifiers_weights(tmp_path):
     config = settings(run__rounds=2, run__validation_windows=2, optim__forecast_lr=0.05)
-
-    def stop(record):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_days(config, tmp_path / "stopped", days=4, val_days=2, on_round=stop)
+    with pytest.raises(Killed):
+        train_days(config, tmp_path / "stopped", days=4, val_days=2, on_round=kill_after(0))
     again = train_days(config, tmp_path / "stopped", days=4, val_days=2)
     whole = train_days(config, tmp_path / "run", days=4, val_days=2)
     assert whole["artifact_hash"] == again["artifact_hash"]

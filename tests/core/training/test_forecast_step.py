@@ -226,22 +226,16 @@ def test_agent_by_agent_one_agents_graph_is_alive_at_a_time(monkeypatch):
     assert len(earlier) == 2 * 3 * 2  # two micro-batches, three agents, two readings
 
 
-def _record_news(monkeypatch):
-    seen = []
-    forecast = StrategyExecutor.forecast
-
-    def record(self, *arguments, **options):
-        seen.append((bool(options.get("train")), options["news"]))
-        return forecast(self, *arguments, **options)
-
-    monkeypatch.setattr(StrategyExecutor, "forecast", record)
-    return seen
+def _list_news(calls):
+    """Whether each forecast was for training, and the news that it was shown."""
+    return [(bool(options.get("train")), options["news"]) for _, options in calls]
 
 
-def test_dropped_news_are_missing_in_the_training_pass_alone(monkeypatch):
+def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
     trainer, logics, examples = build(news__dropout=1.0, run__micro_batch_size=3)
-    seen = _record_news(monkeypatch)
+    calls = spy(StrategyExecutor, "forecast")
     played, _ = run_forecasts(trainer, logics, examples)
+    seen = _list_news(calls)
     (trained, shown), *scored = seen
     assert trained and not any(train for train, _ in scored)
     assert all(ids == () for row in shown for ids in row)
@@ -255,15 +249,16 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
-def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, monkeypatch):
+def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, spy):
     # A context in which some of the evidence is cut.
     settings = {"news__dropout": 0.5, "run__gradient": gradient, "run__micro_batch_size": 2}
     trainer, logics, examples = build(**settings, backbone__context_length=254)
     whole = trainer.executor.retrieve_news(logics, [example.view for example in examples])
     expected = trainer.executor.forecast(logics, examples, news=whole)
 
-    seen = _record_news(monkeypatch)
+    calls = spy(StrategyExecutor, "forecast")
     played, _ = run_forecasts(trainer, logics, examples)
+    seen = _list_news(calls)
     assert torch.allclose(played.values_ABH, expected.values_ABH, rtol=1e-5)
     assert played.n_cut == expected.n_cut == 6
 
@@ -275,14 +270,15 @@ def test_what_had_its_news_is_scored_as_it_was_trained_on(gradient, monkeypatch)
 
 
 @pytest.mark.slow
-def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeypatch):
+def test_text_is_generated_once_a_round_and_without_the_adapters_dropout(monkeypatch, spy):
     monkeypatch.setattr(text_decoder, "_TOKENS_PER_NUMBER", 12)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trainer, logics, examples = build(
         forecast__decoder="text", population__dropout=0.9, run__micro_batch_size=3
     )
-    seen = _record_news(monkeypatch)
+    calls = spy(StrategyExecutor, "forecast")
     played, found = run_forecasts(trainer, logics, examples)
+    seen = _list_news(calls)
     assert [train for train, _ in seen] == [True]
     assert played.n_unparsed == 3  # of nine answers, counted once
 
@@ -308,18 +304,12 @@ def test_an_agents_own_error_pulls_it_alone():
     assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
 
 
-def test_groups_and_fixed_logics_are_read_in_micro_batches(monkeypatch):
+def test_groups_and_fixed_logics_are_read_in_micro_batches(spy):
     trainer, state, _ = build_round_trainer(
         run__micro_batch_size=1, grpo__reward_windows=0, run__fixed_logics=2
     )
     examples = make_batch(tiny(), windows("train", 2))[:3]
-    decode = trainer.model.decoder.decode
-    sizes = []
-
-    def count(readings, **options):
-        sizes.append({len(row) for row in readings})
-        return decode(readings, **options)
-
-    monkeypatch.setattr(trainer.model.decoder, "decode", count)
+    calls = spy(trainer.model.decoder, "decode")
     run_step(trainer, state, examples)
+    sizes = [{len(row) for row in readings} for (readings,), _ in calls]
     assert sizes == [{1}] * 9  # played, group and fixed logics, on three windows each

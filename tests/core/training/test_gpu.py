@@ -13,7 +13,7 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.frozen_linear import multiply_sharded, split_loaded_layers
 from compevo_core.runtime.distributed import AgentShards
 from tests.support.population import news_pool, tiny, windows
-from tests.support.tiny_run import Killed, read_records, train_days, train_tiny
+from tests.support.tiny_run import Killed, kill_after, read_records, train_days, train_tiny
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,13 +47,8 @@ def test_supervised_rounds_have_the_losses_of_the_processor(settings, tolerance,
 
 def test_a_stopped_run_ends_as_the_run_that_was_left_alone(tmp_path):
     train_tiny(tmp_path / "whole")
-
-    def stop(record):
-        if record.round == 3:
-            raise Killed
-
     with pytest.raises(Killed):
-        train_tiny(tmp_path / "stopped", on_round=stop)
+        train_tiny(tmp_path / "stopped", on_round=kill_after(3))
     torch.cuda.manual_seed(999)  # another process would start elsewhere
     train_tiny(tmp_path / "stopped")
     # Not to the bit: a GPU adds in no fixed order.

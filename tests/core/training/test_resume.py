@@ -33,7 +33,15 @@ from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_core.training.schedule import RunGenerators
 from tests.support.population import news_pool, tiny
 from tests.support.rounds import build_round_trainer
-from tests.support.tiny_run import ROUNDS, Killed, read_hash, read_records, train_days, train_tiny
+from tests.support.tiny_run import (
+    ROUNDS,
+    Killed,
+    kill_after,
+    read_hash,
+    read_records,
+    train_days,
+    train_tiny,
+)
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -62,12 +70,8 @@ def _read_end(run):
 
 
 def _stop_after(out, number):
-    def stop(record):
-        if record.round == number:
-            raise Killed
-
     with pytest.raises(Killed):
-        train_tiny(out, on_round=stop)
+        train_tiny(out, on_round=kill_after(number))
 
 
 @pytest.mark.parametrize(
