@@ -5,7 +5,9 @@ what a command does with them. Heavy modules are imported inside the functions, 
 --help`` answers at once.
 """
 
+import inspect
 import logging
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -83,13 +85,15 @@ Subset = Annotated[str, typer.Option(help="Named subset to use instead of the wh
 
 
 class DocumentedCommand(TyperCommand):
-    """A command whose arguments keep their help text.
+    """A command whose arguments keep their help text, and whose paragraphs fill the terminal.
 
     click 8.5 clears the text that typer 0.25 sets; an older click does not fit check-jsonschema.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(*args, **options)
+        # typer would keep the line breaks of the source in all paragraphs but the first.
+        self.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(self.help or ""))
         hints = get_type_hints(self.callback, include_extras=True)
 
         for parameter in self.params:

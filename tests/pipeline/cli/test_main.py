@@ -29,6 +29,8 @@ def test_every_argument_and_option_says_what_it_is():
         if not parameter.help
     ]
     assert unsaid == []
+    helps = [command.help for command in group.commands.values()]
+    assert not any("\n" in text for shown in helps for text in shown.split("\n\n"))
 
 
 def test_settings_are_read_as_values_or_else_as_text():
