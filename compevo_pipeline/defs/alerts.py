@@ -164,7 +164,7 @@ def _find_late_forecast(deployment: Deployment, at: datetime) -> list[Alert]:
 def _describe_sources(
     failing: Mapping[str, str], answering: Collection[str], since: Mapping[str, str], today: date
 ) -> Iterator[Alert]:
-    """Tell of sources that have failed for nights, and of those of them that answer again."""
+    """Tell of sources that have failed for nights, and of their recovery."""
     oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
     for source, first in since.items():
         if first > oldest:

@@ -54,7 +54,7 @@ def name_method(dataset: str, method: str | None, preset: str | None) -> str:
 
 
 def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a method; those of the simplest, where validation is to choose one.
+    """Return the settings of a method, or of the simplest one where validation is to choose.
 
     Raises:
         ConfigError: no such method, or a setting that it does not have.
