@@ -132,18 +132,13 @@ def test_every_agent_retrieves_within_its_own_scope():
     assert [bool(by_window[0]) for by_window in news] == [True, False, True]
 
 
-def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch):
-    encoded = []
-
-    class CountingEncoder(HashingEncoder):
-        def encode(self, texts):
-            encoded.extend(texts)
-            return super().encode(texts)
-
+def test_a_logic_is_embedded_once_and_not_for_ever(monkeypatch, spy):
     monkeypatch.setattr(retrieval, "_KEPT_EMBEDDINGS", 2)
-    retriever = NewsRetriever(news_pool(), CountingEncoder(), 1)
+    retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
+    calls = spy(retriever.encoder, "encode")
     for logic in ("heat", "heat", "storm", "heat", "travel", "storm"):
         retriever.retrieve(logic, VIEW)
+    encoded = [text for (texts,), _ in calls for text in texts]
     assert encoded == ["heat", "storm", "travel", "storm"]  # two are kept, the last ones used
 
 

@@ -213,18 +213,14 @@ def test_a_network_is_fitted_within_the_budget_and_names_its_backbone(name):
     assert fitted.facts.backbone == TINY
 
 
-def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch):
+def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
     monkeypatch.setattr(news2forecast, "configure_news2forecast", lambda *_: config)
     # What the rows' hash stands for can be written beside them.
     assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
-    taught = []
-    measure = News2Forecast.measure_loss
-    monkeypatch.setattr(
-        News2Forecast, "measure_loss", lambda self, w: taught.append(w) or measure(self, w)
-    )
+    taught = spy(News2Forecast, "measure_loss")
 
     fitted = METHODS["news2forecast"].fit(INPUTS)
     assert fitted.name == "news2forecast"
