@@ -224,8 +224,9 @@ def measure_backward(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     def time_ours(world: World) -> list[tuple[float, Any]]:
         step = world.build_trainer(rewrites=False).forecast_step
         rng = np.random.default_rng(0)  # no news is dropped
+        generators = RunGenerators([], rng, rng)
         return _time_losses(
-            world, lambda examples: step.run(world.logics, examples, rng, 0).loss_pred
+            world, lambda examples: step.run(world.logics, examples, generators, 0).loss_pred
         )
 
     rows = []
