@@ -102,10 +102,10 @@ def load_baseline(folder: Path) -> Baseline:
 def is_applicable(name: str, windows: WindowSet, train: WindowSet | None = None) -> bool:
     """Return whether a baseline can forecast every window, fitted on ``train`` if that is given.
 
-    Weekly persistence needs a week of input, the last value days or coarser steps whose persistence
-    is a season, the published forecast a publication, models of its
-    errors those errors, models of a longer past that past. A table leaves them out rather than
-    scoring them on other windows.
+    Weekly persistence needs a week of input, the published forecast a publication, models of its
+    errors those errors, models of a longer past that past. The last value is a method of its own
+    where persistence repeats a season of days or coarser steps. A table leaves methods out rather
+    than scoring them on other windows.
     """
     if name == WeeklyPersistence.name:
         return all(has_full_week(view) for view in windows.views())

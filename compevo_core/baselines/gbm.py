@@ -47,7 +47,6 @@ from compevo_core.runtime.files import write_text
 if TYPE_CHECKING:
     import lightgbm as lgb
 
-
 BOOSTING_ROUNDS = 1000
 SETTINGS: dict[str, Any] = {
     "objective": "regression",

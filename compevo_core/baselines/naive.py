@@ -60,7 +60,7 @@ class NaiveForecast:
 class Persistence(NaiveForecast):
     """Repeats yesterday; on coarser grids the last week or year, or the last value of short inputs.
 
-    Changes of a season are counted from the same reference.
+    It is the season that :attr:`WindowView.reference_steps` counts changes from.
     """
 
     name = "persistence"

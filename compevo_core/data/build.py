@@ -201,10 +201,13 @@ def _reach_over_closed(
     spec: DatasetSpec, entity: str, frame: pl.DataFrame, until: datetime
 ) -> pl.DataFrame:
     """Return a series up to an instant, if it never has a value between its end and then."""
-    stamps = frame.drop_nulls("value")["start_utc"]
-    ends_before = shift(_find_last_stamp(frame), 1, spec.step) < until
-    if not ends_before or not len(stamps) or _find_end(spec, entity, stamps) < until:
+    # Almost always it reaches that far, and there is nothing to look for.
+    if shift(_find_last_stamp(frame), 1, spec.step) >= until:
         return frame
+    stamps = frame.drop_nulls("value")["start_utc"]
+    if not len(stamps) or _find_end(spec, entity, stamps) < until:
+        return frame
+
     last = frame.tail(1).with_columns(
         start_utc=pl.lit(until - spec.step, dtype=UTC_US),
         value=pl.lit(None, dtype=pl.Float64),

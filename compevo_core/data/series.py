@@ -54,7 +54,7 @@ def measure_gaps(stamps: pl.Series, step: timedelta) -> tuple[int, int, int]:
 
 
 def find_minutes(starts: pl.Series, step: timedelta, zone: str) -> pl.Series:
-    """Return the minute of the week, from Monday on, on which a zone's clock begins each step."""
+    """Return the minute of the week, from Monday on, at which each step begins in a zone."""
     local = starts.dt.convert_time_zone(zone).dt
     days, hours, minutes = (
         part.cast(pl.Int32) for part in (local.weekday() - 1, local.hour(), local.minute())
@@ -79,9 +79,12 @@ def find_closed(starts: pl.Series, step: timedelta, zone: str) -> tuple[int, ...
 
 def skip_closed(instant: datetime, step: timedelta, zone: str, closed: Sequence[int]) -> datetime:
     """Return the start of the first step, from an instant on, that is not closed."""
-    while closed and find_minutes(pl.Series([instant], dtype=UTC_US), step, zone)[0] in closed:
-        instant += step
-    return instant
+    if not closed:
+        return instant
+    # Of two weeks: a change of clocks may take the one open hour of a week.
+    starts = [instant + number * step for number in range(2 * WEEK // step)]
+    is_closed = find_minutes(pl.Series(starts, dtype=UTC_US), step, zone).is_in(list(closed))
+    return starts[int((~is_closed).arg_max() or 0)]
 
 
 def validate_series(frame: pl.DataFrame) -> pl.DataFrame:

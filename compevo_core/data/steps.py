@@ -128,8 +128,8 @@ def choose_bridge(
     """Return the longest gap and the number of inputs that may be carried over.
 
     Weekends need it, and shops that are closed at night. ``share`` of the steps have no value;
-    ``longest`` is the longest gap, ``usual`` the longest that comes back, of one or two weeks. None
-    where gaps are rare: then they are faults.
+    ``longest`` is the longest gap, ``usual`` the longest that comes once in a fortnight. None where
+    gaps are rare: then they are faults.
     """
     if share <= _RARE_GAPS:
         return None

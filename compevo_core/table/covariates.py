@@ -70,11 +70,11 @@ def require_ahead(
     for view in views:
         for name in form.ahead:
             values = view.step_covariates.get(OWN + name)
-            known = np.zeros(steps) if values is None else np.isfinite(values[:steps])
-            known = known.astype(bool) | ~is_open
-            if known.all():
+            is_known = False if values is None else np.isfinite(values[:steps])
+            is_missing = is_open & np.logical_not(is_known)
+            if not is_missing.any():
                 continue
-            first = shift(end, int(np.argmin(known)), plan.step)
+            first = shift(end, int(np.argmax(is_missing)), plan.step)
             raise DataError(
                 f"the forecast of {view.entity} needs {name!r} ahead, but it is not known for "
                 f"{form.clock.say(first)}: give a table with {form.time!r} and {name!r} for "

@@ -40,7 +40,7 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 _PREFIX = "TABLE/"
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
-_LEAST_WINDOWS = 10  # of train
+_LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 _FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
@@ -426,17 +426,15 @@ class WindowPlan:
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
     """Return the longest gap, and the inputs of a window, that may be carried over."""
     usual_gap = max(1, min(3 * max(1, DAY // step), lookback // 8))
-    shares, lengths, usual_lengths = [], [], []
+    gaps = []
     for part in rows.filter(pl.col(VALUE).is_not_null()).partition_by(SERIES):
         if len(part) > 1:
             steps, longest, usual = measure_gaps(part[START], step)
-            shares.append(1 - len(part) / steps)
-            lengths.append(longest)
-            usual_lengths.append(usual)
+            gaps.append((1 - len(part) / steps, longest, usual))
 
     # Gaps of one series in many are its own; those of most of them belong to the table.
     bridge = None
-    if shares:
-        longest, usual = int(median(lengths)), int(median(usual_lengths))
-        bridge = choose_bridge(step, median(shares), longest, usual, lookback)
+    if gaps:
+        share, typical_longest, typical_usual = map(median, zip(*gaps, strict=True))
+        bridge = choose_bridge(step, share, int(typical_longest), int(typical_usual), lookback)
     return (usual_gap, lookback // 4) if bridge is None else (max(usual_gap, bridge[0]), bridge[1])

@@ -21,6 +21,7 @@ from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, rea
 from compevo_core.errors import ConfigError, DataError
 
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
+_MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
 _LAST = 31  # as a day of the month: its last one
 _ALIASES = {
@@ -223,13 +224,13 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
             f"{unlike:.0%} of the stamps are not a whole number of steps of {step} apart: give "
             "freq, or sum the values to days, weeks or months"
         )
+    problem = f"stamps are {step} apart, which is not a step"
+    if step % _MINUTE:
+        raise DataError(f"{problem}: average or sum the values to minutes")
     try:
         return read_step(name_step(step))
-    except StopIteration:
-        remedy = "average or sum the values to minutes"
     except ValueError as error:
-        remedy = str(error)
-    raise DataError(f"stamps are {step} apart, which is not a step: {remedy}")
+        raise DataError(f"{problem}: {error}") from error
 
 
 def _name_as_ours(freq: str) -> str:
