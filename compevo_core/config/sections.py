@@ -99,6 +99,11 @@ class MemberConfig(SettingsSection):
     news_scope: Literal["all", "place", "none"] = "all"
     """articles it may choose from: all candidates, those that name its series' own region, or
     none"""
+    reads: Literal["chosen", "everything"] = Field(
+        default="chosen", exclude_if=lambda reads: reads == "chosen"
+    )
+    """what a linear reader reads: the articles that its logic chooses, or the sum of all of its
+    scope (the generalist, whose logic is never rewritten)"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
     weight: float = Field(default=1.0, gt=0.0, exclude_if=lambda weight: weight == 1.0)
@@ -170,9 +175,9 @@ class PopulationConfig(SettingsSection):
 class ForecastConfig(SettingsSection):
     """How an agent turns its evidence into numbers."""
 
-    decoder: Literal["head", "text", "none"] = "head"
+    decoder: Literal["head", "text", "linear", "none"] = "head"
     """numbers as soft tokens and a numeric head, the paper's answer text, or no language model:
-    each agent forecasts its prior"""
+    each agent forecasts its prior, with ('linear') or without what a ridge reads in its news"""
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
@@ -221,6 +226,9 @@ class NewsConfig(SettingsSection):
     linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
     """whether a ridge reads what a logic retrieves, by part of the day and number, before the
     adapters do"""
+    fit: Literal["own", "joint"] = Field(default="own", exclude_if=lambda fit: fit == "own")
+    """what linear readers are fitted to: each agent's own error, or the error of the population's
+    forecast, all agents at once (decision 04-policy)"""
     selects: bool = Field(default=False, exclude_if=lambda selects: not selects)
     """whether a logic is a query: what it names of region, country, age and number selects, and its
     topics rank; otherwise the similarity to its whole sentence ranks"""
@@ -305,6 +313,11 @@ class EvolutionConfig(SettingsSection):
     cross_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
     """share of the logics drawn by chance that are crossed: one or two topics of the agent's own
     logic, a peer's and the drawn one, and of each other slot the text of one of the three"""
+    credit: Literal["own", "contribution"] = Field(
+        default="own", exclude_if=lambda credit: credit == "own"
+    )
+    """what a logic earns: minus its agent's own error (Eq. 3), or by how much the population's
+    linear reading gets worse without the agent (decision 04-policy)"""
     topics: TextList = Field(default=(), exclude_if=lambda topics: not topics)
     """topics that a logic with slots may name; empty = the ten that the seed logics name"""
     unread: int = Field(default=0, ge=0, le=16, exclude_if=lambda count: count == 0)
