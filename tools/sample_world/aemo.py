@@ -13,11 +13,7 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray
 from compevo_pipeline.sources.common.nem import HALF_HOUR, PERIODS_PER_DAY, REGIONS
-from tools.sample_world.world import (
-    WORLD_REGIONS,
-    SampleWorld,
-    days_between,
-)
+from tools.sample_world.world import WORLD_REGIONS, SampleWorld, days_between
 
 # Something of every span of the split plan: train in two measures, validation, test, inference.
 HISTDEMAND_SPAN = (date(2019, 11, 1), date(2019, 12, 31))

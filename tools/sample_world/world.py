@@ -188,17 +188,8 @@ class SampleWorld:
             morning_k = min_k + 0.35 * (max_k - min_k)
             afternoon_k = max_k - 1.2
             rain_mm = 12 * max(0.0, float(rain) - 0.7)
-            yield (
-                region.removesuffix("1"),
-                (
-                    min_k,
-                    max_k,
-                    *(float(value) for value in measured),
-                    morning_k,
-                    afternoon_k,
-                    rain_mm,
-                ),
-            )
+            values = (min_k, max_k, *map(float, measured), morning_k, afternoon_k, rain_mm)
+            yield region.removesuffix("1"), values
 
     @staticmethod
     def weather_days() -> Iterator[date]:

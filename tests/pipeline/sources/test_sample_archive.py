@@ -1,16 +1,23 @@
 """The packaged archive of the sample mode."""
 
+import csv
+import io
 import zipfile
+from datetime import date
 
+import polars as pl
 import pytest
 
+from compevo_core.data.news import drop_near_identical, title_key_expr
 from compevo_pipeline.sources.common.base import (
     SAMPLE_ARCHIVE,
     SAMPLE_FETCHED_AT,
     Mode,
     read_sample_files,
 )
+from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.__main__ import make_members
+from tools.sample_world.evening import HEADLINES_PER_REGION
 
 
 def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
@@ -20,6 +27,21 @@ def test_files_come_by_name_labelled_as_invented_and_without_a_clock():
     ]
     assert {(raw.mode, raw.fetched_at) for raw in months} == {(Mode.SAMPLE, SAMPLE_FETCHED_AT)}
     assert list(read_sample_files("no-such-product")) == []
+
+
+def test_invented_news_says_so_has_no_number_and_no_headline_passes_for_a_copy():
+    (raw,) = read_sample_files("n2f_news")
+    items = [item for item in csv.DictReader(io.StringIO(raw.content.decode())) if item["time"]]
+    assert len(items) == 156 * len(REGIONS) * HEADLINES_PER_REGION
+    titles = [item["news"] for item in items]
+    assert all("synthetic" in title for title in titles)
+    assert not [title for title in titles if any(map(str.isdigit, title))]
+
+    frame = pl.DataFrame({"title": titles, "language": "English"}).with_row_index("article_id")
+    assert frame.select(title_key_expr().n_unique()).item() == len(titles)
+    days = [date.fromisoformat(item["date"]) for item in items]
+    dated = frame.with_columns(available_at=pl.Series(days).cast(pl.Datetime))
+    assert drop_near_identical(dated).height == len(titles)
 
 
 @pytest.mark.slow
