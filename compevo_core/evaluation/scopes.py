@@ -25,7 +25,8 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
 
 TEST_SUBSETS = {
-    "electricity": ("n2f-test-100", "aemo-2021"),
+    # The last are days of the sample world, of which it is known what its news announces.
+    "electricity": ("n2f-test-100", "aemo-2021", "aemo-2021-events"),
     # What is known at midnight, and what is known at 17:00, when AEMO issues its own forecast.
     "electricity-operational": ("operational-2026-200", "operational-2026-200-known-1700"),
 }

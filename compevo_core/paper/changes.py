@@ -10,9 +10,10 @@ and is then given none would only show that it misses what it was used to.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Literal
 
-from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig, iterate_settings
 from compevo_core.data.context import PAST_MEAN
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -107,6 +108,14 @@ FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation i
 
 SWAPPED_NEWS = "swapped-news"
 
+ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as the population
+
+PAPER_METHOD = "paper-small"
+"""The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control for
+at most as many rounds as the full method has."""
+
+MOST_SAMPLES = 64  # that a group may have
+
 ABLATION = "ablation"
 PARTS = "parts"
 PREFIX = "experiment-"
@@ -118,6 +127,20 @@ def _give_all_windows(config: RunConfig) -> Settings:
     members = config.population.members[:1]
     alone = tuple(member.model_copy(update={"window_share": 1.0}) for member in members)
     return {"population.members": alone}
+
+
+def _give_all_trials(config: RunConfig) -> Settings:
+    # The first member that a logic chooses articles for, with the samples of the whole population.
+    members = [member for member in config.population.members if member.reads == "chosen"][:1]
+    samples = config.grpo.group_size * config.population.agents
+    return {"population.members": members, "grpo.group_size": min(samples, MOST_SAMPLES)}
+
+
+def _take_paper_method(config: RunConfig) -> Settings:
+    preset = RunConfig.preset(PAPER_METHOD)
+    settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
+    rounds = min(preset.run.rounds, config.run.rounds)
+    return settings | {"run.seed": config.run.seed, "run.rounds": rounds}
 
 
 _VARIANTS: Mapping[str, Settings] = {
@@ -138,6 +161,8 @@ _CONTROLS: Mapping[str, Settings] = {
     SWAPPED_NEWS: {},
     "fixed-logics": {"evolution.every": 0},
     "one-agent": {"population.agents": 1},
+    ALL_TRIALS: {"population.agents": 1},
+    "paper-method": {},
     "equal-weights": {"selection.uniform": True},
     "no-known-errors": {"calibration.known_errors": "none", "forecast.known_errors": "none"},
     "alike-agents": {"population.members": ()},
@@ -152,6 +177,8 @@ _SYSTEMS: Mapping[str, Settings] = {
 _ADAPT: Mapping[str, Callable[[RunConfig], Settings]] = {
     # A population has one entry for each agent or none.
     "one-agent": lambda config: {"population.members": config.population.members[:1]},
+    ALL_TRIALS: _give_all_trials,
+    "paper-method": _take_paper_method,
     "sa": _give_all_windows,
 }
 

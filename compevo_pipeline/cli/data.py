@@ -272,7 +272,7 @@ def rebuild(
         if name == NEWS and files:
             encoder = RunConfig.preset(deployment.preset_for()).news.encoder
             embedded = embed_nameable(deployment, encoder, log=log)
-            typer.echo(f"embeddings: {embedded.embedded:,} titles made again")
+            typer.echo(f"embeddings: {embedded.newly_embedded:,} titles made again")
 
 
 def backup(

@@ -8,7 +8,7 @@ elsewhere a line is written at most every ``QUIET_SECONDS``, so that a log can b
 or is a warning is always a line of its own.
 
 Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished steps,
-not their number; rich computes the time left from how fast they were.
+not their number.
 """
 
 import logging
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import dagster as dg
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
@@ -43,8 +43,8 @@ USUAL_SECONDS = {
 _UNKNOWN_STEP_SECONDS = 1.0
 LONGEST = 100  # characters of a message beside the bar
 QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
-# Longer than a run: rich forgets older steps, and a training alone takes longer than its 30 s.
-_SPEED_PERIOD_SECONDS = 24 * 3600.0
+# So much of a usual run counts as done at the usual speed: the first steps say little of the rest.
+_TRUSTED_SECONDS = 60.0
 _PIPES_PREFIX = "[pipes]"
 _RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
 
@@ -82,19 +82,15 @@ class ProgressHandler(logging.Handler):
             TextColumn("{task.fields[done]}/{task.fields[steps]} steps"),
             BarColumn(),
             TimeElapsedColumn(),
-            TextColumn("elapsed,"),
-            TimeRemainingColumn(),
-            TextColumn("left  {task.description}"),
+            TextColumn("elapsed, {task.fields[left]}  {task.description}"),
             console=console,
             get_time=clock,
-            speed_estimate_period=_SPEED_PERIOD_SECONDS,
             transient=True,
             disable=not is_live,
         )
-        total = sum(self._seconds_by_step.values())
-        self._task = self._bar.add_task("", total=total, done=0, steps=self._steps)
-        # rich measures speed from the first sample on: without this one, from the first step's end.
-        self._bar.advance(self._task, 0)
+        self._total = sum(self._seconds_by_step.values())
+        left = self.describe_time_left()
+        self._task = self._bar.add_task("", total=self._total, done=0, steps=self._steps, left=left)
         self._bar.start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -146,12 +142,14 @@ class ProgressHandler(logging.Handler):
         """Count a step as done."""
         seconds = self._seconds_by_step.pop(step, 0.0)
         self._bar.advance(self._task, seconds)
-        self._bar.update(self._task, done=self._count_done())
+        self._bar.update(self._task, done=self._count_done(), left=self.describe_time_left())
 
     def describe_time_left(self) -> str:
-        """Return the time left in words."""
-        seconds = self._bar.tasks[self._task].time_remaining
-        return "" if seconds is None else f"about {format_duration(seconds)} left"
+        """Return the time left in words, by how fast the finished steps were."""
+        left = sum(self._seconds_by_step.values())
+        elapsed = self._clock() - self._started_at
+        slowness = (elapsed + _TRUSTED_SECONDS) / (self._total - left + _TRUSTED_SECONDS)
+        return f"about {format_duration(left * slowness)} left"
 
     def show(self, text: str) -> None:
         """Show what went well: in the place of what was shown before, or as a line now and then."""

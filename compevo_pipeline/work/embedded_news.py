@@ -4,7 +4,7 @@ What belongs here: which titles are embedded, in which order, and gathering what
 does not: encoders (``compevo_core.lm.encoder``), files (``storage``), Dagster (``defs.assets``).
 
 ``news/embeddings`` embeds ahead what windows can name. Whoever reads a pool embeds what is missing
-all the same: an article that came since, or one of a data set whose values came later.
+all the same: an article that came since, or in the demo all that the step's own windows name.
 
 Shapes: N titles, D embedding size.
 """
@@ -39,8 +39,8 @@ class EmbeddingCounts:
     """Counts of stored articles."""
 
     articles: int  # all of them
-    nameable: int  # those that a window of some data set can name
-    embedded: int  # titles of those that were embedded now
+    nameable_articles: int  # those that a window of some data set can name
+    newly_embedded: int  # titles of those that were embedded now
 
 
 def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger) -> EmbeddingCounts:
@@ -68,7 +68,9 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
 
     embedded = embed_titles(embeddings, missing, log)
     return EmbeddingCounts(
-        articles=int(store.count_by_month()["articles"].sum()), nameable=nameable, embedded=embedded
+        articles=int(store.count_by_month()["articles"].sum()),
+        nameable_articles=nameable,
+        newly_embedded=embedded,
     )
 
 
@@ -110,12 +112,26 @@ def find_encoder(run: Path) -> str:
 
 
 def write_news(
-    deployment: Deployment, encoder: str, windows: WindowSet, *, log: logging.Logger
+    deployment: Deployment,
+    encoder: str,
+    windows: WindowSet,
+    *,
+    log: logging.Logger,
+    to_test: bool = False,
 ) -> Path:
-    """Write the pool of a data set's windows for a training; return its folder."""
+    """Write the pool of a data set's windows for a training; return its folder.
+
+    With ``to_test`` the windows after the test split are left out, which nobody scores with it.
+    """
     folder = deployment.layout.news_pool(windows.dataset)
-    read_news(deployment, encoder, windows.views(), log=log).write(folder)
+    views = list_views_to_test(windows) if to_test else windows.views()
+    read_news(deployment, encoder, views, log=log).write(folder)
     return folder
+
+
+def list_views_to_test(windows: WindowSet) -> list[WindowView]:
+    """Return the views of train, validation and test."""
+    return [view for view in windows.views() if view.split != "inference"]
 
 
 def embed_titles(

@@ -79,7 +79,8 @@ def run_experiment(
     windows = read_windows(layout, plan.dataset)
 
     if plan.experiment.trains:
-        news = write_news(deployment, plan.base.encoder, windows, log=log)
+        to_test = not plan.experiment.scores_later
+        news = write_news(deployment, plan.base.encoder, windows, log=log, to_test=to_test)
         trials = _train_changes(deployment, plan, windows, news, train, log)
         pool = NewsPool.read(news)
     else:

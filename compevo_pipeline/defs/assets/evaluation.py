@@ -9,7 +9,7 @@ The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026
 complete day since, month by month, with a population that is not updated.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import dagster as dg
 import polars as pl
 from pydantic import Field
 
+from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
 from compevo_core.evaluation.leakage import (
@@ -53,7 +54,7 @@ from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_asse
 from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.embedded_news import find_encoder, read_news
+from compevo_pipeline.work.embedded_news import find_encoder, list_views_to_test, read_news
 from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def build_population_test_asset(
     windows = read_windows(layout, dataset)
     scopes = select_test_scopes(windows, config.every)[: config.scopes]
     run = find_current_run(layout, dataset)
-    forecaster, news = _load_population(context, workspace, run, windows)
+    views = list_views_to_test(windows)
+    forecaster, news = _load_population(context, workspace, run, views)
     # Fails where a window has no stored forecast: paired tests need the same windows.
     stored = _forecast_file(layout, dataset)
     baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
@@ -224,9 +226,12 @@ def _score_baselines(
 
 
 def _load_population(
-    context: dg.AssetExecutionContext, workspace: Deployment, run: Path, windows: WindowSet
+    context: dg.AssetExecutionContext,
+    workspace: Deployment,
+    run: Path,
+    views: Iterable[WindowView],
 ) -> "tuple[CompEvoForecaster, NewsPool]":
-    news = read_news(workspace, find_encoder(run), windows.views(), log=context.log)
+    news = read_news(workspace, find_encoder(run), views, log=context.log)
     return load_population(run, news, fit=workspace.shared_fits()), news
 
 
@@ -331,7 +336,8 @@ def _score_scopes(
     """Score the population and the baselines; return result rows and the model's hash."""
     layout = workspace.layout
     run = find_current_run(layout, DATASET)
-    forecaster, _ = _load_population(context, workspace, run, windows)
+    views = [view for scope in scopes for view in scope.windows.views()]
+    forecaster, _ = _load_population(context, workspace, run, views)
     population = score_population(
         forecaster,
         scopes,

@@ -7,6 +7,7 @@ not: parsing (``sources``), SQL and files (``storage``), storing and the months 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
@@ -289,6 +290,8 @@ class EmbeddingConfig(LaunchConfig):
 
     encoder: str | None = None
     """packaged:minilm, hashing, a folder or a hub id; left out: the training preset's"""
+    ahead: bool = True
+    """false embeds nothing here: every later step embeds what its own windows name"""
 
 
 def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
@@ -349,17 +352,15 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     def _embeddings(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
-        encoder = EmbeddingConfig.read(context).encoder
-        name = encoder or RunConfig.preset(workspace.preset_for()).news.encoder
-        counts = embed_nameable(workspace, name, log=context.log)
+        config = EmbeddingConfig.read(context)
+        name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
+        counts = embed_nameable(workspace, name, log=context.log) if config.ahead else None
         store = workspace.embedding_store(name)
 
         return dg.MaterializeResult(
             metadata={
                 "dagster/row_count": len(store),
-                "articles": counts.articles,
-                "nameable_articles": counts.nameable,
-                "newly_embedded": counts.embedded,
+                **(asdict(counts) if counts else {}),
                 "encoder": name,
                 "folder": dg.MetadataValue.path(store.folder),
             },

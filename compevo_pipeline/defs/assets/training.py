@@ -223,7 +223,7 @@ def build_model_asset(
     # Named by configuration and data: the same training finds its own checkpoints.
     name = make_run_name(label, resolved, windows)
 
-    news = write_news(workspace, resolved.encoder, windows, log=context.log)
+    news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
     run: Path = layout.run(name)
     version = code_version(*TRAINING_CODE)
     chosen = _refuse_other_code(run, version, config, context)

@@ -17,9 +17,11 @@ from compevo_core.evaluation.scoring import load_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import (
     ABLATION,
+    ALL_TRIALS,
     CHANGES,
     DISTANCE,
     EXPERIMENTS,
+    PAPER_METHOD,
     change_weather,
     find_experiment,
     find_variant,
@@ -85,6 +87,25 @@ def test_one_agent_is_the_first_member_alone():
     assert config.population.members == full_method().population.members[:1]
     # A population of agents that are alike has no entry to keep.
     assert find_variant("one-agent").configure(tiny()).population.members == ()
+
+
+def test_one_agent_with_all_trials_samples_as_many_logics_as_the_population():
+    full = full_method().with_overrides({"grpo.group_size": 8})
+    config = find_variant(ALL_TRIALS).configure(full)
+    assert (config.population.agents, config.grpo.group_size) == (1, 16)
+    generalist = [{"reads": "everything"}, {"lookback_steps": 24}]
+    config = find_variant(ALL_TRIALS).configure(
+        full.with_overrides({"population.members": generalist})
+    )
+    assert [member.lookback_steps for member in config.population.members] == [24]
+
+
+def test_the_papers_method_is_its_preset_for_as_many_rounds_at_most_and_the_same_seed():
+    config = find_variant("paper-method").configure(tiny(run__seed=7))
+    preset = RunConfig.preset(PAPER_METHOD)
+    assert config.run.rounds == min(tiny().run.rounds, preset.run.rounds)
+    again = {"run.rounds": preset.run.rounds, "run.seed": preset.run.seed}
+    assert config.with_overrides(again) == preset
 
 
 def test_what_would_repeat_the_full_method_is_known_before_it_trains():

@@ -252,12 +252,11 @@ def test_the_configuration_that_a_launch_from_the_shell_is_given_is_the_demos():
 OPS = {name: op["config"] for name, op in build_demo_config("electricity")["ops"].items()}
 
 
-def test_the_demos_trainings_resolve_and_the_ablation_is_the_smaller_one():
+def test_the_demos_ablation_changes_the_population_that_it_trains():
     training = TrainConfig(**OPS["models__compevo__electricity"]).resolve("demo")
-    ablation = AblationConfig(**OPS["ablation__variants__electricity"]).resolve("demo")
-    assert ablation.population.agents == len(ablation.population.members) == 2
-    assert 0 < ablation.run.rounds < training.run.rounds
-    assert 0 < ablation.run.supervised_rounds < training.run.supervised_rounds
+    ablation = AblationConfig(**OPS["ablation__variants__electricity"])
+    assert ablation.resolve("demo") == training
+    assert ablation.scopes is None
 
 
 def test_no_variant_of_the_demos_ablation_repeats_the_full_method():
