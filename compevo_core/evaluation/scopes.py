@@ -24,9 +24,10 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
 
+ALL_DAYS = "aemo-2021"
+EVENT_DAYS = "aemo-2021-events"  # in the sample world alone: there it is known what news announces
 TEST_SUBSETS = {
-    # The last are days of the sample world, of which it is known what its news announces.
-    "electricity": ("n2f-test-100", "aemo-2021", "aemo-2021-events"),
+    "electricity": ("n2f-test-100", ALL_DAYS, EVENT_DAYS),
     # What is known at midnight, and what is known at 17:00, when AEMO issues its own forecast.
     "electricity-operational": ("operational-2026-200", "operational-2026-200-known-1700"),
 }

@@ -14,9 +14,10 @@ from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet, read_hash
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
 from compevo_core.runtime.files import hash_file
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.sources.common.base import FrameKind
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_planted
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.news_store import StoredArticles
 from compevo_pipeline.work.deployment import Deployment
@@ -44,7 +45,7 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
 
     spec = deployment.registry[dataset].spec
     tables = deployment.frame_store()
-    return build_windows(
+    windows = build_windows(
         spec,
         deployment.series_store().read(dataset),
         covariates=tables.read(dataset, FrameKind.COVARIATES),
@@ -55,6 +56,20 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
         news_cutoff=news_cutoff,  # type: ignore[arg-type]  # checked just above
         unchanged=_find_unchanged(deployment, dataset, news_cutoff),
     )
+    return _mark_events(windows) if deployment.data_mode is Mode.SAMPLE else windows
+
+
+def _mark_events(windows: WindowSet) -> WindowSet:
+    """Give the test windows of days with an event of the sample world a subset of their own."""
+    events = {(day, region) for day, region, _ in read_planted()}
+
+    def mark(window: Window) -> Window:
+        view = window.view
+        is_event = (str(view.calendar.target_date), view.entity) in events
+        names = (EVENT_DAYS,) if is_event and ALL_DAYS in view.subsets else ()
+        return window.change_view(subsets=(*view.subsets, *names)) if names else window
+
+    return windows.with_windows(map(mark, windows))
 
 
 def read_windows(layout: Layout, dataset: str) -> WindowSet:

@@ -8,12 +8,13 @@ every run. What does not: the files (the modules beside this one), reading them
 import sys
 import zipfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 from compevo_pipeline.sources.common.base import SAMPLE_ARCHIVE
 from tools.sample_world import aemo, bitinfocharts, gdelt, news2forecast, pems
 from tools.sample_world.weather import make_weather_table
-from tools.sample_world.world import SampleWorld
+from tools.sample_world.world import SampleWorld, days_between
 
 _PACKED_AT = (2026, 1, 1, 0, 0, 0)  # fixed: a zip stores the time of its members
 
@@ -30,6 +31,7 @@ def make_members() -> Iterator[tuple[str, bytes]]:
         "n2f_news": [news2forecast.make_news_table(world)],
         "n2f_weather": [make_weather_table(world)],
         "pems": pems.make_station_hour_files(),
+        "planted": [list_events(world)],
     }
     for product, files in products.items():
         for name, content in files:
@@ -38,6 +40,15 @@ def make_members() -> Iterator[tuple[str, bytes]]:
     for name, content in gdelt.make_files(world):
         product = "gdelt_doc" if name.startswith("artlist_") else "gdelt_bulk"
         yield f"{product}/{name}", content
+
+
+def list_events(world: SampleWorld) -> tuple[str, bytes]:
+    """Write day, region and topic of every event that the news of the sample announces."""
+    spans = (*news2forecast.NEWS_SPANS, gdelt.EVENING_SPAN)
+    announced = [day for span in spans for day in days_between(*span)]
+    events = [event for day in announced for event in world.events(day + timedelta(days=1))]
+    lines = [f"{event.day},{event.region},{event.topic}\n" for event in events]
+    return "events.csv", "".join(lines).encode()
 
 
 def write_archive(path: Path) -> None:

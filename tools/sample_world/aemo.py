@@ -21,10 +21,7 @@ PRICE_MONTHS = (date(2020, 1, 1), date(2020, 12, 1), date(2021, 1, 1))
 LAST_MEASURED_DAY = date(2026, 3, 30)
 # The day after it is tomorrow: its forecast is published, and nobody has measured it.
 # A month of the train span, then the end of validation, and test.
-OPERATIONAL_SPANS = (
-    (date(2025, 8, 2), date(2025, 8, 31)),
-    (date(2026, 2, 8), date(2026, 3, 31)),
-)
+OPERATIONAL_SPANS = ((date(2025, 8, 2), date(2025, 8, 31)), (date(2026, 2, 8), date(2026, 3, 31)))
 
 _POE_SPREAD = 0.07  # distance of POE10 and POE90 from the median, as a share of it
 

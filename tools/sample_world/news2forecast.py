@@ -17,10 +17,7 @@ from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.evening import write_evening
 from tools.sample_world.world import SEED, SampleWorld, days_between
 
-NEWS_SPANS = (
-    (date(2019, 10, 31), date(2020, 1, 31)),
-    (date(2020, 11, 30), date(2021, 1, 31)),
-)
+NEWS_SPANS = ((date(2019, 10, 31), date(2020, 1, 31)), (date(2020, 11, 30), date(2021, 1, 31)))
 TARGET_DAYS = tuple(date(2021, 1, day) for day in range(5, 30, 2))
 NEWS_FILE = "AU_load_merge_file_final_sample.csv"
 BENCHMARK_FILE = "AULF_test_data_sample.json"

@@ -9,6 +9,7 @@ archive, and the parsers of the publishers' files read them. It depends on no cl
 equal rows.
 """
 
+import csv
 import hashlib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -191,6 +192,13 @@ def read_sample_files(source: str) -> Iterator[RawFile]:
             folder, _, name = member.partition("/")
             if folder == source:
                 yield wrap_sample(source, name, bundle.read(member))
+
+
+def read_planted() -> list[tuple[str, str, str]]:
+    """Return day (ISO), region and topic of each event that the invented news announces."""
+    (events,) = read_sample_files("planted")
+    rows = csv.reader(events.content.decode().splitlines())
+    return [(day, region, topic) for day, region, topic in rows]
 
 
 def read_product(

@@ -5,12 +5,15 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+from compevo_core.agents.logics import list_regions
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.evaluation.result_rows import RESULT_COLUMNS
+from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
+from compevo_core.paper.planted_news import HEADLINES
 from compevo_pipeline.checks.content import find_availability_violations
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.sources.common.base import Mode, read_planted
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.runs import find_current_run
@@ -85,6 +88,31 @@ def test_the_title_of_every_candidate_was_embedded_ahead_and_no_other(deployment
     shown = metadata(data, "news/embeddings")
     assert len(named) <= shown["nameable_articles"].value <= shown["articles"].value
     assert shown["newly_embedded"].value == len(embeddings)
+
+
+def test_the_days_with_an_event_are_a_test_set_whose_news_announces_it(deployment, data):
+    windows = WindowSet.read(deployment.layout.windows("electricity"))
+    days = windows.subset(ALL_DAYS)
+    store = NewsStore(deployment.layout.news_database)
+    titles = dict(
+        store.read_named({name for view in days.views() for name in view.candidate_ids})
+        .select("article_id", "title")
+        .iter_rows()
+    )
+    planted = {topic for _, _, topic in read_planted()}
+    announced = [
+        view.window_id
+        for view in days.views()
+        for place in list_regions([view.entity])[:1]
+        if any(
+            titles[name].startswith(text.format(place=place))
+            for name in view.candidate_ids
+            for topic in planted
+            for text in HEADLINES[topic]
+        )
+    ]
+    marked = [view.window_id for view in windows.subset(EVENT_DAYS).views()]
+    assert marked == announced and 0 < len(marked) < len(days)
 
 
 def test_training_leaves_a_sealed_run_and_shows_it(deployment, trained):
