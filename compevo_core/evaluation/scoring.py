@@ -52,17 +52,17 @@ class PopulationForecast:
     n_answers: int  # forecasts that were asked for: one an agent and window
     seconds: float
 
-    def name_parts(self, method: str) -> dict[str, FloatArray]:
+    def name_parts(self, method: str, *, is_joint: bool = False) -> dict[str, FloatArray]:
         """Return the parts of the population, (N, H) by method name.
 
         The plain mean of the agents, each agent alone and the prior alone: their rows say whether
         the whole is worth more. No second inference is needed, since an agent's forecast does not
-        depend on the others.
+        depend on the others. Agents whose fit ``is_joint`` add up, and forecast nothing alone.
         """
         parts: dict[str, FloatArray] = {}
         agents_ANH = self.prediction.agents
         # The mean of one agent, and that agent, are the population.
-        if len(agents_ANH) > 1:
+        if len(agents_ANH) > 1 and not is_joint:
             parts[f"{method}-equal"] = self.prediction.equal
             parts |= {f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(agents_ANH)}
         if self.prediction.prior is not None:
@@ -244,7 +244,9 @@ def score_population(
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
         whole_NH = forecast.prediction.aggregate
-        by_method = {method: whole_NH} | (forecast.name_parts(method) if parts else {})
+        is_joint = config.news.fit == "joint"
+        named_parts = forecast.name_parts(method, is_joint=is_joint) if parts else {}
+        by_method = {method: whole_NH} | named_parts
         for name, values_NH in by_method.items():
             # Past errors are kept of the whole; its parts are point forecasts.
             quantiles_NQH = forecast.prediction.quantiles if name == method else None

@@ -148,6 +148,47 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewsEffect:
+    """How far one agent moves the mean of a series, and the article that matched its logic best."""
+
+    entity: str
+    agent: int
+    size: float
+    unit: str
+    title: str  # untrusted text
+
+    @property
+    def amount(self) -> str:
+        """Its size with sign and unit, in three digits."""
+        return f"{self.size:+,.{max(0, choose_decimals([self.size]) - 1)}f} {self.unit}"
+
+
+LEAST_EFFECT = 0.01  # of the mean forecast: the day-to-day corrections of agents are smaller
+MOST_EFFECTS = 6
+
+
+def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
+    """Return the largest effects of agents that read an article, the largest share first."""
+    effects = []
+    for entity in issued.entities:
+        parts = explain(issued, entity)
+        scale = abs(float(parts.forecast.mean()))
+        for part in parts.parts:
+            size = float((part.weights * part.correction).mean())
+            if part.articles and abs(size) > LEAST_EFFECT * scale:
+                effect = NewsEffect(
+                    entity=entity,
+                    agent=part.agent,
+                    size=size,
+                    unit=issued.unit,
+                    title=part.articles[0].title,
+                )
+                effects.append((abs(size) / scale, effect))
+    effects.sort(key=lambda pair: -pair[0])
+    return [effect for _, effect in effects[:MOST_EFFECTS]]
+
+
 POWERS = {"W": ("kWh", 1e-3), "kW": ("MWh", 1e-3), "MW": ("GWh", 1e-3), "GW": ("GWh", 1.0)}
 """By unit of power: the unit of energy, and how much of it one hour at one unit of power is."""
 

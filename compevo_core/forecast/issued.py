@@ -52,6 +52,7 @@ CHAIN_FILE = "chain.jsonl"
 _SEALING_FILE = "sealing.json"  # the facts until the chain names them
 METHOD = "compevo"
 AGENT = f"{METHOD}-agent-"
+PRIOR = f"{METHOD}-prior"
 BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
 SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast whose place it takes
@@ -96,6 +97,11 @@ class IssuedForecast:
     def entities(self) -> list[str]:
         """Its series, in the order of the views."""
         return [str(entry["entity"]) for entry in self.facts["series"]]
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether its agents were fitted at once, so that none is a forecast of its own."""
+        return self.facts.get("fit") == "joint"
 
     @property
     def zone(self) -> timezone:
@@ -191,6 +197,8 @@ def issue_forecast(
         "views_hash": hash_views(views),
         "newest": dict(newest or {}),
         "logics": list(forecaster.logics),
+        # Agents that are fitted at once add up: none is a forecast of its own.
+        **({"fit": "joint"} if forecaster.config.news.fit == "joint" else {}),
         "articles": _describe_articles(news, prediction.chosen_news),
         "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
@@ -222,7 +230,7 @@ def _name_methods(prediction: Prediction, views: Sequence[WindowView]) -> dict[s
     """Return the forecasts (N, H) by method: the population, its parts and what was published."""
     by_method = {METHOD: prediction.aggregate, f"{METHOD}-equal": prediction.equal}
     if prediction.prior is not None:
-        by_method[f"{METHOD}-prior"] = prediction.prior
+        by_method[PRIOR] = prediction.prior
     for agent, values_NH in enumerate(prediction.agents):
         by_method[f"{AGENT}{agent}"] = values_NH
         by_method[f"{BASE}{agent}"] = prediction.bases[agent]

@@ -94,7 +94,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
         views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
             "logics": ("What the agents learnt to read", show_logics, True),
             "training": ("Training", view_training, True),
-            "health": ("Health of the population", view_health, run.has_values("effective_agents")),
+            "health": ("Health of the population", view_health, run.has_health),
             "theory": ("Theory diagnostics", view_theory, True),
             "lud": ("Logic update degree", view_lud, bool(run.lud)),
         }

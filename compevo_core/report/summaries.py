@@ -16,6 +16,7 @@ import polars as pl
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.result_tables import HIGHLIGHTED_METHOD, name_records
 from compevo_core.report.rows import (
@@ -29,6 +30,7 @@ from compevo_core.report.tables import (
     Row,
     Table,
     find_side,
+    format_number,
     format_percent,
     format_with_unit,
     method_name,
@@ -57,8 +59,7 @@ LOWER_THAN_PRIOR = (
 WITHOUT_PRIOR = "Its agents start from no prior."
 #: The agents correct the forecast of the prior: without an improvement they have done nothing.
 NO_BETTER_THAN_PRIOR = (
-    "CompEvo does not improve on its prior here: the language-model agents added no measurable "
-    "value."
+    "CompEvo does not improve on its prior here: its agents added no measurable value."
 )
 #: Where the paired test says that chance alone may have made the difference.
 NOT_SIGNIFICANT = (
@@ -91,6 +92,12 @@ class Rival(NamedTuple):
         """Whether CompEvo's error is lower, whatever a comparison by window says."""
         return self.difference <= -TIE
 
+    def describe(self) -> str:
+        """Return both errors in words, and the difference with its interval where there is one."""
+        mae = format_with_unit(self.mae, self.row["unit"])
+        other = f"{method_name(self.row['method'])} has {format_number(self.row['mae'])}"
+        return f"MAE {mae}, {other}" + (_tell_difference(self.test, 1) if self.test else "")
+
     @property
     def outcome(self) -> str:
         """How CompEvo did: better, worse, unclear or equal; lower or higher where there is no test.
@@ -122,6 +129,12 @@ class ResultSummary(NamedTuple):
     configuration: str  # its name where the scope has several, or else empty
     summary: str
     rivals: Sequence[Rival]
+
+    @property
+    def best(self) -> Rival | None:
+        """The method of least error that is no part of CompEvo; None where there is none."""
+        others = [rival for rival in self.rivals if rival.row["method"] not in _PARTS]
+        return min(others, key=lambda rival: float(rival.row["mae"]), default=None)
 
     @property
     def scope(self) -> str:
@@ -249,8 +262,8 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
     outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
     better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
     text = (
-        f"Of {total:,} comparisons CompEvo is better in {better:,} and worse in {worse:,}; "
-        f"{total - better - worse:,} are not decided"
+        f"{_tell_wins(summaries)}Of {total:,} comparisons CompEvo is better in {better:,} and "
+        f"worse in {worse:,}; {total - better - worse:,} are not decided"
     )
     priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
     if not priors:
@@ -259,13 +272,62 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
     return f"{text}. It improves on its own prior in {improved} of {len(priors)}."
 
 
+def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
+    """Say where CompEvo is better than the best other method, and by how much in the largest set.
+
+    Empty where it is nowhere.
+    """
+    wins = [(each.best, each.name) for each in summaries if each.best]
+    wins = [(rival, name) for rival, name in wins if rival.outcome == "better"]
+    if not wins:
+        return ""
+    best, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
+    return (
+        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} test "
+        f"sets; {name}: {best.describe()}. "
+    )
+
+
+def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
+    """Say the error of CompEvo, of the best other method and of one agent in one scope.
+
+    Empty where CompEvo has no rows there.
+    """
+    result = next(summarize_scope(inputs, dataset, subset), None)
+    if result is None or result.best is None:
+        return ""
+    parts = [f"{result.best.row['n_windows']:,} windows: {result.best.describe()}"]
+
+    alone = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
+    errors = alone.filter(method=ALL_TRIALS)["mae"].to_list()
+    test = inputs.find_tests(dataset, subset, FULL_METHOD, side="b").get(ALL_TRIALS)
+    if errors:
+        # Tests of changes are of the change minus the full method.
+        parts.append(
+            f"one agent with as many trials has {format_number(errors[0])}"
+            + (_tell_difference(test, -1) if test else "")
+        )
+    return "; ".join(parts)
+
+
+def _tell_difference(test: Row, sign: int) -> str:
+    """Return what a paired test says of CompEvo minus the other method."""
+    if test["interval_low"] is None:
+        return ""
+    ends = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
+    low, high = map(format_number, ends)
+    return f" ({format_number(sign * test['mean_difference'])}, 95 % {low} to {high})"
+
+
 def name_leaders(tables: Sequence[Table]) -> str:
     """Say which method has the lowest error; each table has the best one first."""
     leaders = Counter(table.rows[0][0] for table in tables if table.rows)
     if not leaders:
         return "Comparisons of methods by window."
-    own_name = method_name(HIGHLIGHTED_METHOD)
-    own_count = sum(n for name, n in leaders.items() if name.startswith(own_name))
+    own_name, parts = method_name(HIGHLIGHTED_METHOD), set(map(method_name, _PARTS))
+    own_count = sum(
+        n for name, n in leaders.items() if name.startswith(own_name) and name not in parts
+    )
     (most, count), *_ = leaders.most_common(1)
     text = f"CompEvo has the lowest error in {own_count} of {leaders.total()} test sets"
     return f"{text}." if own_count == count else f"{text}; most often it is {most} ({count})."

@@ -30,11 +30,12 @@ from compevo_core.forecast.explain import (
     describe_level,
     explain,
     format_start,
+    list_effects,
     name_comparisons,
     select_band,
     summarise_day,
 )
-from compevo_core.forecast.issued import AGENT, METHOD, PUBLISHED, IssuedForecast
+from compevo_core.forecast.issued import AGENT, METHOD, PRIOR, PUBLISHED, IssuedForecast
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
 from compevo_core.report.inputs import ForecastDay
@@ -79,6 +80,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
             ("times in", str(issued.zone.tzname(None))),
         ],
         "table": day_table(issued),
+        "effects": list_effects(issued),
         "series": [_view_series(day, entity) for entity in charted],
         "n_not_charted": len(issued.entities) - len(charted),
         "legend": list_legend(day),
@@ -364,7 +366,7 @@ def weight_table(day: ForecastDay) -> Table:
         "weight": lambda i: f"{100 * np.mean([w[i] for w in by_series.values()]):.0f} %",
     }
 
-    if errors:
+    if errors and not day.issued.is_joint:
         title = f"its MAE of late, {day.issued.unit}"
         cells[title] = lambda i: _show(errors.get(f"{AGENT}{i}"), decimals)
 
@@ -421,16 +423,16 @@ def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
             low, high = bounds
             style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
             lines.append(line(name, issued.starts, high, **style))
+    thin = {"width": 0.9, "row": 2}
+    if not issued.is_joint:
+        agents = [(f"agent {i}", f"{AGENT}{i}", i) for i in range(len(issued.facts["logics"]))]
+    elif PRIOR in points:
+        agents = [("without agents", PRIOR, 0)]
+    else:
+        agents = []
     lines += [
-        line(
-            f"agent {i}",
-            issued.starts,
-            points[f"{AGENT}{i}"],
-            colour=agent_colour(i),
-            width=0.9,
-            row=2,
-        )
-        for i in reversed(range(len(issued.facts["logics"])))
+        line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
+        for name, method, i in reversed(agents)
     ]
     if before is not None and entity in before.entities:
         values = before.select_points(entity)[METHOD]

@@ -19,6 +19,7 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.cli import arguments
 
 if TYPE_CHECKING:
+    from compevo_core.forecast.issued import IssuedForecast
     from compevo_pipeline.config.settings import Layout, Settings
     from compevo_pipeline.sources.common.base import Mode
     from compevo_pipeline.work.deployment import Deployment
@@ -48,8 +49,12 @@ def demo(
     if job == "demo" and DATASETS[dataset].align_to_market_day:
         # Of the day after the sample data; the report then shows it.
         deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
-        show_forecast(deployment, dataset, None)
+        issued = show_forecast(deployment, dataset, None)
         write_site(deployment, utc_now())
+        if found := describe_findings(deployment.layout, dataset, issued):
+            typer.echo("\n".join(["", *found]))
+            show_paths(deployment.layout)
+            return
     show_results(settings.layout(mode), mode, dataset)
 
 
@@ -138,9 +143,51 @@ def _tell_of_records(settings: "Settings", error: StorageError) -> None:
         tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
 
 
-def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> None:
-    """Print the forecast of a day, which is issued where it was not; None for the newest day."""
-    from compevo_pipeline.cli.forecast import render_forecast
+def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") -> list[str]:
+    """Return what agents look for, what was planted, and errors on all days and on event days.
+
+    Nothing where the sample world announces no events.
+    """
+    from compevo_core.agents.logics import find_topics
+    from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
+    from compevo_core.report.inputs import read_inputs
+    from compevo_core.report.summaries import describe_errors
+    from compevo_core.report.tables import join_items
+    from compevo_pipeline.cli.forecast import wrap
+    from compevo_pipeline.sources.common.base import Mode, read_planted
+
+    inputs = read_inputs(layout.results, [], mode=Mode.SAMPLE.value, generated_at=datetime.now(UTC))
+    errors = {
+        "all": describe_errors(inputs, dataset, ALL_DAYS),
+        "with an event": describe_errors(inputs, dataset, EVENT_DAYS),
+    }
+    if not all(errors.values()):
+        return []
+
+    weights = [entry["weights"] for entry in issued.facts["series"]]
+    by_agent = {
+        agent: find_topics(logic)
+        for agent, logic in enumerate(issued.facts["logics"])
+        if any(row[agent] for row in weights)
+    }
+    looked_for = [f"{join_items(topics)} ({agent})" for agent, topics in by_agent.items() if topics]
+    planted = sorted({topic for _, _, topic in read_planted()})
+    found = [topic for topic in planted if any(topic in topics for topics in by_agent.values())]
+    verdict = "all of it was found" if found == planted else f"found: {join_items(found) or 'none'}"
+    return [
+        *wrap(f"Agents look for: {'; '.join(looked_for) or 'no topic by name'}."),
+        *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
+        *(line for name, text in errors.items() for line in wrap(f"Test days, {name}: {text}.")),
+    ]
+
+
+def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "IssuedForecast":
+    """Print and return the forecast of a day, which is issued where it was not.
+
+    ``day`` is None for the newest one.
+    """
+    from compevo_core.forecast.explain import list_effects
+    from compevo_pipeline.cli.forecast import list_news_effects, render_forecast
     from compevo_pipeline.sources.common.base import describe_data
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.next_day import forecast_day
@@ -152,8 +199,13 @@ def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> N
     for note in day_forecast.notes:
         typer.echo(f"Note: {note}")
     typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
-    words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
-    typer.echo(f"\nWhy: compevo explain {words}")
+    effects = list_news_effects(issued)
+    if effects:
+        typer.echo("\n".join(["", "What the news changes:", *effects[:3]]))
+    # The series that news moves most comes first.
+    series = next((effect.entity for effect in list_effects(issued)), issued.entities[0])
+    typer.echo(f"\nWhy: compevo explain {issued.origin:%Y-%m-%d} {series} {dataset}")
+    return issued
 
 
 def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:

@@ -68,7 +68,7 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
         parts.append(f"{near}: against {steps}{near_words}{span}")
     if any(columns[far]):
         parts.append(f"{far}: against {far_words}")
-    notes = _wrap("; ".join(parts))
+    notes = wrap("; ".join(parts))
     return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
 
 
@@ -84,6 +84,17 @@ def render_columns(columns: Mapping[str, Sequence[str]]) -> list[str]:
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
+    ]
+
+
+def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
+    """Return a line for each large effect of an agent that reads news; on one series, or on all."""
+    from compevo_core.forecast.explain import list_effects
+
+    return [
+        clean_text(f"{effect.entity} {effect.amount}: '{effect.title}' (agent {effect.agent})")
+        for effect in list_effects(issued)
+        if entity in ("", effect.entity)
     ]
 
 
@@ -415,20 +426,22 @@ def render_explanation(
         f"{clean_text(why.unit, 20)}, {what}"
     )
 
-    lines = [*describe_record(issued, data), "", title, "", *_list_parts(why, read, decimals), ""]
+    effects = list_news_effects(issued, why.entity)
+    parts = _list_parts(why, read, decimals)
+    lines = [*describe_record(issued, data), "", title, *effects, "", *parts, ""]
     if why.is_numeric:
-        lines += _wrap(
+        lines += wrap(
             f"Levels move the forecast by {why.share('level'):.2f} % of its size on average over "
             "the day; the numeric priors give the rest. No news is read."
         )
         lines += ["", *(f"agent {part.agent}: {clean_text(part.logic, 40)}" for part in why.parts)]
         return "\n".join([*lines, "", _name_model(issued)])
 
-    lines += _wrap(
+    lines += wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
         f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
     )
-    lines += _wrap(NOT_A_CAUSE)
+    lines += wrap(NOT_A_CAUSE)
     for part in why.parts:
         lines += ["", *_describe_reading(issued, part)]
     return "\n".join([*lines, "", *_describe_knowledge(issued)])
@@ -474,7 +487,7 @@ def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
 
 
 def _describe_reading(issued: "IssuedForecast", part: "AgentPart") -> list[str]:
-    lines = _wrap(f"agent {part.agent} reads by: {clean_text(part.logic, 400)}")
+    lines = wrap(f"agent {part.agent} reads by: {clean_text(part.logic, 400)}")
     for article in part.articles:
         seen = article.available_at.astimezone(issued.zone)
         source = clean_text(article.domain, 24)
@@ -496,7 +509,8 @@ def _name_model(issued: "IssuedForecast") -> str:
     return f"model: {issued.facts['artifact_hash'][:16]}, commit {issued.facts['commit'][:10]}"
 
 
-def _wrap(text: str) -> list[str]:
+def wrap(text: str) -> list[str]:
+    """Return a text as lines of at most 80 columns."""
     import textwrap
 
     return textwrap.wrap(text, WIDTH)
