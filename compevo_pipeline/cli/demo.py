@@ -153,7 +153,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     from compevo_core.report.inputs import read_inputs
     from compevo_core.report.summaries import describe_errors
     from compevo_core.report.tables import join_items
-    from compevo_pipeline.cli.forecast import wrap
+    from compevo_pipeline.cli.forecast import clean_text, wrap
     from compevo_pipeline.sources.common.base import Mode, read_planted
 
     inputs = read_inputs(layout.results, [], mode=Mode.SAMPLE.value, generated_at=datetime.now(UTC))
@@ -164,18 +164,25 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     if not all(errors.values()):
         return []
 
+    # Agents without weight are left out: what they look for moves no forecast.
     weights = [entry["weights"] for entry in issued.facts["series"]]
-    by_agent = {
-        agent: find_topics(logic)
+    logics = [
+        (agent, logic)
         for agent, logic in enumerate(issued.facts["logics"])
-        if any(row[agent] for row in weights)
-    }
-    looked_for = [f"{join_items(topics)} ({agent})" for agent, topics in by_agent.items() if topics]
+        if any(of_series[agent] for of_series in weights)
+    ]
+    looked_for = [
+        f"agent {agent}: {join_items(find_topics(logic)) or clean_text(logic, 60).rstrip('.')}"
+        for agent, logic in logics
+    ]
+    named = {topic for _, logic in logics for topic in find_topics(logic)}
     planted = sorted({topic for _, _, topic in read_planted()})
-    found = [topic for topic in planted if any(topic in topics for topics in by_agent.values())]
-    verdict = "all of it was found" if found == planted else f"found: {join_items(found) or 'none'}"
+    found = [topic for topic in planted if topic in named]
+    verdict = f"found: {join_items(found) or 'none'}"
+    if found == planted:
+        verdict = "all of it was found"
     return [
-        *wrap(f"Agents look for: {'; '.join(looked_for) or 'no topic by name'}."),
+        *wrap(f"What the agents learned to look for: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
         *(line for name, text in errors.items() for line in wrap(f"Test days, {name}: {text}.")),
     ]

@@ -10,6 +10,7 @@ import polars as pl
 
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.evaluation.scopes import ForecastPanel, write_panels
+from compevo_core.paper.changes import ALL_TRIALS
 from compevo_core.report.figures import Plot
 from compevo_core.report.inputs import CHECK_COLUMNS, ReportInputs, TrainingRun
 from compevo_core.report.page import render_research
@@ -359,3 +360,27 @@ def write_run(path):
         folder.append_round(record)
     write_panels(folder.panels_file, [make_panel()])
     return path
+
+
+def make_wins():
+    """CompEvo, the blend that it starts from and one agent, on two test sets."""
+    rows, tests = [], []
+    for subset, n, mae in (("aemo-2021", 150, 120.0), ("aemo-2021-events", 47, 130.0)):
+        scope = {"subset": subset, "n_windows": n}
+        alone = scope | {"experiment": "ablation"}
+        rows += [
+            make_row("compevo", mae, **scope),
+            make_row("blend", mae + 30, **scope),
+            make_row("gbm", mae + 40, **scope),
+            make_row("compevo-equal", mae - 1, config_hash="ccompevoccompevo", **scope),
+            make_row("compevo", mae, **alone),
+            make_row(ALL_TRIALS, mae + 9, **alone),
+        ]
+        test = make_inputs().paired[0] | {"subset": subset, "n": n, "mean_difference": -30.0}
+        tests += [
+            test | {"method_b": "blend", "interval_low": -36.0, "interval_high": -25.0},
+            test
+            | {"method_a": ALL_TRIALS, "method_b": "compevo", "mean_difference": 9.0}
+            | {"interval_low": 4.0, "interval_high": 14.0},
+        ]
+    return make_inputs(rows=make_frame(*rows), paired=tests)

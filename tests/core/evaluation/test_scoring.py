@@ -157,6 +157,13 @@ def test_one_agent_is_the_population_and_without_a_prior_there_is_none_to_score(
     assert set(scores.rows["method"]) == {"compevo"}
 
 
+def test_agents_that_are_read_together_are_not_scored_alone():
+    population = FakePopulation()
+    population.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
+    scores = score_population(population, SCOPES[:1], **SHARED)
+    assert set(scores.rows["method"]) == {"compevo", "compevo-prior"}
+
+
 def test_baselines_that_draw_random_numbers_have_a_row_and_forecasts_for_each_seed():
     scores = score_baselines(SCOPES, seeds=3)
     seeds = scores.rows.group_by("method").agg(pl.col("seed").unique().sort()).rows()

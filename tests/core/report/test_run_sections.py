@@ -182,7 +182,11 @@ def test_health_is_shown_with_what_is_good_where_it_was_measured():
         "effective_agents": "1.50",
     }
     assert 'id="health-0"' in render_staged()
-    assert "health-0" not in [section.anchor for section in build_run_sections([make_run()])]
+    # Nor where agents are read together: none of them is a forecast that has errors of its own.
+    run = staged_run()
+    joint = replace(run, config=run.config | {"news": {"fit": "joint"}})
+    for shown in (make_run(), joint):
+        assert "health-0" not in [section.anchor for section in build_run_sections([shown])]
 
 
 CALIBRATION = {

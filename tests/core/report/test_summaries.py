@@ -22,7 +22,7 @@ from compevo_core.report.markdown import (
     format_short_results,
     replace_between,
 )
-from compevo_core.report.page import template_environment
+from compevo_core.report.page import build_sections, template_environment
 from compevo_core.report.plots import show_reliability
 from compevo_core.report.result_tables import (
     agent_table,
@@ -40,10 +40,21 @@ from compevo_core.report.summaries import (
     LOWER_THAN_PRIOR,
     NO_BETTER_THAN_PRIOR,
     WITHOUT_PRIOR,
+    count_verdicts,
+    describe_errors,
+    name_leaders,
     summarize_results,
 )
 from compevo_core.report.tables import Table, markdown_table
-from tests.support.report_samples import HOSTILE, NOW, make_frame, make_inputs, make_row, make_rows
+from tests.support.report_samples import (
+    HOSTILE,
+    NOW,
+    make_frame,
+    make_inputs,
+    make_row,
+    make_rows,
+    make_wins,
+)
 
 SCOPE = ("electricity", "n2f-test-100")
 OWN = {"config_hash": "c1", "news_choice_share": 0.07, "refit": False}
@@ -88,6 +99,43 @@ def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better(
     few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
     (result,) = summarize_results(replace(scores, paired=few))
     assert outcomes(result)[0] == "unclear"
+
+
+def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
+    inputs = make_wins()
+    summary = next(section for section in build_sections(inputs) if section.anchor == "summary")
+    assert summary.finding.startswith(
+        "CompEvo is better than the best other method in 2 of 2 test sets; Electricity, AEMO "
+        "TOTALDEMAND, 2021: MAE 120.0 MW, Ridge and trees blended has 150.0 (-30.00, 95 % -36.00 "
+        "to -25.00). Of "
+    )
+    # A win that chance may have made, and a loss, are none.
+    for low, high in ((-36.0, 1.0), (25.0, 36.0)):
+        tests = [test | {"interval_low": low, "interval_high": high} for test in inputs.paired]
+        results = summarize_results(replace(inputs, paired=tests))
+        assert count_verdicts(results).startswith("Of ")
+
+
+def test_errors_are_told_beside_the_best_method_and_one_agent():
+    inputs = make_wins()
+    assert describe_errors(inputs, "electricity", "aemo-2021-events") == (
+        "47 windows: MAE 130.0 MW, Ridge and trees blended has 160.0 (-30.00, 95 % -36.00 to "
+        "-25.00); one agent with as many trials has 139.0 (-9.00, 95 % -14.00 to -4.00)"
+    )
+    assert describe_errors(inputs, "electricity", "n2f-test-100") == ""
+    alone = make_scores(compevo=120.0, blend=150.0)
+    assert describe_errors(alone, *SCOPE) == (
+        "100 windows: MAE 120.0 MW, Ridge and trees blended has 150.0"
+    )
+
+
+def test_a_part_of_compevo_that_leads_is_not_compevo():
+    led = [
+        Table(header=["Method"], rows=[[name]], caption="") for name in ("CompEvo", "CompEvo (a)")
+    ]
+    assert name_leaders(led).startswith("CompEvo has the lowest error in 2 of 2 test sets")
+    parts = [replace(led[0], rows=[["CompEvo's best prior alone"]])]
+    assert name_leaders(parts).startswith("CompEvo has the lowest error in 0 of 1 test sets")
 
 
 def _paired_with_prior(low, high):

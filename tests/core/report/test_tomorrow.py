@@ -14,6 +14,7 @@ import pytest
 
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
+from compevo_core.forecast.explain import list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.report.inputs import ForecastDay, TrainingRun, read_days
 from compevo_core.report.page import (
@@ -27,6 +28,7 @@ from compevo_core.report.tomorrow import (
     before_table,
     chart_series,
     day_table,
+    list_legend,
     method_table,
     part_table,
     view_recent,
@@ -209,6 +211,45 @@ def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
         *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
     ]
     assert weight_table(make_day()).header[:3] == ["agent", "weight", "NSW1"]
+
+
+def test_agents_that_were_read_together_have_no_forecast_or_error_of_their_own():
+    issued = make_issued()
+    prior = issued.rows.filter(method="compevo-equal").with_columns(method=pl.lit("compevo-prior"))
+    joint = IssuedForecast(
+        rows=pl.concat([issued.rows, prior]), facts=issued.facts | {"fit": "joint"}
+    )
+    day = make_day(issued=joint, scores=make_scores())
+    assert weight_table(day).header[:3] == ["agent", "weight", "NSW1"]
+    legend = [line.name for line in list_legend(day)]
+    assert "without agents" in legend and "agent 0" not in legend
+
+
+def add_effect(issued, size, method="compevo-agent-1"):
+    """Let an agent add so much to what it corrects, at three quarters of the weight."""
+    rows = issued.rows.with_columns(
+        value=pl.when(pl.col("method") == method)
+        .then(pl.col("value") + size)
+        .otherwise(pl.col("value"))
+    )
+    series = [
+        entry | {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
+        for entry in issued.facts["series"]
+    ]
+    return IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
+
+
+def test_a_large_effect_is_told_with_its_size_its_article_and_its_agent():
+    issued = add_effect(make_issued(), -400.0)
+    effects = list_effects(issued)
+    # The other agent adds 12 MW, less than a hundredth.
+    told = [(effect.entity, effect.agent, effect.amount) for effect in effects]
+    assert told == [("NSW1", 1, "-315 MW"), ("SA1", 1, "-315 MW")]
+    assert list_effects(make_issued()) == []
+
+    page = render(make_day(issued=issued))
+    assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 1</span>" in page
+    assert "What the news changes" not in render_tomorrow()
 
 
 @pytest.fixture

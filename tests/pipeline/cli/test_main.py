@@ -2,12 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 from typer.main import get_command
 
+from compevo_core.agents.logics import SLOT_SEED_LOGICS
 from compevo_core.errors import ConfigError, StorageError
+from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.report.figures import Plot
 from compevo_pipeline import definitions
 from compevo_pipeline.cli import demo
@@ -15,9 +19,11 @@ from compevo_pipeline.cli.arguments import parse_changes, show_progress
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import jobs
+from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work import deployment
 from tests.support.commands import invoke
-from tests.support.report_samples import make_rows, write_run
+from tests.support.issued_samples import make_issued
+from tests.support.report_samples import make_rows, make_wins, write_run
 
 
 def test_every_argument_and_option_says_what_it_is():
@@ -130,6 +136,29 @@ def test_a_refresh_takes_the_days_that_a_forecast_takes(
     invoke("refresh", *words)
     assert [given[2] for given in ran] == [day]
     assert [str(given[2]) for given in shown] == ([day] if is_shown else [])
+
+
+def test_the_demo_ends_with_what_was_learnt_and_what_it_is_worth(tmp_path):
+    layout, wins = Settings(home=tmp_path).layout(Mode.SAMPLE), make_wins()
+    issued = make_issued()
+    seed = next(logic for logic in SLOT_SEED_LOGICS if "power outages" in logic)
+
+    def describe(*logics):
+        facts = issued.facts | {"logics": list(logics)}
+        shown = demo.describe_findings(layout, "electricity", replace(issued, facts=facts))
+        assert all(len(line) <= 80 for line in shown)
+        return " ".join(shown)
+
+    assert describe(seed, seed) == ""  # nothing was scored
+    write_rows(layout.results / "rows.csv", wins.rows)
+    pl.DataFrame(wins.paired).write_csv(layout.results / "paired.csv")
+    told = describe(seed, "Read all news.")
+    assert "agent 0: power outages; agent 1: Read all news." in told
+    assert "industrial production and power outages; found: power outages." in told
+    assert "Test days, all: 150 windows: MAE 120.0 MW, Ridge and trees blended has 150.0" in told
+    assert "Test days, with an event: 47 windows: MAE 130.0 MW" in told
+    other = seed.replace("power outages", "industrial production")
+    assert "all of it was found" in describe(seed, other)
 
 
 def test_a_refresh_that_cannot_be_recorded_is_told_by_the_command(monkeypatch, tmp_path, capsys):
