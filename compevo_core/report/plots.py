@@ -113,12 +113,12 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
     # Small differences and large ones on one axis: in proportion to 5 %, then by their logarithm.
     axis.set_xscale("symlog", linthresh=5)
     axis.margins(x=0.08)
-    axis.xaxis.set_major_locator(FixedLocator([-50, -20, -5, 0, 5, 20, 50]))
+    axis.xaxis.set_major_locator(FixedLocator([-50, -10, 0, 10, 50]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
     axis.set_xlabel("error of CompEvo against it, %")
     with mpl.rc_context(THEME):
-        title = textwrap.fill(summary.scope, 60)
+        title = textwrap.fill(summary.scope, 54)
         get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
 
 

@@ -189,7 +189,13 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
         rounds.append(f"{len(run.rewriting_rounds)} rewriting logics")
 
     seconds = sum(record.seconds for record in run.rounds)
-    settings = [(label, run.setting(section, name)) for section, name, label in SETTINGS]
+    # Agents that read by a ridge have no backbone and no adapters.
+    reads = run.setting("forecast", "decoder") != "linear"
+    settings = [
+        (label, run.setting(section, name))
+        for section, name, label in SETTINGS
+        if reads or name not in ("name_or_path", "rank")
+    ]
     return [
         ("agents", str(run.agents)),
         ("rounds", ", ".join(rounds)),
@@ -450,7 +456,7 @@ ERRORS: Mapping[str, Style] = {
 }
 #: Values of rounds that a picture plots, and their titles.
 SELECTION = {
-    "rewards": "Reward (minus scaled error)",
+    "rewards": "Reward (scaled)",
     "fitness": "Fitness (moving average)",
     "weights": "Weight in the aggregate",
     "gates": "Gate",
@@ -486,6 +492,8 @@ _MOST_POINTS = 60
 def plot_losses(run: TrainingRun) -> list[Plot]:
     """Plot the joint objective with its terms, unweighted, and the forecast errors."""
     rounds = [record.round for record in run.rounds]
+    if not any(run.values_of("loss")):
+        return []
     # At weight zero the agents' own errors are not a term of this run.
     terms = [
         Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
@@ -502,8 +510,15 @@ def plot_losses(run: TrainingRun) -> list[Plot]:
 def plot_values(
     run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
 ) -> list[Plot]:
-    """Plot values of the rounds, with a line for each agent where every agent has its own."""
-    return [_plot_value(run, key, title, size) for key, title in titles.items()]
+    """Plot values of the rounds, with a line for each agent where every agent has its own.
+
+    What is zero in every round is left out: agents without a language model take no policy step.
+    """
+    return [
+        _plot_value(run, key, title, size)
+        for key, title in titles.items()
+        if any(any(v) if isinstance(v, list) else v for v in run.values_of(key))
+    ]
 
 
 def plot_topics(run: TrainingRun) -> Plot | None:

@@ -16,6 +16,7 @@ import polars as pl
 from compevo_core.evaluation.comparison import rank_budget
 from compevo_core.evaluation.scopes import ForecastPanel
 from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
 from compevo_core.report.inputs import ReportInputs
 from compevo_core.report.result_tables import HIGHLIGHTED_METHOD, name_records
@@ -95,8 +96,10 @@ class Rival(NamedTuple):
     def describe(self) -> str:
         """Return both errors in words, and the difference with its interval where there is one."""
         mae = format_with_unit(self.mae, self.row["unit"])
-        other = f"{method_name(self.row['method'])} has {format_number(self.row['mae'])}"
-        return f"MAE {mae}, {other}" + (_tell_difference(self.test, 1) if self.test else "")
+        other = f"{method_name(self.row['method'])} {format_number(self.row['mae'])}"
+        windows = f"{self.row['n_windows']:,} windows"
+        difference = _tell_difference(self.test, 1) if self.test else ""
+        return f"MAE {mae} over {windows}, {other}{difference}"
 
     @property
     def outcome(self) -> str:
@@ -283,8 +286,8 @@ def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
         return ""
     best, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
     return (
-        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} test "
-        f"sets; {name}: {best.describe()}. "
+        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets of "
+        f"windows; {name}: {best.describe()}. "
     )
 
 
@@ -296,15 +299,14 @@ def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
     result = next(summarize_scope(inputs, dataset, subset), None)
     if result is None or result.best is None:
         return ""
-    parts = [f"{result.best.row['n_windows']:,} windows: {result.best.describe()}"]
-
+    parts = [result.best.describe()]
     alone = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
     errors = alone.filter(method=ALL_TRIALS)["mae"].to_list()
     test = inputs.find_tests(dataset, subset, FULL_METHOD, side="b").get(ALL_TRIALS)
     if errors:
         # Tests of changes are of the change minus the full method.
         parts.append(
-            f"one agent with as many trials has {format_number(errors[0])}"
+            f"one agent with as many trials {format_number(errors[0])}"
             + (_tell_difference(test, -1) if test else "")
         )
     return "; ".join(parts)
@@ -314,9 +316,12 @@ def _tell_difference(test: Row, sign: int) -> str:
     """Return what a paired test says of CompEvo minus the other method."""
     if test["interval_low"] is None:
         return ""
-    ends = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
-    low, high = map(format_number, ends)
-    return f" ({format_number(sign * test['mean_difference'])}, 95 % {low} to {high})"
+    low, high = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
+    values = [sign * test["mean_difference"], low, high]
+    # As many decimals as the largest of them needs for three digits.
+    decimals = max(0, choose_decimals(values) - 1)
+    difference, low, high = (f"{value:z,.{decimals}f}" for value in values)
+    return f" (difference {difference}, 95 % {low} to {high})"
 
 
 def name_leaders(tables: Sequence[Table]) -> str:

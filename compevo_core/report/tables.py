@@ -66,7 +66,7 @@ SUBSET_NAMES = {
     "n2f-test-100": "published 100-window test set, 2021",
     "inference-2026-100": "leakage check, Feb-Mar 2026",
     "aemo-2021": "AEMO TOTALDEMAND, 2021",
-    "aemo-2021-events": "AEMO TOTALDEMAND, 2021, days with an announced event",
+    "aemo-2021-events": "AEMO TOTALDEMAND, 2021, event days",
     "operational-2026-200": "operational demand, Feb-Mar 2026, known to midnight",
     "operational-2026-200-known-1700": "operational demand, Feb-Mar 2026, known to 17:00",
     "test": "test split",

@@ -158,8 +158,8 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
 
     inputs = read_inputs(layout.results, [], mode=Mode.SAMPLE.value, generated_at=datetime.now(UTC))
     errors = {
-        "all": describe_errors(inputs, dataset, ALL_DAYS),
-        "with an event": describe_errors(inputs, dataset, EVENT_DAYS),
+        "All test days": describe_errors(inputs, dataset, ALL_DAYS),
+        "Those with an event": describe_errors(inputs, dataset, EVENT_DAYS),
     }
     if not all(errors.values()):
         return []
@@ -184,7 +184,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     return [
         *wrap(f"What the agents learned to look for: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
-        *(line for name, text in errors.items() for line in wrap(f"Test days, {name}: {text}.")),
+        *(line for name, text in errors.items() for line in wrap(f"{name}: {text}.")),
     ]
 
 

@@ -91,11 +91,13 @@ def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
     """Return a line for each large effect of an agent that reads news; on one series, or on all."""
     from compevo_core.forecast.explain import list_effects
 
-    return [
-        clean_text(f"{effect.entity} {effect.amount}: '{effect.title}' (agent {effect.agent})")
-        for effect in list_effects(issued)
-        if entity in ("", effect.entity)
-    ]
+    lines = []
+    for effect in list_effects(issued):
+        if entity in ("", effect.entity):
+            start = clean_text(f"{effect.entity} {effect.amount}: '", 40)
+            end = f"' (agent {effect.agent})"
+            lines.append(start + clean_text(effect.title, WIDTH - len(start + end)) + end)
+    return lines
 
 
 def describe_record(issued: "IssuedForecast", data: str) -> list[str]:

@@ -105,9 +105,9 @@ def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
     inputs = make_wins()
     summary = next(section for section in build_sections(inputs) if section.anchor == "summary")
     assert summary.finding.startswith(
-        "CompEvo is better than the best other method in 2 of 2 test sets; Electricity, AEMO "
-        "TOTALDEMAND, 2021: MAE 120.0 MW, Ridge and trees blended has 150.0 (-30.00, 95 % -36.00 "
-        "to -25.00). Of "
+        "CompEvo is better than the best other method in 2 of 2 sets of windows; Electricity, AEMO "
+        "TOTALDEMAND, 2021: MAE 120.0 MW over 150 windows, Ridge and trees blended 150.0 "
+        "(difference -30.0, 95 % -36.0 to -25.0). Of "
     )
     # A win that chance may have made, and a loss, are none.
     for low, high in ((-36.0, 1.0), (25.0, 36.0)):
@@ -119,13 +119,13 @@ def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
 def test_errors_are_told_beside_the_best_method_and_one_agent():
     inputs = make_wins()
     assert describe_errors(inputs, "electricity", "aemo-2021-events") == (
-        "47 windows: MAE 130.0 MW, Ridge and trees blended has 160.0 (-30.00, 95 % -36.00 to "
-        "-25.00); one agent with as many trials has 139.0 (-9.00, 95 % -14.00 to -4.00)"
+        "MAE 130.0 MW over 47 windows, Ridge and trees blended 160.0 (difference -30.0, 95 % "
+        "-36.0 to -25.0); one agent with as many trials 139.0 (difference -9.0, 95 % -14.0 to -4.0)"
     )
     assert describe_errors(inputs, "electricity", "n2f-test-100") == ""
     alone = make_scores(compevo=120.0, blend=150.0)
     assert describe_errors(alone, *SCOPE) == (
-        "100 windows: MAE 120.0 MW, Ridge and trees blended has 150.0"
+        "MAE 120.0 MW over 100 windows, Ridge and trees blended 150.0"
     )
 
 

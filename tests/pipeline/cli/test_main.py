@@ -155,8 +155,8 @@ def test_the_demo_ends_with_what_was_learnt_and_what_it_is_worth(tmp_path):
     told = describe(seed, "Read all news.")
     assert "agent 0: power outages; agent 1: Read all news." in told
     assert "industrial production and power outages; found: power outages." in told
-    assert "Test days, all: 150 windows: MAE 120.0 MW, Ridge and trees blended has 150.0" in told
-    assert "Test days, with an event: 47 windows: MAE 130.0 MW" in told
+    assert "All test days: MAE 120.0 MW over 150 windows, Ridge and trees blended 150.0" in told
+    assert "Those with an event: MAE 130.0 MW over 47 windows" in told
     other = seed.replace("power outages", "industrial production")
     assert "all of it was found" in describe(seed, other)
 
