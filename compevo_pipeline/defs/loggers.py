@@ -24,19 +24,19 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.config.settings import is_ci
 
 USUAL_SECONDS = {
-    "series__": 2.0,
-    "series_": 3.0,
-    "news__articles": 3.0,
+    "series__": 0.5,
+    "series_": 0.7,
+    "news__articles": 1.0,
     "news_": 1.0,
-    "news__embeddings": 98.0,
-    "windows_": 4.0,
-    "models__compevo": 68.0,
-    "evaluation__baselines": 15.0,
-    "evaluation__test": 35.0,
-    "evaluation__lud": 6.0,
-    "ablation__variants": 58.0,
-    "leakage__inference_2026": 9.0,
-    "report__site": 11.0,
+    "windows__": 1.0,
+    "windows_": 0.5,
+    "models__compevo": 45.0,
+    "evaluation__baselines": 7.0,
+    "evaluation__test": 10.0,
+    "evaluation__lud": 4.0,
+    "ablation__variants": 25.0,
+    "leakage__inference_2026": 4.0,
+    "report__site": 5.0,
 }
 """Usual duration by the longest prefix of a step's name, in the job ``demo`` on two cores."""
 

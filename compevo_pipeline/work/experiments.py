@@ -27,9 +27,10 @@ from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
-from compevo_pipeline.storage.runs import find_current_run, make_run_name
+from compevo_pipeline.storage.runs import POPULATION_LABEL, find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import find_encoder, write_news
 from compevo_pipeline.work.stored_windows import read_windows
@@ -243,21 +244,27 @@ def _train_changes(
         for seed in plan.seeds:
             config = change.configure(plan.base.with_overrides({"run.seed": seed}))
             name = name_trial(plan.dataset, config, changed)
-            log.info(f"{change.name}, seed {seed}: {layout.run(name)}")
-            jobs[name] = prepare_job(
-                layout,
-                folder,
-                news,
-                config,
-                name,
-                resume=plan.resume,
-                shard_backbone=plan.shard_backbone,
-                stages=stages,
-            )
+            # The model of the data set is the full method, where it has these very settings.
+            model = make_run_name(f"{POPULATION_LABEL}-{plan.dataset}", config, changed)
+            if plan.resume and RunFolder(layout.run(model)).is_finished:
+                name = model
+            else:
+                jobs[name] = prepare_job(
+                    layout,
+                    folder,
+                    news,
+                    config,
+                    name,
+                    resume=plan.resume,
+                    shard_backbone=plan.shard_backbone,
+                    stages=stages,
+                )
             run = layout.run(name)
+            log.info(f"{change.name}, seed {seed}: {run}")
             trials.append(Trial(change=change.name, config=config, windows=changed, run=run))
 
-    train(list(jobs.values()))
+    if jobs:
+        train(list(jobs.values()))
     # An interrupted experiment finds its stages; after the last training nobody needs them.
     shutil.rmtree(stages, ignore_errors=True)
     return trials

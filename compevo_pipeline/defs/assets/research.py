@@ -123,7 +123,8 @@ class AblationConfig(TrainConfig):
 
 @define_by_dataset(
     keys.ablation_key,
-    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
+    # The model first: under the same settings it is the full method.
+    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS, keys.model_key],
     description=(
         "The full method on {dataset}, the paper's five variants and controls on demand, one "
         "change each: one budget, the same seeds, each paired with the full method by window."
