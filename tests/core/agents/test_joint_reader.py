@@ -166,9 +166,7 @@ def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples)
 def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
-    turns = take_turns(
-        scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1]
-    )
+    turns = take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
     assert turns.is_idle_A.all()
     selection.is_idle_A[:] = True
     assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were

@@ -80,4 +80,6 @@ def test_rows_that_are_not_usable_change_nothing():
     y_NH[10:14] = 1e3
     first = fit_ridge(x_NK, y_NH, _cut(), usable_N)
     y_NH[10:14] = -1e3
-    np.testing.assert_array_equal(first.weights_KH, fit_ridge(x_NK, y_NH, _cut(), usable_N).weights_KH)
+    np.testing.assert_array_equal(
+        first.weights_KH, fit_ridge(x_NK, y_NH, _cut(), usable_N).weights_KH
+    )
