@@ -186,7 +186,7 @@ def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_pa
 def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(deployment):
     with pytest.raises(ConfigError, match="no series 'XYZ'; known: NSW1, SA1"):
         run_control_on(
-            deployment, "electricity", ControlPlan(config=search()), series=["XYZ"], log=LOG
+            deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
         )
     with pytest.raises(ConfigError, match="--effects big is not a list of numbers"):
         invoke("experiment", "control", "electricity", "--effects", "big")
