@@ -133,7 +133,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
     """Return the settings by which each arm differs from specialists that are read together.
 
     One agent has as many trials as all of a population, in groups as large as they may be. Where
-    the articles of all regions are candidates, a generalist reads those of its own.
+    the articles of all regions are candidates, a generalist reads only what names its own region.
     """
     agents, group = config.population.agents, config.grpo.group_size
     parts = -(-agents * group // MOST_LOGICS)

@@ -492,7 +492,7 @@ class Gain(NamedTuple):
 
 
 def _pair(rows: Sequence[Row], others: Sequence[Row], key: str) -> Gain | None:
-    """Return by how much rows exceed those of equal world and seed; None below two pairs."""
+    """Return by how much rows exceed others of the same world and seed; None below two pairs."""
     known = {(row["world"], row["seed"]): row[key] for row in others}
     pairs = [
         row[key] - other

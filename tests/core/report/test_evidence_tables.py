@@ -180,7 +180,10 @@ def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
 
 def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothing():
     assert "compevo experiment specialists" in format_specialists([])
-    text = format_specialists(_make_specialists("plain", 2.0, 1, evolved=0.9))
+    rows = _make_specialists("plain", 2.0, 1, evolved=0.9)
+    page = render_undrawn(make_inputs(specialists=rows))
+    assert "what agents that are read together add" in page and "No two seeds" in page
+    text = format_specialists(rows)
     assert (
         text.count("No two seeds of a world yet.") == 4 and "| specialists: both | 0.90 |" in text
     )
