@@ -28,9 +28,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain, groupby
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,10 @@ import torch
 from torch import nn
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
+from compevo_core.agents.objective import weigh_own_steps
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.ridge import fit_ridge, measure_later
+from compevo_core.config.sections import MemberConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
@@ -63,10 +67,11 @@ _KEPT_FITS = 128
 # Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
 # what a season changes is less than what it leaves.
 _COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
-_PENALTIES = tuple(10.0**power for power in np.arange(-1.0, 4.0, 0.5))
 _KEPT_WORDS = 100_000  # titles, each as one entity reads it
 _SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
+_MOST_DRIFT = 0.8  # rank correlation with time, above which a number is not read
+_MOST_DISTINCT = 0.9  # different values per article, above which a number hardly ever repeats
 _MONTHS, _DAYS_OF_YEAR = 12, 365.25
 _LEAST_KNOWN = 0.5  # of a window's steps, to be fitted on; the others are interpolated
 
@@ -79,10 +84,10 @@ class Words(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a logic retrieved for N windows: means of their articles, NaN where there are none."""
+    """What a logic retrieved for N windows: their articles put together, NaN where are none."""
 
     parts_P: npt.NDArray[np.intp]  # of the day that articles name; the first is for all articles
-    means_NPE: FloatArray
+    words_NPE: FloatArray  # means or sums of embeddings
     numbers: Sequence[Mapping[int, float]]  # of each window, by key
 
 
@@ -106,9 +111,9 @@ def read_words(title: str, entity: str) -> Words:
 
 
 def gather_evidence(
-    words: Sequence[Sequence[Words]], embeddings_ME: npt.NDArray[np.float32]
+    words: Sequence[Sequence[Words]], embeddings_ME: npt.NDArray[np.float32], *, adds: bool = False
 ) -> Evidence:
-    """Return the means of articles by window, part of the day and number.
+    """Return the means of articles by window, part of the day and number; with ``adds`` their sums.
 
     ``embeddings_ME`` holds the articles of all windows, one window after the other.
     """
@@ -117,17 +122,18 @@ def gather_evidence(
     window_M = np.repeat(np.arange(len(words)), counts_N)
     parts_M = np.array([article.part for of_window in words for article in of_window], dtype=int)
     parts_P = np.union1d([0], parts_M).astype(int)
+    unite = np.sum if adds else np.mean
 
-    means_NPE = np.full((len(words), len(parts_P), embeddings_ME.shape[1]), np.nan)
+    words_NPE = np.full((len(words), len(parts_P), embeddings_ME.shape[1]), np.nan)
     # What all articles say is learnt from all of them; a part of the day adds to it.
     for count in set(counts_N.tolist()) - {0}:
         windows = np.flatnonzero(counts_N == count)
         rows = starts_N[windows][:, None] + np.arange(count)
-        means_NPE[windows, 0] = embeddings_ME[rows].mean(1)
+        words_NPE[windows, 0] = unite(embeddings_ME[rows], axis=1)
     for place, part in enumerate(parts_P[1:], 1):
         for n, rows in groupby(np.flatnonzero(parts_M == part), window_M.__getitem__):
-            means_NPE[n, place] = embeddings_ME[list(rows)].mean(0)
-    return Evidence(parts_P, means_NPE, [_average_numbers(of_window) for of_window in words])
+            words_NPE[n, place] = unite(embeddings_ME[list(rows)], axis=0)
+    return Evidence(parts_P, words_NPE, [_average_numbers(of_window) for of_window in words])
 
 
 def _average_numbers(words: Sequence[Words]) -> dict[int, float]:
@@ -140,13 +146,47 @@ def _average_numbers(words: Sequence[Words]) -> dict[int, float]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Design:
+    """What a logic retrieves for N train windows, as columns that a ridge reads."""
+
+    keys_F: IntArray  # zero where there are fewer numbers
+    bounds_2F: FloatArray  # lowest and highest number of each key
+    mean_X: FloatArray
+    is_read_N: BoolArray  # whether there are articles
+    bases: Sequence[tuple[int, FloatArray]]  # of each block of columns: its start in Z, (E, K)
+    x_NK: FloatArray  # zero in windows without articles
+
+    def make_fit(self, weights_KH: FloatArray, member: MemberConfig, **others: Any) -> "LinearFit":  # noqa: ANN401
+        """Return the fit of weights of these columns; ``others`` are its other fields."""
+        rows = 3 * (len(self.mean_X) - MOST_NUMBERS) + MOST_NUMBERS
+        weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
+        end = 0
+        for start, basis_EK in self.bases:
+            end += basis_EK.shape[1]
+            of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
+            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
+        return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, **others)
+
+    def list_readings(
+        self, views: Sequence[WindowView], read_NH: FloatArray
+    ) -> dict[str, FloatArray]:
+        """Return the readings (H,) of the windows with articles, by window."""
+        rows = zip(views, read_NH.astype(np.float32), self.is_read_N, strict=True)
+        return {view.window_id: values_H for view, values_H, is_read in rows if is_read}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class LinearFit:
     """How an agent reads what one logic retrieves; zero where that says nothing."""
 
     keys_F: IntArray  # zero where there are fewer numbers
+    bounds_2F: FloatArray  # lowest and highest number of train
     mean_X: FloatArray
     weights_ZH: npt.NDArray[np.float32]
-    held_out: Mapping[str, FloatArray]  # (H,) by train window; a window without articles is absent
+    member: MemberConfig
+    # (H,) by train window; a window without articles is absent
+    held_out: Mapping[str, FloatArray] = dataclasses.field(default_factory=dict)
+    is_joint: bool = False  # whether it says less of series and steps that are not the member's own
 
     def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return the scaled reading (H,) of a window's articles, held out for train windows."""
@@ -156,81 +196,116 @@ class LinearFit:
     def predict(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return the scaled reading (H,) by the fit on all of train; missing evidence is 0."""
         words = [read_words(article.title, view.entity) for article in articles]
-        evidence = gather_evidence([words], np.stack([article.embedding for article in articles]))
+        embeddings_ME = np.stack([article.embedding for article in articles])
+        evidence = gather_evidence([words], embeddings_ME, adds=is_generalist(self.member))
         values_X = np.full_like(self.mean_X, np.nan)
         by_part_GE = values_X[:-MOST_NUMBERS].reshape(len(PARTS), -1)
-        by_part_GE[evidence.parts_P] = evidence.means_NPE[0]
-        values_X[-MOST_NUMBERS:] = _list_numbers(evidence.numbers, self.keys_F)[0]
+        by_part_GE[evidence.parts_P] = evidence.words_NPE[0]
+        # Beyond what train has seen nothing was learnt.
+        numbers_F = _list_numbers(evidence.numbers, self.keys_F)[0]
+        values_X[-MOST_NUMBERS:] = np.clip(numbers_F, *self.bounds_2F)
         words_W, numbers_F = np.split(np.nan_to_num(values_X - self.mean_X), [-MOST_NUMBERS])
         offset_Z = np.concatenate([*(wave * words_W for wave in _list_waves([view])), numbers_F])
         reading_H: FloatArray = offset_Z @ self.weights_ZH
-        return reading_H
+        if not self.is_joint:
+            return reading_H
+        return reading_H * weigh_own_steps(self.member, view.entity, len(reading_H))
 
 
 class LinearReader(Protocol):
     """Gives the fit of a logic."""
 
-    def find(self, row: int, logic: str) -> LinearFit:
-        """Return how a local agent reads what a logic retrieves."""
+    def find(self, agent: int, logic: str) -> LinearFit:
+        """Return how an agent reads what a logic retrieves."""
 
 
 class SealedReadings(nn.Module):
     """The fits of the logics that the agents of a sealed model play."""
 
     keys_AF: torch.Tensor
+    bounds_A2F: torch.Tensor
     mean_AX: torch.Tensor
     weights_AZH: torch.Tensor
 
-    def __init__(self, agents: int, article_size: int, horizon: int = DEFAULT_STEPS) -> None:
+    def __init__(
+        self,
+        members: Mapping[int, MemberConfig],
+        article_size: int,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        is_joint: bool = False,
+    ) -> None:
+        """Take what sets each local agent apart, by its number."""
         super().__init__()
-        words = len(PARTS) * article_size
+        self._members, self._is_joint = members, is_joint
+        agents, words = len(members), len(PARTS) * article_size
         weights_AZH = torch.zeros(agents, 3 * words + MOST_NUMBERS, horizon)
         self.register_buffer("keys_AF", torch.zeros(agents, MOST_NUMBERS, dtype=torch.int64))
+        bounds_A2F = torch.zeros(agents, 2, MOST_NUMBERS, dtype=torch.float64)
+        self.register_buffer("bounds_A2F", bounds_A2F)
         self.register_buffer("mean_AX", torch.zeros(agents, words + MOST_NUMBERS))
         self.register_buffer("weights_AZH", weights_AZH)
 
-    def find(self, row: int, logic: str) -> LinearFit:
+    def find(self, agent: int, logic: str) -> LinearFit:
         """Return the agent's fit, whatever the logic: it plays one alone."""
         del logic
-        keys_F, weights_ZH = (of[row].cpu().numpy() for of in (self.keys_AF, self.weights_AZH))
-        return LinearFit(keys_F, self.mean_AX[row].cpu().double().numpy(), weights_ZH, {})
+        row = list(self._members).index(agent)
+        keys_F, bounds_2F, mean_X, weights_ZH = (
+            of[row].cpu().numpy()
+            for of in (self.keys_AF, self.bounds_A2F, self.mean_AX, self.weights_AZH)
+        )
+        return LinearFit(
+            keys_F,
+            bounds_2F,
+            mean_X.astype(np.float64),
+            weights_ZH,
+            self._members[agent],
+            is_joint=self._is_joint,
+        )
 
     def store(self, reader: LinearReader, logics: Sequence[str]) -> None:
-        """Take over the fits of the logics that local agents play."""
-        for row, logic in enumerate(logics):
-            fit = reader.find(row, logic)
+        """Take over the fits of the logics that the local agents play."""
+        for row, (agent, logic) in enumerate(zip(self._members, logics, strict=True)):
+            fit = reader.find(agent, logic)
             self.keys_AF[row] = torch.from_numpy(fit.keys_F)
+            self.bounds_A2F[row] = torch.from_numpy(fit.bounds_2F)
             self.mean_AX[row] = torch.from_numpy(fit.mean_X)
             self.weights_AZH[row] = torch.from_numpy(fit.weights_ZH)
 
 
 class FittedReader:
-    """Fits a logic when it is first asked for, on the train windows of a run."""
+    """Fits a logic when it is first asked for, on the train windows of a run.
+
+    What counts in an agent's own error (``weights_ANH``, all alike unless given) is what its reader
+    is fitted on: its series, its steps, its share of the windows.
+    """
 
     def __init__(
         self,
         examples: Sequence[ForecastExample],
         retriever: NewsRetriever,
-        scopes: Sequence[str],
+        members: Sequence[MemberConfig],
         mix_AP: FloatArray,
+        weights_ANH: FloatArray | None = None,
     ) -> None:
-        """Take train windows with held-out priors, and the news ``scopes`` of the local agents."""
+        """Take train windows with held-out priors, and what sets each of all agents apart."""
         self.retriever = retriever
-        self._scopes = scopes
-        self._views = [example.view for example in examples]
-        truth_NH = np.stack(
+        self.members = members
+        self.views = [example.view for example in examples]
+        self.truth_NH = np.stack(
             [example.truth_H for example in examples if example.truth_H is not None]
         )
-        self._is_known_N = np.isfinite(truth_NH).mean(1) >= _LEAST_KNOWN
-        self._missed_ANH = [
-            _interpolate(truth_NH - base_NH) for base_NH in mix_bases(mix_AP, examples)
-        ]
-        self._blocks = list(leave_out_blocks(self._views, FOLDS))
+        self.base_ANH = mix_bases(mix_AP, examples)
+        self.is_known_N = is_known_enough(self.truth_NH)
+        self.blocks = list(leave_out_blocks(self.views, FOLDS))
+        if weights_ANH is None:
+            weights_ANH = np.ones_like(self.base_ANH)
+        self.weights_ANH = weights_ANH
         # What less than a year shows of a season would be carried into another one.
-        months = {view.calendar.day_of_year // 31 for view in self._views}
-        self._waves = _list_waves(self._views)[: 3 if len(months) == _MONTHS else 1]
+        months = {view.calendar.day_of_year // 31 for view in self.views}
+        self._waves = _list_waves(self.views)[: 3 if len(months) == _MONTHS else 1]
 
-        names = sorted({name for view in self._views for name in view.candidate_ids})
+        names = sorted({name for view in self.views for name in view.candidate_ids})
         # The directions along which the articles of train windows differ most.
         rows = retriever.pool.find_rows(names)
         embeddings_ME = retriever.pool.embeddings[rows].astype(np.float64)
@@ -239,50 +314,77 @@ class FittedReader:
         self._components_EK = vectors_EE[:, ::-1][:, :_COMPONENTS]
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
+        self.design = lru_cache(maxsize=_KEPT_FITS)(self._design)
 
-    def find(self, row: int, logic: str) -> LinearFit:
-        """Return how a local agent reads what a logic retrieves."""
-        return self._find(row, logic)
+    def find(self, agent: int, logic: str) -> LinearFit:
+        """Return how an agent by itself reads what a logic retrieves."""
+        return self._find(agent, logic)
 
-    def retrieve(self, row: int, logic: str, views: Sequence[WindowView]) -> list[tuple[str, ...]]:
-        """Return the ids of the articles that a local agent reads of each window."""
-        return self.retriever.retrieve_each(logic, views, self._scopes[row])
+    def retrieve(
+        self, agent: int, logic: str, views: Sequence[WindowView]
+    ) -> list[tuple[str, ...]]:
+        """Return the ids of the articles that an agent reads of each window."""
+        return self.retriever.retrieve_for(self.members[agent], logic, views)
 
-    def _fit(self, row: int, logic: str) -> LinearFit:
-        names = self.retrieve(row, logic, self._views)
-        evidence = self._gather(names)
+    def _fit(self, agent: int, logic: str) -> LinearFit:
+        design = self.design(agent, logic)
+        missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
+        held_out_NH = np.zeros_like(missed_NH)
+        weights_KH = np.zeros((design.x_NK.shape[1], missed_NH.shape[1]))
+        for steps, weight_NA in list_kinds_of_steps(self.weights_ANH[agent : agent + 1]):
+            root_N1 = np.sqrt(weight_NA)
+            usable_N = design.is_read_N & self.is_known_N & (weight_NA[:, 0] > 0)
+            fit = fit_ridge(
+                root_N1 * design.x_NK, root_N1 * missed_NH[:, steps], self.blocks, usable_N
+            )
+            held_out_NH[:, steps] = fit.hold_out(design.x_NK, self.blocks)
+            weights_KH[:, steps] = fit.weights_KH
+        held_out = design.list_readings(self.views, held_out_NH)
+        return design.make_fit(weights_KH, self.members[agent], held_out=held_out)
+
+    def _design(self, agent: int, logic: str) -> Design:
+        names = self.retrieve(agent, logic, self.views)
+        pool = self.retriever.pool
+        words = [
+            [read_words(pool.get_title(name), view.entity) for name in of_window]
+            for view, of_window in zip(self.views, names, strict=True)
+        ]
+        embeddings_ME = pool.embeddings[pool.find_rows(chain.from_iterable(names))]
+        adds = is_generalist(self.members[agent])
+        evidence = gather_evidence(words, embeddings_ME, adds=adds)
         is_read_N = np.array([bool(of_window) for of_window in names])
-        usable_N = is_read_N & self._is_known_N
 
-        keys_F = _choose_numbers(evidence.numbers, int(is_read_N.sum()))
+        origins = [view.origin_utc for view in self.views]
+        keys_F = _choose_numbers(names, words, evidence.numbers, origins)
         numbers_NF = _list_numbers(evidence.numbers, keys_F)
         mean_PE, mean_F = (
-            np.nan_to_num(mean_known(of, 0)) for of in (evidence.means_NPE, numbers_NF)
+            np.nan_to_num(mean_known(of, 0)) for of in (evidence.words_NPE, numbers_NF)
         )
         mean_GE = np.zeros((len(PARTS), mean_PE.shape[1]))
         mean_GE[evidence.parts_P] = mean_PE
 
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
-        columns = self._list_columns(
-            evidence.parts_P,
-            np.nan_to_num(evidence.means_NPE - mean_PE),
-            np.nan_to_num(numbers_NF - mean_F),
+        words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
+        columns = self._list_columns(evidence.parts_P, words_NPE)
+        numbers = self._list_number_columns(np.nan_to_num(numbers_NF - mean_F))
+        usable_N = is_read_N & self.is_known_N
+        if numbers[1].size and self._is_worse_with(numbers, columns, agent, usable_N):
+            keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
+        else:
+            columns = [*columns, numbers]
+        return Design(
+            keys_F=keys_F,
+            bounds_2F=_find_bounds(numbers_NF) * (keys_F > 0),
+            mean_X=np.append(mean_GE, mean_F),
+            is_read_N=is_read_N,
+            bases=[(start, basis_EK) for start, basis_EK, _ in columns],
+            x_NK=np.concatenate(
+                [np.empty((len(names), 0)), *(x_NK for _, _, x_NK in columns)], axis=1
+            ),
         )
-        x_NK = np.concatenate([x for _, _, x in columns], axis=1)
-        held_out_NH, weights_KH = fit_ridge(x_NK, self._missed_ANH[row], self._blocks, usable_N)
-        rows = 3 * mean_GE.size + MOST_NUMBERS
-        weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
-        end = 0
-        for start, basis_EK, _ in columns:
-            end += basis_EK.shape[1]
-            of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
-            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
-        read = zip(self._views, held_out_NH.astype(np.float32), is_read_N, strict=True)
-        held_out = {view.window_id: values_H for view, values_H, is_read in read if is_read}
-        return LinearFit(keys_F, np.append(mean_GE, mean_F), weights_ZH, held_out)
 
     def _list_columns(
-        self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, numbers_NF: FloatArray
+        self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray
     ) -> list[tuple[int, FloatArray, FloatArray]]:
         """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
 
@@ -297,22 +399,51 @@ class FittedReader:
             for part in parts:
                 start = (season * len(PARTS) + int(parts_P[part])) * len(basis_EK)
                 columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
+        return columns
 
-        # Numbers have a standard deviation of one.
+    def _list_number_columns(self, numbers_NF: FloatArray) -> tuple[int, FloatArray, FloatArray]:
+        """Return the block of the numbers, which have a standard deviation of one."""
         spread_F = numbers_NF.std(0)
         scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
         start = 3 * len(PARTS) * len(self._components_EK)
-        return [*columns, (start, scale_FF, numbers_NF @ scale_FF)]
+        return start, scale_FF, numbers_NF @ scale_FF
 
-    def _gather(self, names: Sequence[Sequence[str]]) -> Evidence:
-        """Return what the articles of each train window say, given by their ids."""
-        pool = self.retriever.pool
-        words = [
-            [read_words(pool.get_title(name), view.entity) for name in of_window]
-            for view, of_window in zip(self._views, names, strict=True)
-        ]
-        rows = pool.find_rows(chain.from_iterable(names))
-        return gather_evidence(words, pool.embeddings[rows])
+    def _is_worse_with(
+        self,
+        numbers: tuple[int, FloatArray, FloatArray],
+        columns: Sequence[tuple[int, FloatArray, FloatArray]],
+        agent: int,
+        usable_N: BoolArray,
+    ) -> bool:
+        """Return whether numbers raise the error on the last block of a fit on those before it.
+
+        Other blocks lie between those that would judge them, where what drifts looks good.
+        """
+        missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
+        is_last_N, is_before_N = self.blocks[-1]
+
+        def measure(*blocks: FloatArray) -> float:
+            x_NK = np.concatenate([np.empty((len(missed_NH), 0)), *blocks], axis=1)
+            rows = is_before_N & usable_N, is_last_N & usable_N
+            return float(measure_later(x_NK, missed_NH, *rows).min())
+
+        words = [x_NK for _, _, x_NK in columns]
+        return measure(*words, numbers[2]) >= measure(*words)
+
+
+def list_kinds_of_steps(weights_ANH: FloatArray) -> list[tuple[IntArray, FloatArray]]:
+    """Return the steps that count alike in every window, and how much, (N, A): few differ."""
+    agents, count, horizon = weights_ANH.shape
+    kinds_CS, kind_H = np.unique(weights_ANH.reshape(-1, horizon), axis=1, return_inverse=True)
+    return [
+        (np.flatnonzero(kind_H == kind), weight_C.reshape(agents, count).T)
+        for kind, weight_C in enumerate(kinds_CS.T)
+    ]
+
+
+def is_generalist(member: MemberConfig) -> bool:
+    """Return whether an agent reads the sum of all articles of its scope."""
+    return member.reads == "everything"
 
 
 def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
@@ -327,17 +458,53 @@ def _list_numbers(numbers: Sequence[Mapping[int, float]], keys_F: IntArray) -> F
     return np.array([[of_window.get(key, np.nan) for key in keys] for of_window in numbers])
 
 
-def _choose_numbers(numbers: Sequence[Mapping[int, float]], count: int) -> IntArray:
-    """Return the keys (F,) of the numbers that most of ``count`` windows hold, then zeros."""
+def _choose_numbers(
+    names: Sequence[Sequence[str]],
+    words: Sequence[Sequence[Words]],
+    numbers: Sequence[Mapping[int, float]],
+    origins: Sequence[datetime],
+) -> IntArray:
+    """Return the keys (F,) of the numbers that most windows with articles hold, then zeros.
+
+    Left out are numbers that run with time, as a year, a running number or a count of cases does,
+    and those that hardly ever repeat, as an article's own number: in use they would lie outside of
+    all that was seen.
+    """
+    values: dict[int, dict[str, float]] = {}
+    for of_window, said in zip(names, words, strict=True):
+        for name, article in zip(of_window, said, strict=True):
+            for key, value in article.numbers:
+                values.setdefault(key, {})[name] = value
+
+    least = _LEAST_SHARE * sum(bool(of_window) for of_window in names)
     counts = Counter(key for of_window in numbers for key in of_window)
-    common = [
-        key
-        for key, amount in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if amount >= _LEAST_SHARE * count
-    ]
     keys_F = np.zeros(MOST_NUMBERS, dtype=np.int64)
-    keys_F[: len(common)] = common[:MOST_NUMBERS]
+    place = 0
+    for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count < least or place == MOST_NUMBERS:
+            break
+        held = [(at, of[key]) for at, of in zip(origins, numbers, strict=True) if key in of]
+        articles = values[key]
+        repeats = len(set(articles.values())) <= _MOST_DISTINCT * len(articles)
+        if repeats and abs(_correlate_ranks(*zip(*held, strict=True))) <= _MOST_DRIFT:
+            keys_F[place] = key
+            place += 1
     return keys_F
+
+
+def _correlate_ranks(first: Sequence[Any], second: Sequence[Any]) -> float:
+    """Return Spearman's correlation; 0 where one of the two never changes."""
+    ranks = [np.unique(side, return_inverse=True)[1] for side in (first, second)]
+    correlation_22 = np.asarray(np.corrcoef(ranks)) if all(map(np.any, ranks)) else np.eye(2)
+    return float(correlation_22[0, 1])
+
+
+def _find_bounds(numbers_NF: FloatArray) -> FloatArray:
+    """Return the lowest and the highest number of each key (2, F); zero for one that is nowhere."""
+    is_known_NF = np.isfinite(numbers_NF)
+    low_F = np.where(is_known_NF, numbers_NF, np.inf).min(0)
+    high_F = np.where(is_known_NF, numbers_NF, -np.inf).max(0)
+    return np.where(is_known_NF.any(0), np.stack([low_F, high_F]), 0.0)
 
 
 def _make_key(entity: str, part: int, side: str, word: str) -> int:
@@ -346,7 +513,12 @@ def _make_key(entity: str, part: int, side: str, word: str) -> int:
     return int.from_bytes(digest[:7]) + 1
 
 
-def _interpolate(values_NH: FloatArray) -> FloatArray:
+def is_known_enough(truth_NH: FloatArray) -> BoolArray:
+    """Return which windows (N,) have enough known steps to be fitted on."""
+    return np.asarray(np.isfinite(truth_NH).mean(1) >= _LEAST_KNOWN)
+
+
+def interpolate(values_NH: FloatArray) -> FloatArray:
     """Return rows (N, H) whose missing steps are interpolated, at the ends carried over."""
     steps_H = np.arange(values_NH.shape[1])
     rows = [
@@ -354,42 +526,3 @@ def _interpolate(values_NH: FloatArray) -> FloatArray:
         for row_H, known_H in zip(values_NH, np.isfinite(values_NH), strict=True)
     ]
     return np.stack(rows)
-
-
-def fit_ridge(
-    x_NK: FloatArray,
-    y_NH: FloatArray,
-    blocks: Sequence[tuple[BoolArray, BoolArray]],
-    usable_N: BoolArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Return held-out predictions (N, H) and the weights (K, H) of a fit on all usable rows.
-
-    The penalty is the one of the lowest held-out error; all is zero if that is no lower than
-    without any reading.
-    """
-    zeros = np.zeros_like(y_NH), np.zeros((x_NK.shape[1], y_NH.shape[1]))
-    if not usable_N.any() or not x_NK.shape[1]:
-        return zeros
-    held_out_PNH = np.zeros((len(_PENALTIES), *y_NH.shape))
-    for is_held_out_N, is_kept_N in blocks:
-        path_PKH = _solve_ridge(x_NK, y_NH, usable_N & is_kept_N, _PENALTIES)
-        held_out_PNH[:, is_held_out_N] = x_NK[is_held_out_N] @ path_PKH
-
-    y_UH = y_NH[usable_N]
-    errors_P = ((y_UH - held_out_PNH[:, usable_N]) ** 2).mean((1, 2))
-    best = int(errors_P.argmin())
-    if errors_P[best] >= (y_UH**2).mean():
-        return zeros
-    return held_out_PNH[best], _solve_ridge(x_NK, y_NH, usable_N, _PENALTIES[best : best + 1])[0]
-
-
-def _solve_ridge(
-    x_NK: FloatArray, y_NH: FloatArray, rows_N: BoolArray, penalties: Sequence[float]
-) -> FloatArray:
-    """Return the weights (P, K, H) for each penalty, by one decomposition."""
-    x, y = x_NK[rows_N], y_NH[rows_N]
-    values_K, vectors_KK = np.linalg.eigh(x.T @ x)
-    projected_KH = vectors_KK.T @ (x.T @ y)
-    return np.stack(
-        [vectors_KK @ (projected_KH / (values_K[:, None] + penalty)) for penalty in penalties]
-    )

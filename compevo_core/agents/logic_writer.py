@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.logics import build_slots, clean_logic, cross_logics
+from compevo_core.agents.logics import clean_logic
 from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
+from compevo_core.agents.slot_draws import SlotDraws
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.attention import PrefillCache
@@ -90,16 +91,11 @@ class LogicWriter:
         self._stop_ids = list_stop_tokens(tokenizer)
         self._max_new_tokens = config.evolution.max_new_tokens
         self._grammar: SlotGrammar | None = None
-        self._slots: list[list[str]] = []
+        self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
-            self._slots = build_slots(
-                entities,
-                config.evolution.topics,
-                selects=config.news.selects,
-                top_k=config.news.top_k,
-            )
+            self._draws = SlotDraws(config, entities)
             # One end: between two, a coin that means nothing would be taught with the logic.
-            self._grammar = SlotGrammar(self._slots, tokenizer, self._stop_ids[:1])
+            self._grammar = SlotGrammar(self._draws.slots, tokenizer, self._stop_ids[:1])
             # A sentence with slots always ends by itself.
             self._max_new_tokens = self._grammar.max_tokens
 
@@ -233,27 +229,13 @@ class LogicWriter:
     def _draw(
         self, count: int, observation: Observation, generators: Sequence[torch.Generator]
     ) -> list[list[str]]:
-        """Draw sentences for each local agent, every text of a slot as likely as any other.
-
-        The first of them are crossed with the agent's own logic and a peer's.
-        """
-        n_crossed = round(self.config.evolution.cross_share * count)
-        groups = []
-        for agent, generator in zip(self.shards.local_agents, generators, strict=True):
-            choose = _chooser(generator)
-            logic, peers = observation.logics[agent], observation.peers[agent]
-            group = [self._fill_slots(generator) for _ in range(count)]
-            for number in range(n_crossed):
-                peer = [observation.logics[peers[choose(len(peers))]]] if peers else []
-                group[number] = cross_logics([logic, *peer, group[number]], choose)
-            groups.append(group)
-        return groups
-
-    def _fill_slots(self, generator: torch.Generator) -> str:
-        sizes = torch.tensor([len(slot) for slot in self._slots], device=generator.device)
-        share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
-        texts = zip(self._slots, (share_S * sizes).long().tolist(), strict=True)
-        return "".join(slot[i] for slot, i in texts).strip()
+        """Draw sentences for each local agent by chance."""
+        if self._draws is None:
+            return [[] for _ in generators]
+        return [
+            self._draws.draw(count, observation.logics, agent, observation.peers[agent], generator)
+            for agent, generator in zip(self.shards.local_agents, generators, strict=True)
+        ]
 
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
@@ -428,15 +410,6 @@ class FlatWriter(LogicWriter):
 
         groups = self._draw(self.config.grpo.group_size, observation, generators)
         return self._propose_texts([[(logic, False) for logic in group] for group in groups])
-
-
-def _chooser(generator: torch.Generator) -> Callable[[int], int]:
-    """Return what draws a number below the one that it is given."""
-
-    def choose(below: int) -> int:
-        return int(torch.randint(below, (1,), generator=generator, device=generator.device))
-
-    return choose
 
 
 def _split_groups(

@@ -353,31 +353,35 @@ class LogicRecords:
     def add_round(
         self, logics: Sequence[Sequence[str]], gain_ACW: Sequence[FloatArray]
     ) -> list[str]:
-        """Add the gains of a rewriting; return the logic that each agent now does best to play.
+        """Add the gains of a rewriting; return the logic that each agent now does best to play."""
+        return [
+            self.add(agent, *scored)
+            for agent, scored in enumerate(zip(logics, gain_ACW, strict=True))
+        ]
 
-        ``logics`` are those that were scored, by agent, the played one first: it stays on ties. A
-        logic that comes twice was forecast twice, with the same gains, and counts once.
+    def add(self, agent: int, candidates: Sequence[str], gain_CW: FloatArray) -> str:
+        """Add the gains of an agent's logics; return the one that it now does best to play.
+
+        The played one comes first: it stays on ties. A logic that comes twice was forecast twice,
+        with the same gains, and counts once.
         """
-        chosen = []
-        for agent, (candidates, gain_CW) in enumerate(zip(logics, gain_ACW, strict=True)):
-            scored = dict(zip(candidates, gain_CW, strict=True))
-            records = {k: record.age() for k, record in self._by_agent.get(agent, {}).items()}
-            records |= {
-                k: records.get(k, LogicRecord()).add(gain_W) for k, gain_W in scored.items()
-            }
+        scored = dict(zip(candidates, gain_CW, strict=True))
+        records = {k: record.age() for k, record in self._by_agent.get(agent, {}).items()}
+        records |= {k: records.get(k, LogicRecord()).add(gain_W) for k, gain_W in scored.items()}
 
-            by_rank = sorted(
-                [*scored, *(logic for logic in records if logic not in scored)],
-                key=lambda logic: -records[logic].lower_bound,
-            )
-            chosen.append(by_rank[0])
-            # A record that has aged to nothing is forgotten.
-            self._by_agent[agent] = {
-                logic: records[logic]
-                for logic in by_rank
-                if records[logic].windows >= _LEAST_WINDOWS
-            }
-        return chosen
+        by_rank = sorted(
+            [*scored, *(logic for logic in records if logic not in scored)],
+            key=lambda logic: -records[logic].lower_bound,
+        )
+        # A record that has aged to nothing is forgotten.
+        self._by_agent[agent] = {
+            logic: records[logic] for logic in by_rank if records[logic].windows >= _LEAST_WINDOWS
+        }
+        return by_rank[0]
+
+    def get(self, agent: int, logic: str) -> LogicRecord:
+        """Return the record of an agent's logic."""
+        return self._by_agent[agent][logic]
 
     def to_json(self) -> dict[str, dict[str, list[float]]]:
         """Return plain values, for a checkpoint."""

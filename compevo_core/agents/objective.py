@@ -72,19 +72,22 @@ def own_error_weights(
     1 in its own series and steps, a quarter outside, 0 in a window that is not of its share.
     """
     horizon = find_horizon(views)
-    step_H = np.full(horizon, _OUTSIDE_WEIGHT)
-    step_H[member.find_own_steps(horizon)] = 1.0
-
-    is_own_B = [not member.entities or view.entity in member.entities for view in views]
-    weight_B = np.where(is_own_B, 1.0, _OUTSIDE_WEIGHT)
+    weight_BH = np.stack([weigh_own_steps(member, view.entity, horizon) for view in views])
     if member.window_share < 1.0:
         # Sampled by the window's name: a property of agent and window, the same in every round.
-        for b, view in enumerate(views):
+        for weight_H, view in zip(weight_BH, views, strict=True):
             stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
-            weight_B[b] *= np.random.default_rng(stream).random() < member.window_share
+            weight_H *= np.random.default_rng(stream).random() < member.window_share
+    return weight_BH
 
-    # Outside in both ways is still a quarter: the smaller of the two, not their product.
-    return np.asarray(np.minimum(weight_B[:, None], step_H))
+
+def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:
+    """Return how much each step of a series is an agent's own, (H,): 1 or a quarter."""
+    if member.entities and entity not in member.entities:
+        return np.full(horizon, _OUTSIDE_WEIGHT)
+    step_H = np.full(horizon, _OUTSIDE_WEIGHT)
+    step_H[member.find_own_steps(horizon)] = 1.0
+    return step_H
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:

@@ -102,6 +102,17 @@ def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST
     return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
 
 
+def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[list[int]]:
+    """Sample which other agents' logics each agent is shown."""
+    count = min(exposed, agents - 1)
+    if not count:
+        return [[] for _ in range(agents)]
+
+    # Sorted, so that the prompt lists peers in one order whatever order they were sampled in.
+    others = [[j for j in range(agents) if j != i] for i in range(agents)]
+    return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
+
+
 def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
     """Yield all that an agent knows, and then ever less of titles, history and peers."""
     for count in range(len(seen.headlines), 0, -1):

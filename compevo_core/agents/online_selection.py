@@ -89,7 +89,8 @@ class BoaState:
     def weights(self) -> FloatArray:
         """Return weights proportional to first weight * rate * exp(rate * gain)."""
         rate_A = self._rates()
-        score_A = rate_A * self._gain_A + np.log(rate_A * self._first_A)
+        with np.errstate(divide="ignore"):  # a first weight of zero stays zero
+            score_A = rate_A * self._gain_A + np.log(rate_A * self._first_A)
         weight_A = np.exp(score_A - score_A.max())
         return np.asarray(weight_A / weight_A.sum())
 
@@ -144,7 +145,7 @@ def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArr
 
 def count_alike(first: Sequence[float] | FloatArray) -> float:
     """Return the number of equal experts that experts with these first weights count as."""
-    return float(1.0 / np.min(first))
+    return float(1.0 / min(weight for weight in first if weight > 0))
 
 
 def build_state(
@@ -296,9 +297,14 @@ class PopulationWeights:
         by_series = self._config.selection.scope == "series"
         scope = (entity if by_series else "", unknown_steps, part)
         if scope not in self._states:
+            first = self._config.population.first_weights
+            if self._config.news.fit == "joint":
+                # Readings were fitted to add up under the weights of the end of training.
+                name = entity or self._calibration.entities[0]
+                first = to_array(self._trained.weights([name]))[0].astype(np.float64).tolist()
             self._states[scope] = build_state(
                 self._config.selection,
-                self._config.population.first_weights,
+                first,
                 lambda: PaperState(
                     self._trained,
                     entity or self._calibration.entities[0],

@@ -16,17 +16,24 @@ import numpy.typing as npt
 
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.logics import LogicQuery, read_query
+from compevo_core.config.sections import MOST_ARTICLES, MemberConfig, NewsConfig
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import find_place
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
-from compevo_core.lm.encoder import Encoder
+from compevo_core.lm.encoder import Encoder, load_encoder
 
 _KEPT_EMBEDDINGS = 4096
 """Most logics whose embedding is held: a few rounds. A run of the paper samples 175,000."""
 
 _RANKED = 4096  # articles whose embeddings are ranked at a time; they stay in the cache
 _KEPT_CANDIDATES = 16_384  # windows, so that all of train is held
+
+
+def build_retriever(news: NewsPool, settings: NewsConfig) -> "NewsRetriever":
+    """Return what ranks the articles of a pool by logics, with the encoder of a run."""
+    encoder = load_encoder(settings.encoder)
+    return NewsRetriever(news, encoder, settings.top_k, selects=settings.selects)
 
 
 class NewsRetriever:
@@ -73,6 +80,14 @@ class NewsRetriever:
             return [()] * len(views)
         count = min(self._read(logic)[0].most or self.top_k, self.top_k)
         return self._rank_each(logic, views, scope, count)
+
+    def retrieve_for(
+        self, member: MemberConfig, logic: str, views: Sequence[WindowView]
+    ) -> list[tuple[str, ...]]:
+        """Return what an agent reads of each window: a generalist all of its scope, up to 64."""
+        if member.reads == "everything":
+            return self._rank_each(logic, views, member.news_scope, MOST_ARTICLES)
+        return self.retrieve_each(logic, views, member.news_scope)
 
     def rank(self, logic: str, view: WindowView, scope: str = "all") -> tuple[str, ...]:
         """Return the ids of all candidates that a logic selects, most similar to it first."""

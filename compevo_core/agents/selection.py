@@ -51,11 +51,21 @@ class FitnessSelection(nn.Module):
     Attributes:
         gates_A: start at 1, so that the weights are a plain softmax of the fitness at first.
         fitness_EA: starts at 0 for all agents, so that the first round weighs them equally.
+        is_idle_A: agents that add nothing to the others, whose weight is 0; none where agents are
+            not paid by contribution.
     """
 
     fitness_EA: Tensor
+    is_idle_A: Tensor
 
-    def __init__(self, agents: int, config: SelectionConfig, entities: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        agents: int,
+        config: SelectionConfig,
+        entities: Sequence[str] = (),
+        *,
+        pays_contribution: bool = False,
+    ) -> None:
         super().__init__()
         self.config = config
         self.entities = tuple(entities) if config.scope == "series" else ()
@@ -64,6 +74,8 @@ class FitnessSelection(nn.Module):
 
         self.gates_A = nn.Parameter(torch.ones(agents))
         self.register_buffer("fitness_EA", torch.zeros(len(self.entities) or 1, agents))
+        idle_A = torch.zeros(agents, dtype=torch.bool)
+        self.register_buffer("is_idle_A", idle_A, persistent=pays_contribution)
 
     def weights(self, entities: Sequence[str]) -> Tensor:
         """Return the weights (B, A), softmax(g * M / tau) by window (Eq. 5), with gradient.
@@ -73,6 +85,11 @@ class FitnessSelection(nn.Module):
         ``entities``.
         """
         return self._scope_weights()[self._scope_rows(entities)]
+
+    def open_weights(self, entities: Sequence[str]) -> Tensor:
+        """Return the weights (B, A) that agents would have if none of them were idle."""
+        scopes = weigh_fitness(self.fitness_EA, self.gates_A, self.config)
+        return scopes[self._scope_rows(entities)]
 
     def population_weights(self) -> Tensor:
         """Return the weights (A,) of a round's record, with gradient: their mean over series."""
@@ -104,7 +121,11 @@ class FitnessSelection(nn.Module):
         """Return the weights (E, A) of every scope."""
         if self.config.uniform:
             return torch.full_like(self.fitness_EA, 1.0 / self.fitness_EA.shape[1])
-        return weigh_fitness(self.fitness_EA, self.gates_A, self.config)
+        weights_EA = weigh_fitness(self.fitness_EA, self.gates_A, self.config)
+        if not self.is_idle_A.any() or self.is_idle_A.all():
+            return weights_EA
+        working_EA = weights_EA.masked_fill(self.is_idle_A, 0.0)
+        return working_EA / working_EA.sum(1, keepdim=True)
 
     def _scope_rows(self, entities: Sequence[str]) -> list[int]:
         """Return the row of ``fitness_EA`` that each window belongs to."""

@@ -83,10 +83,10 @@ class StrategyExecutor:
         ``agents`` says whose logics these are (default: the local agents); news scopes can differ.
         """
         numbers = self.population.local_agents if agents is None else agents
-        scopes = self.config.population.list_scopes(numbers)
+        members = map(self.config.population.member, numbers)
         return [
-            self.news_retriever.retrieve_each(logic, views, scope)
-            for logic, scope in zip(logics, scopes, strict=True)
+            self.news_retriever.retrieve_for(member, logic, views)
+            for member, logic in zip(members, logics, strict=True)
         ]
 
     def base_forecasts(
@@ -141,8 +141,8 @@ class StrategyExecutor:
             return decoded
 
         linear_ABH = np.zeros(decoded.values_ABH.shape, dtype=np.float32)
-        rows = range(len(self.population.local_agents))[agents]
-        for linear_BH, row, agent_readings in zip(linear_ABH, rows, readings, strict=True):
+        numbers = self.population.local_agents[agents]
+        for linear_BH, agent, agent_readings in zip(linear_ABH, numbers, readings, strict=True):
             evidence = [
                 (reading.example.view, logic, articles)
                 for reading in agent_readings
@@ -150,7 +150,7 @@ class StrategyExecutor:
             ]
             for linear_H, (view, logic, articles) in zip(linear_BH, evidence, strict=True):
                 if articles:
-                    linear_H[:] = self.linear_reader.find(row, logic).read(view, articles)
+                    linear_H[:] = self.linear_reader.find(agent, logic).read(view, articles)
         linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH.device)
         return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
 

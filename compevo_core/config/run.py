@@ -62,6 +62,8 @@ SYSTEM_SETTINGS: Mapping[str, Mapping[str, object]] = {
 """Name of a system to the settings it needs."""
 
 
+_LEAST_SCORED = 20  # windows, to be cut into blocks of which each is judged by fits on the others
+
 _PRESETS = Path(__file__).with_name("presets")
 _TYPES = {"tuple_type": "should be a list", "model_type": "should be a table of settings"}
 """What a reader of TOML calls the types of Python that pydantic names."""
@@ -231,6 +233,63 @@ class RunConfig(SettingsSection):
                 "'head', and another population.system than 'mad-rl'"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_readers(self) -> Self:
+        """Check the settings of agents whose news are read by ridges."""
+        reads_everything = any(m.reads == "everything" for m in self.population.members)
+        wanting = {
+            "forecast.decoder = 'linear'": self.forecast.decoder == "linear",
+            "news.fit = 'joint'": self.news.fit == "joint",
+            "evolution.credit = 'contribution'": self.evolution.credit == "contribution",
+            "a member that reads 'everything'": reads_everything,
+        }
+        asked = [what for what, is_asked in wanting.items() if is_asked]
+        if asked and not self.news.linear:
+            raise ValueError(f"{asked[0]} is about linear readers: set news.linear = true")
+
+        needed: dict[str, object] = {}
+        if self.pays_for_readings:
+            needed |= {"grpo.carry": "record", "run.fixed_logics": 0}
+        if self.news.fit == "joint":
+            # An agent's own forecast overshoots, and no agent was fitted with another logic's news.
+            needed |= {"objective.lambda_own": 0.0, "news.other_logics": 0.0}
+        if self.forecast.decoder == "linear":
+            needed |= {
+                "evolution.form": "slots",
+                "evolution.flat_share": 1.0,
+                "run.fixed_logics": 0,
+                "run.supervised_epochs": 0,
+                "run.supervised_rounds": 0,
+                "grpo.carry": "record",
+            }
+        differing = [
+            f"{dotted} = {value!r}"
+            for dotted, value in needed.items()
+            if attrgetter(dotted)(self) != value
+        ]
+        if differing:
+            raise ValueError(f"{asked[0]} needs {', '.join(differing)}: set them, or leave it out")
+
+        if self.pays_for_readings and 0 < self.grpo.reward_windows < _LEAST_SCORED:
+            raise ValueError(
+                f"grpo.reward_windows = {self.grpo.reward_windows} are too few to fit readings and "
+                f"to judge them on others: set {_LEAST_SCORED} or more, or 0 for all of train"
+            )
+        online = self.selection
+        if self.news.fit == "joint" and online.online and online.rule != "boa":
+            raise ValueError(
+                f"selection.rule = {online.rule!r} begins or goes on with each agent's own error, "
+                "and jointly fitted agents have none: set rule = 'boa', which begins with the "
+                "weights of training and follows the error of the population"
+            )
+        return self
+
+    @property
+    def pays_for_readings(self) -> bool:
+        """Whether a logic is paid for what ridges read, not for an agent's whole forecast."""
+        is_linear = self.forecast.decoder == "linear" or self.news.fit == "joint"
+        return is_linear or self.evolution.credit == "contribution"
 
     @classmethod
     def from_mapping(cls, tree: Mapping[str, Mapping[str, Any]]) -> Self:

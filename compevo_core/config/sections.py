@@ -3,7 +3,6 @@
 The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
-from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -158,9 +157,9 @@ class PopulationConfig(SettingsSection):
         weights = [self.member(agent).weight for agent in range(self.agents)]
         return tuple(weight / sum(weights) for weight in weights)
 
-    def list_scopes(self, agents: Iterable[int]) -> list[str]:
-        """Return which articles each of some agents may choose from."""
-        return [self.member(agent).news_scope for agent in agents]
+    def list_members(self) -> list[MemberConfig]:
+        """Return what sets each of all agents apart."""
+        return [self.member(agent) for agent in range(self.agents)]
 
     @model_validator(mode="after")
     def _check_members(self) -> Self:

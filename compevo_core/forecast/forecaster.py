@@ -459,9 +459,17 @@ def _build_population(
         members = MemberModel(config, inputs)
         return members, members.member_executor()
 
+    from compevo_core.agents.retrieval import build_retriever
+
+    if config.forecast.decoder == "linear":
+        from compevo_core.training.search import ReadingModel
+
+        readers = ReadingModel(config, inputs)
+        return readers, readers.reading_executor(build_retriever(news, config.news))
+
     # A language model takes seconds to import.
     from compevo_core.lm.backbone import load_backbone
-    from compevo_core.training.model import PopulationModel, build_retriever
+    from compevo_core.training.model import PopulationModel
 
     model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
     return model, model.executor(build_retriever(news, config.news))

@@ -28,7 +28,7 @@ from compevo_core.agents.logics import SLOT_SEED_LOGICS, TOPICS, find_topics, li
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import MOST_ARTICLES
+from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
@@ -665,7 +665,9 @@ def read_by_ridges(
             articles = data.news.articles.with_columns(titles)
             news = NewsPool(articles, embeddings, data.news.encoder_name)
             retriever = NewsRetriever(news, encoder, MOST_ARTICLES)
-            fit = FittedReader(examples, retriever, ["all"], np.ones((1, 1))).find(0, RIDGE)
+            fit = FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))).find(
+                0, RIDGE
+            )
 
             views = {arm: step.views()}
             if arm == RIDGE and any(view.candidate_ids for view in swapped.values()):

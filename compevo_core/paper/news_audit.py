@@ -272,7 +272,8 @@ class NewsProbe:
     @staticmethod
     def fit(train: ProbeSample) -> FloatArray:
         """Return weights (F + 1, S, H): without each part of train, and of all of it."""
-        from compevo_core.agents.linear_reader import FOLDS, fit_ridge
+        from compevo_core.agents.linear_reader import FOLDS
+        from compevo_core.agents.ridge import fit_ridge
 
         # A window without a signal teaches nothing, and a masked truth neither.
         rows = np.flatnonzero(np.isfinite(train.missed_NH).any(1) & train.own_NS.any(1))
@@ -280,7 +281,7 @@ class NewsProbe:
         blocks = [(fold_N == part, fold_N != part) for part in range(FOLDS)]
         return np.stack(
             [
-                fit_ridge(x_NS, np.nan_to_num(y_NH), blocks, fold_N != part)[1]
+                fit_ridge(x_NS, np.nan_to_num(y_NH), blocks, fold_N != part).weights_KH
                 for part in (*range(FOLDS), -1)
             ]
         )

@@ -62,6 +62,14 @@ class AgentForecasts:
         """Return the bases with a share of the corrections, (A, B, H)."""
         return self.base_ABH + blend_AH[:, None] * (self.values_ABH - self.base_ABH)
 
+    def mix(self, weights_BA: FloatArray) -> "AgentForecasts":
+        """Return the population as one agent, whose base is the mixture of the bases."""
+        values_1BH, base_1BH = (
+            np.einsum("abh,ba->bh", of_ABH, weights_BA)[None]
+            for of_ABH in (self.values_ABH, self.base_ABH)
+        )
+        return AgentForecasts(values_1BH, base_1BH, self.truth_BH)
+
     def select(self, windows: npt.NDArray[np.intp]) -> "AgentForecasts":
         """Return the forecasts of some of the windows."""
         return AgentForecasts(
@@ -240,8 +248,12 @@ def calibrate(
     # The blend, then the level of what the blend lets through.
     halves = split_by_time([example.view for example in val_examples])
     agents, _, steps = forecasts.values_ABH.shape
-    is_blended = config.calibration.blend
-    blend_AH = fit_blend(forecasts, *halves) if is_blended else np.ones((agents, steps))
+    is_joint = config.news.fit == "joint"
+    blend_AH = np.ones((agents, steps))
+    if config.calibration.blend:
+        # Parts that were fitted to add up are kept or shrunk together.
+        judged = forecasts.mix(weights_BA) if is_joint else forecasts
+        blend_AH = np.broadcast_to(fit_blend(judged, *halves), blend_AH.shape).copy()
     errors = _collect_errors(model, forecasts, blend_AH, val_examples)
     earlier = None
     begin_utc = min(example.view.origin_utc for example in val_examples)
@@ -261,7 +273,7 @@ def calibrate(
         # Weights that go on are judged as they went on through validation.
         lived = follow_validation(model, config, forecasts, errors, fitted)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
-    guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt)
+    guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt, is_joint=is_joint)
 
     # Where no weighting is as good as the best prior, that is sealed without any correction.
     if guard == "prior":
@@ -376,11 +388,12 @@ def _select_rule(
 
 
 def _guard(
-    forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float
+    forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float, *, is_joint: bool
 ) -> tuple[Guard, FloatArray, float]:
     """Return the first weighting that no prior beats, its override (A,), and its error.
 
-    ``learnt`` is the error of the population under the weights that were learnt.
+    ``learnt`` is the error of the population under the weights that were learnt. Parts that were
+    fitted to add up under those weights have no other ones.
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
@@ -388,6 +401,9 @@ def _guard(
     prior = float(base_A.min())
     if learnt <= prior:
         return "none", np.zeros(agents), learnt
+
+    if is_joint:
+        return "prior", np.eye(agents)[base_A.argmin()], prior
 
     equal_A = np.full(agents, 1.0 / agents)
     equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, (len(truth_BH), agents)), truth_BH)

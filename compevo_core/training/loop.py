@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compevo_core.agents.logics import list_seed_logics
+from compevo_core.agents.retrieval import build_retriever
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.training.calibration import ValidationErrors, measure_validation
 from compevo_core.training.checkpoint import (
@@ -25,7 +26,7 @@ from compevo_core.training.checkpoint import (
 )
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.members import OnRound, Outcome, RunSetup
-from compevo_core.training.model import PopulationModel, build_retriever
+from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
@@ -133,6 +134,7 @@ class TrainingLoop:
         if self._validate_every:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
+        self.round_trainer.settle(state.logics)
         return Outcome(state.logics, state.round, state.best_error)
 
     def store_readings(self, logics: Sequence[str]) -> None:
@@ -250,6 +252,7 @@ class TrainingLoop:
         if not self._validate_every or (state.round % self._validate_every and not is_last):
             return None
 
+        self.round_trainer.settle(state.logics)
         errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +19,8 @@ from compevo_core.agents.debate import DebateExecutor, DebateHeads
 from compevo_core.agents.decoders import ForecastDecoder, ForecastExample
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
-from compevo_core.agents.linear_reader import FittedReader, LinearReader, SealedReadings
+from compevo_core.agents.joint_reader import JointReader
+from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logic_writer import FlatWriter, LogicWriter
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.remote_writers import ServerWriter, build_mutation_writer
@@ -27,17 +29,16 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import NewsConfig
-from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
-from compevo_core.lm.encoder import load_encoder
 from compevo_core.lm.model_sources import SERVER, Server, Transport
 from compevo_core.lm.population import Population, load_adapter, save_adapter
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
 from compevo_core.training.members import MemberModel, add_prefix
+from compevo_core.training.turns import build_reader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,12 @@ def build_modules(
         forecast_layers=config.forecast.layers,
         kinds=system.adapters,
     )
-    selection = FitnessSelection(agents, config.selection, entities).to(backbone.device)
+    selection = FitnessSelection(
+        agents,
+        config.selection,
+        entities,
+        pays_contribution=config.evolution.credit == "contribution",
+    ).to(backbone.device)
     if system.competes:
         fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
         return SystemModules(population, selection, fusion, None)
@@ -173,9 +179,12 @@ class PopulationModel(MemberModel):
         )
 
         self.linear = (
-            SealedReadings(len(self.shards.local_agents), inputs.article_size, inputs.horizon).to(
-                backbone.device
-            )
+            SealedReadings(
+                {agent: config.population.member(agent) for agent in self.shards.local_agents},
+                inputs.article_size,
+                inputs.horizon,
+                is_joint=config.news.fit == "joint",
+            ).to(backbone.device)
             if config.news.linear
             else None
         )
@@ -189,8 +198,8 @@ class PopulationModel(MemberModel):
         """
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
-            scopes = self.config.population.list_scopes(self.shards.local_agents)
-            reader = FittedReader(train_examples, news_retriever, scopes, self.mix_AP)
+            fitted = build_reader(self.config, train_examples, news_retriever)
+            reader = JointReader(fitted, self.weigh) if self.config.news.fit == "joint" else fitted
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.mix_AP, self.debate
@@ -198,6 +207,10 @@ class PopulationModel(MemberModel):
         return StrategyExecutor(
             self.config, self.population, self.decoder, news_retriever, self.mix_AP, reader
         )
+
+    def weigh(self, entities: Sequence[str]) -> FloatArray:
+        """Return the weights (N, A) of windows of these series."""
+        return to_array(self.selection.weights(entities)).astype(np.float64)
 
     def writer(
         self,
@@ -312,12 +325,6 @@ class PopulationModel(MemberModel):
     def load(self, tensors: Mapping[str, Any]) -> None:
         """Set every value of :meth:`tensors`, given as arrays or as tensors."""
         super().load({name: torch.as_tensor(value) for name, value in tensors.items()})
-
-
-def build_retriever(news: NewsPool, settings: NewsConfig) -> NewsRetriever:
-    """Return what ranks the articles of a pool by logics, with the encoder of a run."""
-    encoder = load_encoder(settings.encoder)
-    return NewsRetriever(news, encoder, settings.top_k, selects=settings.selects)
 
 
 def _embed_end_of_text(backbone: Backbone) -> Tensor:

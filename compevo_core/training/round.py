@@ -8,6 +8,7 @@ Shapes:
     C candidates, W reward windows: those that score logics, H horizon, D hidden size.
 """
 
+import copy
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -20,11 +21,16 @@ from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.linear_reader import FittedReader
+from compevo_core.agents.joint_reader import JointReader, LogicScorer
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
-from compevo_core.agents.observation import Observation, UnreadNews, list_most_read
+from compevo_core.agents.observation import (
+    Observation,
+    UnreadNews,
+    list_most_read,
+    sample_peers,
+)
 from compevo_core.agents.prompts import describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import forecast_error
@@ -44,6 +50,13 @@ from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, s
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
+from compevo_core.training.turns import (
+    Turns,
+    build_reader,
+    choose_windows,
+    has_known_truth,
+    take_turns,
+)
 from compevo_core.training.update import JointUpdate
 
 _Record = dict[str, Any]
@@ -90,15 +103,18 @@ class _GroupScores:
 
 @dataclasses.dataclass(frozen=True)
 class _Rewriting:
-    """What a round that rewrites the logics adds."""
+    """What a round that rewrites the logics adds; nothing of it is in the run's state yet."""
 
     proposal: Proposal  # of this process's agents
-    group: _GroupScores  # of played logic, samples, remembered logics; last the played without news
     reward_AG: Tensor  # of the samples
-    remembered: list[list[str]]  # logics of each agent's record
     reward_AK: npt.NDArray[np.float32]  # of the played and the K fixed logics; (A, 0) without
     group_gap_A: FloatArray  # reward by which the best sample beat the played logic
     record: _Record
+    logics: list[str]  # that all agents play next
+    records: LogicRecords
+    turns: Turns | None = None  # where agents are paid for what they read
+    n_unparsed: int = 0  # answers of this process's agents that could not be read
+    n_cut: int = 0  # prompts of this process's agents that were too long
 
 
 class RoundTrainer:
@@ -128,8 +144,7 @@ class RoundTrainer:
         if self.config.evolution.unread and train_examples and self.writer is not None:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
-            scopes = self.config.population.list_scopes(self.shards.local_agents)
-            reader = FittedReader(train_examples, everything, scopes, executor.mix_AP)
+            reader = build_reader(self.config, train_examples, everything)
             self.unread_news = UnreadNews(reader, self.config.objective.metric)
 
         self.forecast_step = ForecastStep(model, executor)
@@ -151,12 +166,17 @@ class RoundTrainer:
         or infinite; nothing was updated, ``state`` is as before.
         """
         self.update.start_round(state.round)
+        self.settle(state.logics)
         record = self._describe_start(state)
 
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
         played = self.forecast_step.run(state.logics, examples, generators, state.round)
         record |= _describe_forecasts(played)
+        if self.config.pays_for_readings:
+            # Only a rewriting pays. Parts that add up are no forecasts to be compared.
+            record["rewards"] = list(state.rewards)
+            record |= dict.fromkeys(("error_correlation", "gain_over_best", "effective_agents"))
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
@@ -181,6 +201,11 @@ class RoundTrainer:
         result = RoundResult(**record)
         self._advance(state, played, examples, rewriting, result)
         return result
+
+    def settle(self, logics: Sequence[str]) -> None:
+        """Fit what all agents read together, where they are fitted so."""
+        if isinstance(self.executor.linear_reader, JointReader):
+            self.executor.linear_reader.settle(logics)
 
     def _describe_start(self, state: RoundState) -> _Record:
         """Return what is settled before the round's truth is known: above all the weights.
@@ -223,7 +248,55 @@ class RoundTrainer:
         # seed would give another run.
         observation = self._observe(state, played, examples, generators.numpy_rng)
         proposal = writer.propose(observation, state.previous_AD, generators.agents)
-        scored = self._sample_reward_windows(examples, generators.numpy_rng)
+        if self.config.pays_for_readings:
+            return self._score_readings(state, proposal, generators.numpy_rng)
+        return self._score_forecasts(state, played, proposal, examples, generators.numpy_rng)
+
+    def _score_readings(
+        self, state: RoundState, proposal: Proposal, rng: np.random.Generator
+    ) -> _Rewriting:
+        """Score the logics by what ridges read, one agent's after another's.
+
+        Every process does so for all agents: retrieval and ridges need no language model.
+        """
+        config, agents = self.config, self.config.population.agents
+        known = [example for example in self.train_examples if has_known_truth(example)]
+        scored = choose_windows(known, config.grpo.reward_windows, rng)
+        reader = build_reader(config, scored, self.executor.news_retriever)
+        groups = self.shards.all_gather_json(proposal.group_logics)
+        remembered = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
+        turns = take_turns(
+            LogicScorer(reader, config),
+            self.model.selection,
+            state.logics,
+            [[*written, *best] for written, best in zip(groups, remembered, strict=True)],
+            state.records,
+            rng.permutation(agents).tolist(),
+        )
+        size = config.grpo.group_size
+        record = turns.describe(size) | {"fixed_unread_answers": 0}
+        reward_AG = torch.tensor(record["group_rewards"], dtype=torch.float32)
+        return _Rewriting(
+            proposal=proposal,
+            reward_AG=reward_AG.to(self.model.device),
+            reward_AK=np.zeros((agents, 0), dtype=np.float32),
+            group_gap_A=turns.gaps(size),
+            record=record,
+            logics=turns.logics,
+            records=turns.records,
+            turns=turns,
+        )
+
+    def _score_forecasts(
+        self,
+        state: RoundState,
+        played: PlayedForecasts,
+        proposal: Proposal,
+        examples: Sequence[ForecastExample],
+        rng: np.random.Generator,
+    ) -> _Rewriting:
+        """Score the logics by each agent's forecasts under them."""
+        scored = self._sample_reward_windows(examples, rng)
         truth_WH = stack_truths(scored, played.truth_BH.device)
         # The played logic goes with its group: scored in another batch, it could win or lose by the
         # last bit.
@@ -253,10 +326,25 @@ class RoundTrainer:
             "fixed_unread_answers": n_unparsed,
             "answers": played.reward_AB.numel() + group.reward_AC.numel() * len(scored),
         }
+        everyone = self.shards.all_gather_json(candidates)
+        records = copy.deepcopy(state.records)
         if self._keeps_records:
             record["news_gains"] = (group.reward_AC[:, 0] - group.reward_AC[:, -1]).tolist()
-        group_gap_A = best_response_gap(reward_AC[:, samples], reward_AC[:, 0])
-        return _Rewriting(proposal, group, reward_AG, remembered, reward_AK, group_gap_A, record)
+            reward_ACW = group.reward_ACW.cpu().double().numpy()
+            logics = records.add_round(everyone, list(reward_ACW[:, :-1] - reward_ACW[:, -1:]))
+        else:
+            logics = self.choose_logics(everyone, group.reward_AC)
+        return _Rewriting(
+            proposal=proposal,
+            reward_AG=reward_AG,
+            reward_AK=reward_AK,
+            group_gap_A=best_response_gap(reward_AC[:, samples], reward_AC[:, 0]),
+            record=record,
+            logics=logics,
+            records=records,
+            n_unparsed=group.n_unparsed,
+            n_cut=group.n_cut,
+        )
 
     @property
     def _keeps_records(self) -> bool:
@@ -299,14 +387,15 @@ class RoundTrainer:
         for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
             headlines[agent] = list_most_read([resolve(ids) for ids in windows])
 
-        peers = self._sample_peers(rng)
+        population = self.config.population
+        peers = sample_peers(population.agents, population.exposed_peers, rng)
         unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
         if self.unread_news is not None:
             # Drawn for all agents on every process: the generator must stay the same on all.
             seeds = rng.integers(2**63, size=len(state.logics))
             for row, agent in enumerate(self.shards.local_agents):
                 unread[agent] = self.unread_news.list_best(
-                    row,
+                    agent,
                     examples,
                     played.news[row],
                     played.values_ABH[agent],
@@ -315,7 +404,7 @@ class RoundTrainer:
                 )
         return Observation(
             logics=state.logics,
-            rewards=played.reward_A.tolist(),
+            rewards=state.rewards if self.config.pays_for_readings else played.reward_A.tolist(),
             peers=peers,
             headlines=headlines,
             recent=describe_recent([example.view for example in examples]),
@@ -370,11 +459,11 @@ class RoundTrainer:
         n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
         record: _Record = {"candidates": [], "group_logics": []}
         if rewriting is not None:
-            proposal, group = rewriting.proposal, rewriting.group
+            proposal = rewriting.proposal
             record["candidates"] = self.shards.all_gather_json(proposal.candidates)
             record["group_logics"] = self.shards.all_gather_json(proposal.group_logics)
-            n_unparsed += group.n_unparsed
-            n_cut += group.n_cut + proposal.n_cut
+            n_unparsed += rewriting.n_unparsed
+            n_cut += rewriting.n_cut + proposal.n_cut
             n_empty = proposal.n_empty
 
         counts = self.shards.all_reduce_sum([n_empty, n_unparsed, n_cut, n_equal_groups])
@@ -394,19 +483,19 @@ class RoundTrainer:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
         # Only now: this round's weights must not depend on this round's truth (decision 03-rounds).
         entities = [example.view.entity for example in examples]
-        self.model.selection.update_fitness(played.reward_AB, entities)
+        turns = rewriting.turns if rewriting else None
+        if not self.config.pays_for_readings:
+            self.model.selection.update_fitness(played.reward_AB, entities)
+        elif turns is not None:
+            # Fitness is what a logic earns, and only a rewriting pays.
+            gain_AN = torch.from_numpy(turns.gain_AN).float().to(self.model.device)
+            self.model.selection.update_fitness(gain_AN, turns.entities)
+            self.model.selection.is_idle_A.copy_(torch.from_numpy(turns.is_idle_A))
         state.rewards = result.rewards
         state.round += 1
 
         if rewriting is not None:
-            rows = zip(state.logics, result.group_logics, rewriting.remembered, strict=True)
-            candidates = [[logic, *samples, *others] for logic, samples, others in rows]
-            if self._keeps_records:
-                reward_ACW = rewriting.group.reward_ACW.cpu().double().numpy()
-                gain_ACW = reward_ACW[:, :-1] - reward_ACW[:, -1:]
-                state.logics = state.records.add_round(candidates, list(gain_ACW))
-            else:
-                state.logics = self.choose_logics(candidates, rewriting.group.reward_AC)
+            state.logics, state.records = rewriting.logics, rewriting.records
             # Detached: the next round's opponent context is an input to it, and the graph of this
             # round is gone (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
@@ -422,17 +511,6 @@ class RoundTrainer:
 
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]
-
-    def _sample_peers(self, rng: np.random.Generator) -> list[list[int]]:
-        """Sample which other agents' logics each agent is shown."""
-        agents = self.config.population.agents
-        count = min(self.config.population.exposed_peers, agents - 1)
-        if not count:
-            return [[] for _ in range(agents)]
-
-        # Sorted, so that the prompt lists peers in one order whatever order they were sampled in.
-        others = [[j for j in range(agents) if j != i] for i in range(agents)]
-        return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 
 
 def _describe_forecasts(played: PlayedForecasts) -> _Record:

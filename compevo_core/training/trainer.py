@@ -223,6 +223,10 @@ def _choose_training(setup: RunSetup, data: TrainingData) -> Callable[..., Train
     """Return what builds the trainings of a run from a folder and data."""
     if setup.config.is_numeric:
         return partial(MemberTraining, setup)
+    if setup.config.forecast.decoder == "linear":
+        from compevo_core.training.search import SearchTraining
+
+        return partial(SearchTraining, setup)
 
     # A language model takes seconds to import: only where there are rounds to play.
     from compevo_core.training.loop import TrainingLoop, plan_rounds

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents import linear_reader
+from compevo_core.agents import ridge
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.observation import UnreadNews
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.config.sections import MOST_ARTICLES
+from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
@@ -42,7 +42,7 @@ def _make_examples(train):
 
 def _fit(examples, top_k=1):
     retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
-    return FittedReader(examples, retriever, ["all"], np.ones((1, 1)))
+    return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1)))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_held_out_readings_hold_the_effect_under_the_right_logic_alone(examples)
 
 def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(examples):
     world, reader = planted_world(), _fit(examples)
-    sealed = SealedReadings(1, SIZE)
+    sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
     retriever = NewsRetriever(world.news, sentence_encoder(), 1)
 
@@ -83,7 +83,7 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
 
 def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
     # The penalty is one number for all; apart from it, the own truth must be nowhere.
-    monkeypatch.setattr(linear_reader, "_PENALTIES", (10.0,))
+    monkeypatch.setattr(ridge, "PENALTIES", np.array([10.0]))
     changed = list(examples)
     changed[40] = replace(changed[40], truth_H=np.full(48, 50.0))
     window_id = changed[40].view.window_id
@@ -95,7 +95,7 @@ def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
 
 def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch):
     # So weak a penalty fits noise on the rest of train, and errs more than without reading.
-    monkeypatch.setattr(linear_reader, "_PENALTIES", (0.1,))
+    monkeypatch.setattr(ridge, "PENALTIES", np.array([0.1]))
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
     fit = _fit(noise).find(0, OTHER)
@@ -135,7 +135,7 @@ def _make_news(titles):
 
 def _read_news(examples, news):
     retriever = NewsRetriever(news, sentence_encoder(), 8)
-    return FittedReader(examples, retriever, ["all"], np.ones((1, 1))), retriever
+    return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))), retriever
 
 
 def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples):
@@ -152,7 +152,7 @@ def test_a_number_in_the_text_is_read_by_the_words_around_it_and_sealed(examples
     ]
     news = _make_news([*titles, "Minimum 39, maximum 10 degrees."])
     reader, retriever = _read_news(changed, news)
-    sealed = SealedReadings(1, SIZE)
+    sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
     cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
     for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
@@ -178,7 +178,7 @@ def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
 
 
 def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch):
-    monkeypatch.setattr(linear_reader, "_PENALTIES", (1.0,))
+    monkeypatch.setattr(ridge, "PENALTIES", np.array([1.0]))
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
     rng = np.random.default_rng(4)
     rows, embeddings, changed = [], [], []

@@ -83,7 +83,7 @@ def test_every_shipped_preset_loads_and_differs_in_hash(name):
         ({"population": {"agents": True}}, "integer"),
         ({"population": 3}, "[population] is 3"),
         ({"selection": {"ema": 1.0}}, "0.9999"),
-        ({"forecast": {"decoder": "words"}}, "should be 'head', 'text' or 'none'"),
+        ({"forecast": {"decoder": "words"}}, "should be 'head', 'text', 'linear' or 'none'"),
         ({"optim": {"head_lr": "x"}}, "optim.head_lr = 'x' should be a valid number"),
         ({"optim": {"head_lr": -1.0}}, "optim.head_lr = -1.0 should be"),
         ({"run": {"seed": -1}}, "run.seed"),

@@ -8,6 +8,7 @@ import torch
 
 from compevo_core.agents.logic_writer import LogicWriter
 from compevo_core.agents.objective import diversity_loss, group_advantages, policy_loss
+from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.selection import forecast_error
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.lm.adapters import LOGIC
@@ -206,8 +207,7 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
 
 
 def test_an_agent_sees_the_stated_number_of_others():
-    trainer, _, _ = build_round_trainer(population__agents=4, population__exposed_peers=2)
-    sampled = [trainer._sample_peers(np.random.default_rng(seed)) for seed in range(5)]
+    sampled = [sample_peers(4, 2, np.random.default_rng(seed)) for seed in range(5)]
     for agent, peers in (pair for drawn in sampled for pair in enumerate(drawn)):
         assert len(set(peers)) == 2
         assert agent not in peers

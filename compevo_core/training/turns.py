@@ -1,0 +1,131 @@
+"""Turns of a rewriting: agents are paid by what they read, and choose one after the other.
+
+What belongs here: the windows that score, the order of turns, what each agent plays after its own.
+What does not: the rewards (``agents.joint_reader``), records (``agents.logics``), who writes the
+logics (``agents.logic_writer``, ``agents.slot_draws``).
+
+Agents that chose at once would all take the niche that is free. So each turn is given what the
+others play by then (decision 04-policy).
+
+Shapes: A agents, C logics of an agent, N windows that score.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.joint_reader import LogicScorer, Standing
+from compevo_core.agents.linear_reader import FittedReader, is_known_enough
+from compevo_core.agents.logics import LogicRecords
+from compevo_core.agents.objective import own_error_weights
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import BoolArray, FloatArray, to_array
+from compevo_core.training.prior import mix_priors
+
+#: What a rewriting adds to the record of a round that had none, by the keys of ``RoundResult``.
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """What the agents play after their turns, and what it earned."""
+
+    logics: list[str]  # of all agents
+    records: LogicRecords
+    is_idle_A: BoolArray  # agents that add nothing to the others
+    gain_AN: FloatArray  # of the logics that they play now, by window
+    entities: list[str]  # of the windows
+    gain_AC: list[FloatArray]  # mean gains of all that was scored: first what was played before
+
+    def describe(self, n_samples: int) -> Record:
+        """Return the part of a round's record on rewards; samples stand behind the played logic."""
+        samples = slice(1, 1 + n_samples)
+        return {
+            "evolved": True,
+            "group_rewards": [gain_C[samples].tolist() for gain_C in self.gain_AC],
+            "best_response_gap": self.gaps(n_samples).tolist(),
+            "news_gains": [float(gain_C[0]) for gain_C in self.gain_AC],
+            "rewards": self.gain_AN.mean(1).tolist(),
+        }
+
+    def gaps(self, n_samples: int) -> FloatArray:
+        """Return by how much each agent's best sample earned more than what it played (A,)."""
+        samples = slice(1, 1 + n_samples)
+        return np.array([max(0.0, *(gain_C[samples] - gain_C[0])) for gain_C in self.gain_AC])
+
+
+def take_turns(
+    scorer: LogicScorer,
+    selection: FitnessSelection,
+    logics: Sequence[str],
+    candidates: Sequence[Sequence[str]],
+    records: LogicRecords,
+    order: Sequence[int],
+) -> Turns:
+    """Let each agent in turn choose between the logic that it plays, its candidates and its record.
+
+    ``records`` stay as they are.
+    """
+    entities = [view.entity for view in scorer.reader.views]
+    open_NA = to_array(selection.open_weights(entities)).astype(np.float64)
+    is_idle_A = to_array(selection.is_idle_A).copy()
+    played, records = list(logics), copy.deepcopy(records)
+    gain_AN = np.zeros((len(played), len(entities)))
+    gain_AC = [np.zeros(1)] * len(played)
+
+    for agent in order:
+        scored = [played[agent], *candidates[agent]]
+        standing = Standing(played, _leave_out(open_NA, is_idle_A), open_NA)
+        gain_CN = scorer.score(agent, scored, standing)
+        gain_AC[agent] = gain_CN.mean(1)
+
+        played[agent] = records.add(agent, scored, gain_CN)
+        record = records.get(agent, played[agent])
+        is_scored = played[agent] in scored
+        gain_AN[agent] = gain_CN[scored.index(played[agent])] if is_scored else record.gain
+        if scorer.pays_contribution:
+            is_idle_A[agent] = record.lower_bound <= 0
+    return Turns(played, records, is_idle_A, gain_AN, entities, gain_AC)
+
+
+def choose_windows(
+    examples: Sequence[ForecastExample], count: int, rng: np.random.Generator
+) -> list[ForecastExample]:
+    """Return the windows that score all logics of a rewriting, in the order of time; 0 = all."""
+    if not count or count >= len(examples):
+        return list(examples)
+    return [examples[i] for i in sorted(rng.choice(len(examples), count, replace=False).tolist())]
+
+
+def has_known_truth(example: ForecastExample) -> bool:
+    """Return whether enough of a window's truth is known to fit and to judge a reading."""
+    return example.truth_H is not None and is_known_enough(example.truth_H[None])[0]
+
+
+def build_reader(
+    config: RunConfig, examples: Sequence[ForecastExample], retriever: NewsRetriever
+) -> FittedReader:
+    """Return what fits the readings of all agents on train windows."""
+    members = config.population.list_members()
+    views = [example.view for example in examples]
+    weights_ANH = np.stack(
+        [
+            own_error_weights(member, views, seed=config.run.seed, agent=agent)
+            for agent, member in enumerate(members)
+        ]
+    )
+    return FittedReader(examples, retriever, members, mix_priors(config)[1], weights_ANH)
+
+
+def _leave_out(weights_NA: FloatArray, is_idle_A: BoolArray) -> FloatArray:
+    """Return the weights with none for idle agents; as they are where all are."""
+    if is_idle_A.all():
+        return weights_NA
+    working_NA = np.where(is_idle_A, 0.0, weights_NA)
+    return np.asarray(working_NA / working_NA.sum(1, keepdims=True))
