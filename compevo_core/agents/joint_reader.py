@@ -31,7 +31,7 @@ from compevo_core.agents.linear_reader import (
     list_kinds_of_steps,
 )
 from compevo_core.agents.objective import weigh_own_steps
-from compevo_core.agents.ridge import KernelFolds, RidgeFit, fit_ridge
+from compevo_core.agents.ridge import KernelFolds, fit_ridge
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import DataError
@@ -92,8 +92,8 @@ def fit_jointly(
             columns = slice(end, end + design.x_NK.shape[1])
             end = columns.stop
             # Back from the columns' own scale; without any weight an agent says nothing.
-            factor = measure_size(design) / np.sqrt(mean) if mean else 0.0
-            own: RidgeFit = fit.take(columns, factor)
+            factor = design.measure_size() / np.sqrt(mean) if mean else 0.0
+            own = fit.take(columns).scale(factor)
             held_out_ANH[agent][:, steps] = own.hold_out(design.x_NK, reader.blocks)
             weights_AKH[agent][:, steps] = own.weights_KH
 
@@ -114,14 +114,8 @@ def scale_columns(weight_N: FloatArray, share_N: FloatArray, design: Design) -> 
     With one weight ``w`` in all windows it is ``sqrt(w)`` over the size of what the agent reads.
     """
     mean = float(weight_N.mean())
-    factor = measure_size(design) / np.sqrt(mean) if mean else 0.0
+    factor = design.measure_size() / np.sqrt(mean) if mean else 0.0
     return factor * share_N * weight_N
-
-
-def measure_size(design: Design) -> float:
-    """Return what makes the rows of a design one long in the mean: one penalty is for all."""
-    square_N = (design.x_NK[design.is_read_N] ** 2).sum(1)
-    return float(1 / np.sqrt(square_N.mean())) if square_N.any() else 0.0
 
 
 def mix(weights_NA: FloatArray, values_ANH: FloatArray) -> FloatArray:

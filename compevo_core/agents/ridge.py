@@ -32,9 +32,13 @@ class RidgeFit:
     weights_KH: FloatArray
     held_out_BKH: FloatArray
 
-    def take(self, columns: slice, factor: float = 1.0) -> Self:
-        """Return the weights of some of the columns, times a factor."""
-        return type(self)(factor * self.weights_KH[columns], factor * self.held_out_BKH[:, columns])
+    def take(self, columns: slice) -> Self:
+        """Return the weights of some of the columns."""
+        return type(self)(self.weights_KH[columns], self.held_out_BKH[:, columns])
+
+    def scale(self, factor: float) -> Self:
+        """Return the weights of columns that were multiplied by a factor before the fit."""
+        return type(self)(factor * self.weights_KH, factor * self.held_out_BKH)
 
     def hold_out(self, x_NK: FloatArray, blocks: Blocks) -> FloatArray:
         """Return predictions (N, H), each by the fit without the row's own block."""

@@ -57,7 +57,7 @@ class Turns:
     def gaps(self, n_samples: int) -> FloatArray:
         """Return by how much each agent's best sample earned more than what it played (A,)."""
         samples = slice(1, 1 + n_samples)
-        return np.array([max(0.0, *(gain_C[samples] - gain_C[0])) for gain_C in self.gain_AC])
+        return np.array([(of_C[samples] - of_C[0]).max(initial=0.0) for of_C in self.gain_AC])
 
 
 def take_turns(
@@ -79,6 +79,7 @@ def take_turns(
     gain_AN = np.zeros((len(played), len(entities)))
     gain_AC = [np.zeros(1)] * len(played)
 
+    scorer.reader.retriever.embed(logic for of_agent in candidates for logic in of_agent)
     for agent in order:
         scored = [played[agent], *candidates[agent]]
         standing = Standing(played, _leave_out(open_NA, is_idle_A), open_NA)

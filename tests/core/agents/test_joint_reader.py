@@ -1,0 +1,237 @@
+"""Agents whose news are read together: one ridge, parts that add up, pay for what others lack."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing, fit_jointly
+from compevo_core.agents.linear_reader import FittedReader
+from compevo_core.agents.logics import LogicRecords
+from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MemberConfig
+from compevo_core.errors import DataError
+from compevo_core.training.turns import take_turns
+from tests.core.agents.test_linear_reader import _make_examples
+from tests.support.planted import planted_world, sentence_encoder
+
+OUTAGES = "Track news about power outages in any region, at night, as a sign of x."
+SOLAR = "Track news about rooftop solar in any region, at night, as a sign of x."
+NOISE = "Track news about interest rates in any region, at night, as a sign of x."
+CONFIG = RunConfig.preset("specialists")
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return _make_examples(planted_world().split("train"))
+
+
+def _read(examples, members=1, top_k=1):
+    """A reader of agents with one base, members given by their number or one by one."""
+    if isinstance(members, int):
+        members = [MemberConfig()] * members
+    retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
+    return FittedReader(examples, retriever, members, np.ones((len(members), 1)))
+
+
+def _equal(examples, agents):
+    return np.full((len(examples), agents), 1 / agents)
+
+
+def _score(examples, played, logic, agent=0, config=CONFIG):
+    """The gains of a logic of an agent, by window, given what all agents play."""
+    reader = _read(examples, len(played))
+    weights_NA = _equal(examples, len(played))
+    standing = Standing(played, weights_NA, weights_NA)
+    return LogicScorer(reader, config).score(agent, [logic], standing)[0]
+
+
+def _sum(examples, fits, weights_A):
+    """What a population reads in each window, held out."""
+    nothing = np.zeros(48)
+    return np.array(
+        [
+            sum(
+                w * f.held_out.get(e.view.window_id, nothing)
+                for f, w in zip(fits, weights_A, strict=True)
+            )
+            for e in examples
+        ]
+    )
+
+
+def _truth(examples):
+    return np.stack([e.truth_H for e in examples])
+
+
+def test_one_agent_is_read_as_it_is_by_itself(examples):
+    reader = _read(examples)
+    (joint,), own = fit_jointly(reader, [OUTAGES], _equal(examples, 1)), reader.find(0, OUTAGES)
+    np.testing.assert_allclose(joint.weights_ZH, own.weights_ZH, atol=1e-6)
+    for name, values_H in own.held_out.items():
+        np.testing.assert_allclose(joint.held_out[name], values_H, atol=1e-6)
+
+
+def test_two_agents_read_what_neither_reads_alone(examples):
+    reader = _read(examples, 2)
+    together = fit_jointly(reader, [OUTAGES, SOLAR], _equal(examples, 2))
+    alone = [reader.find(0, OUTAGES), reader.find(1, SOLAR)]
+    truth_NH = _truth(examples)
+    joint, mean, first = (
+        float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
+        for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))
+    )
+    assert joint < first - 0.5
+    assert joint < mean - 0.5  # the mean of both halves what one of them reads
+
+
+def test_an_agent_without_weight_says_nothing_and_weights_by_series_are_its_series(examples):
+    reader = _read(examples, 2)
+    weights_NA = np.tile([1.0, 0.0], (len(examples), 1))
+    first, second = fit_jointly(reader, [OUTAGES, SOLAR], weights_NA)
+    assert not second.weights_ZH.any()
+    np.testing.assert_allclose(first.weights_ZH, reader.find(0, OUTAGES).weights_ZH, atol=1e-6)
+
+    # Where an agent has all the weight of a series, the other reads nothing of that series.
+    is_home = np.array([e.view.entity == "NSW1" for e in examples])
+    by_series_NA = np.stack([is_home, ~is_home], axis=1).astype(float)
+    apart = fit_jointly(reader, [OUTAGES, OUTAGES], by_series_NA)
+    assert np.abs(apart[0].weights_ZH - apart[1].weights_ZH).max() > 1e-3
+
+
+def test_a_niche_that_two_share_is_paid_less_than_once(examples):
+    alone = _score(examples, [OUTAGES], OUTAGES).mean()
+    shared = [_score(examples, [OUTAGES] * 2, OUTAGES, agent).mean() for agent in (0, 1)]
+    free = _score(examples, [OUTAGES, SOLAR], SOLAR, 1).mean()
+    assert alone > 0.3
+    assert sum(shared) < 0.3 * alone
+    assert free > 3 * max(shared)
+    assert abs(_score(examples, [OUTAGES, NOISE], NOISE, 1).mean()) < 0.2 * free
+
+
+@pytest.mark.parametrize(
+    ("changes", "copied"),
+    [
+        ({"evolution.credit": "own"}, 1.0),  # whoever else reads it
+        ({"news.fit": "own"}, 0.2),  # the mean of two readings is one of them: little is added
+    ],
+)
+def test_credit_and_fit_can_be_changed_one_by_one(examples, changes, copied):
+    config = CONFIG.with_overrides(changes)
+    alone, shared = (
+        _score(examples, played, OUTAGES, config=config).mean()
+        for played in ([OUTAGES, NOISE], [OUTAGES, OUTAGES])
+    )
+    assert alone > 0.1
+    assert shared == pytest.approx(alone) if copied == 1.0 else shared < 0.7 * alone
+
+
+def test_no_reward_of_a_block_hangs_on_its_own_truth(examples):
+    scorer = LogicScorer(_read(examples, 2), CONFIG)
+    rows = np.flatnonzero(scorer.reader.blocks[1][0])
+    changed = list(examples)
+    for row, other in zip(rows, rows[::-1], strict=True):
+        changed[row] = replace(examples[row], truth_H=examples[other].truth_H)
+
+    played, weights_NA = [OUTAGES, SOLAR], _equal(examples, 2)
+    before, after = (
+        _sum(e, fit_jointly(_read(e, 2), played, weights_NA), [0.5, 0.5])
+        for e in (examples, changed)
+    )
+    np.testing.assert_array_equal(before[rows], after[rows])
+    assert np.abs(before - after).max() > 0
+
+
+def test_agents_take_turns_and_the_second_takes_the_niche_that_is_left(examples):
+    reader = _read(examples, 2)
+    selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
+    turns = take_turns(
+        LogicScorer(reader, CONFIG),
+        selection,
+        [NOISE, NOISE],
+        [[OUTAGES], [OUTAGES, SOLAR]],
+        LogicRecords(),
+        [0, 1],
+    )
+    assert turns.logics == [OUTAGES, SOLAR]
+    assert not turns.is_idle_A.any()
+    assert turns.gain_AN.shape == (2, len(examples))
+    record = turns.describe(2)
+    np.testing.assert_allclose(record["rewards"], turns.gain_AN.mean(1))
+    assert record["best_response_gap"][1] > 0
+
+
+def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
+    selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
+    scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
+    turns = take_turns(
+        scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1]
+    )
+    assert turns.is_idle_A.all()
+    selection.is_idle_A[:] = True
+    assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were
+    selection.is_idle_A[0] = False
+    assert selection.weights([""]).tolist() == [[1.0, 0.0]]
+    assert selection.open_weights([""]).tolist() == [[0.5, 0.5]]
+    back = take_turns(
+        LogicScorer(_read(examples, 2), CONFIG),
+        selection,
+        [OUTAGES, SOLAR],
+        [[], []],
+        LogicRecords(),
+        [1],
+    )
+    assert not back.is_idle_A.any()
+
+
+def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
+    generalist = MemberConfig(reads="everything")
+    reader = _read(examples, [generalist, MemberConfig()])
+    fit = reader.find(0, "whatever")
+    view = examples[0].view
+    articles = reader.retriever.resolve(reader.retrieve(0, "whatever", [view])[0])
+    assert len(articles) == len(view.candidate_ids)
+    words = fit.mean_X[:384]
+    total = np.sum([article.embedding for article in articles], axis=0) - words
+    expected_H = total @ fit.weights_ZH[:384]
+    np.testing.assert_allclose(fit.predict(view, articles), expected_H, atol=1e-4)
+
+
+def test_readers_follow_their_members(examples):
+    at_home = MemberConfig(entities=("NSW1",), first_step=24)
+    reader = _read(examples, [MemberConfig(), at_home])
+    views = [e.view for e in examples]
+    weights_ANH = np.ones((2, len(views), 48))
+    away = np.array([view.entity != "NSW1" for view in views])
+    weights_ANH[1, away] = 0.25
+    weights_ANH[1, :, :24] = 0.25
+    apart = FittedReader(
+        examples, reader.retriever, [MemberConfig(), at_home], np.ones((2, 1)), weights_ANH
+    )
+    assert np.abs(apart.find(0, OUTAGES).weights_ZH - apart.find(1, OUTAGES).weights_ZH).max() > 0
+    fits = fit_jointly(apart, [OUTAGES, OUTAGES], _equal(examples, 2))
+    article = apart.retriever.resolve(apart.retrieve(1, OUTAGES, [views[0]])[0])
+    readings = {
+        entity: fits[1].predict(replace(views[0], entity=entity), article)
+        for entity in ("NSW1", "SA1")
+    }
+    np.testing.assert_allclose(readings["SA1"][24:], 0.25 * readings["NSW1"][24:])
+    np.testing.assert_allclose(readings["SA1"][:24], readings["NSW1"][:24])
+
+
+def test_a_joint_reader_fits_again_where_weights_or_logics_change(examples):
+    weights = [np.array([0.5, 0.5])]
+    reader = JointReader(_read(examples, 2), lambda names: np.tile(weights[0], (len(names), 1)))
+    with pytest.raises(DataError, match="settle what all agents play"):
+        reader.find(0, OUTAGES)
+    reader.settle([OUTAGES, SOLAR])
+    first = reader.find(0, OUTAGES)
+    reader.settle([OUTAGES, SOLAR])
+    assert reader.find(0, OUTAGES) is first
+    weights[0] = np.array([0.8, 0.2])
+    reader.settle([OUTAGES, SOLAR])
+    assert reader.find(0, OUTAGES) is not first
+    with pytest.raises(DataError, match="not fitted under the logic"):
+        reader.find(1, OUTAGES)

@@ -1,0 +1,83 @@
+"""Ridges judged on blocks of time: both forms are one, and no block knows its own truth."""
+
+import numpy as np
+import pytest
+
+from compevo_core.agents import ridge
+from compevo_core.agents.ridge import PENALTIES, KernelFolds, fit_ridge, measure_later
+
+ALL = np.ones(60, dtype=bool)
+
+
+def _cut(count=60, blocks=5, embargo=2):
+    """Blocks of windows, with those too near to each left out of its fit."""
+    at = np.arange(count)
+    parts = np.array_split(at, blocks)
+    return [
+        (np.isin(at, part), (at < part[0] - embargo) | (at > part[-1] + embargo)) for part in parts
+    ]
+
+
+def _sample(columns, effect=1.0):
+    rng = np.random.default_rng(columns)
+    x_NK = rng.normal(size=(60, columns))
+    return x_NK, effect * x_NK[:, :1] + rng.normal(size=(60, 3))
+
+
+def _hold_out(x_NK, y_NH):
+    """Held-out residuals of both forms."""
+    held_out_NH = fit_ridge(x_NK, y_NH, _cut(), ALL).hold_out(x_NK, _cut())
+    return y_NH - held_out_NH, KernelFolds(y_NH, _cut(), PENALTIES).hold_out(x_NK @ x_NK.T)
+
+
+@pytest.mark.parametrize("columns", [4, 90])
+def test_added_gram_matrices_are_one_ridge_on_joined_columns(columns):
+    x_NK, y_NH = _sample(columns)
+    joined, added = _hold_out(x_NK, y_NH)
+    half = columns // 2
+    parts = sum(part @ part.T for part in (x_NK[:, :half], x_NK[:, half:]))
+    np.testing.assert_allclose(added, joined, atol=1e-6)
+    np.testing.assert_allclose(
+        KernelFolds(y_NH, _cut(), PENALTIES).hold_out(parts), joined, atol=1e-6
+    )
+    assert (joined**2).sum() < (y_NH**2).sum()
+
+
+def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
+    x_NK, y_NH = _sample(8)
+    rows = np.flatnonzero(_cut()[2][0])
+    changed_NH = y_NH.copy()
+    changed_NH[rows] = 50 * np.random.default_rng(1).permutation(y_NH[rows])
+    for before, after in zip(_hold_out(x_NK, y_NH), _hold_out(x_NK, changed_NH), strict=True):
+        read, read_after = y_NH - before, changed_NH - after
+        np.testing.assert_allclose(read_after[rows], read[rows], atol=1e-9)
+        assert np.abs(read_after - read).max() > 0.1
+
+
+def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough(monkeypatch):
+    monkeypatch.setattr(ridge, "PENALTIES", np.array([1e-3]))
+    x_NK, y_NH = _sample(30, effect=0.0)
+    fit = fit_ridge(x_NK, y_NH, _cut(), ALL)
+    assert not fit.weights_KH.any()
+    assert not fit.held_out_BKH.any()
+    residual_NH = KernelFolds(y_NH, _cut(), np.array([1e-3])).hold_out(x_NK @ x_NK.T)
+    np.testing.assert_array_equal(residual_NH, y_NH)
+
+
+def test_a_column_that_runs_with_time_is_judged_by_what_comes_later():
+    at = np.linspace(-1, 1, 60)
+    # Up to the last fifth the target follows the column, and then it does not.
+    y_NH = np.where(at < 0.6, at, 0.0)[:, None]
+    is_last, is_before = _cut()[-1]
+    *errors_P, zero = measure_later(at[:, None], y_NH, is_before, is_last)
+    assert min(errors_P) > zero
+
+
+def test_rows_that_are_not_usable_change_nothing():
+    x_NK, y_NH = _sample(5)
+    usable_N = ALL.copy()
+    usable_N[10:14] = False
+    y_NH[10:14] = 1e3
+    first = fit_ridge(x_NK, y_NH, _cut(), usable_N)
+    y_NH[10:14] = -1e3
+    np.testing.assert_array_equal(first.weights_KH, fit_ridge(x_NK, y_NH, _cut(), usable_N).weights_KH)

@@ -1,0 +1,148 @@
+"""Agents without a language model: a search in seconds, sealed, resumed, its parts adding up."""
+
+import json
+
+import numpy as np
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import ConfigError
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.training.artifact import read_inputs
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.search import GENERALIST_LOGIC, ReadingModel
+from compevo_core.training.trainer import train
+from tests.support.planted import planted_world, search
+
+SPECIALISTS = {
+    "population.agents": 2,
+    "population.members": [{}, {"reads": "everything"}],
+    "forecast.prior": "persistence",
+    "forecast.prior_folds": 1,
+    "grpo.group_size": 4,
+    "grpo.reward_windows": 80,
+    "run.rounds": 3,
+}
+JOINT = {
+    "news__fit": "joint",
+    "news__other_logics": 0.0,
+    "evolution__credit": "contribution",
+    "grpo__reward_windows": 80,
+    "grpo__group_size": 4,
+}
+
+
+def configure(**changes):
+    return RunConfig.preset("specialists").with_overrides({**SPECIALISTS, **changes})
+
+
+def run(config, out, **options):
+    world = planted_world()
+    return train(config, world.split("train"), world.split("val"), world.news, out, **options)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    out = tmp_path_factory.mktemp("search") / "run"
+    run(configure(), out)
+    return out
+
+
+def _slope(out):
+    world = planted_world()
+    test = world.split("test")
+    prediction = CompEvoForecaster.load(out, world.news).predict_by_agent(test.views())
+    added_N = (prediction.aggregate - prediction.prior).mean(1)
+    return np.polyfit(world.effects_of(test), added_N, 1)[0], prediction
+
+
+def test_a_search_finds_what_acts_and_its_parts_add_up(searched):
+    slope, prediction = _slope(searched)
+    assert slope > 0.5
+    parts_NAH = prediction.step_weights * prediction.agents.swapaxes(0, 1)
+    np.testing.assert_allclose(parts_NAH.sum(1), prediction.aggregate, rtol=1e-6)
+    assert prediction.chosen_news[0] != prediction.chosen_news[1]
+
+    metrics = RunFolder(searched).read_metrics()
+    assert len(set(metrics["calibration"]["blend"])) == 1  # what was fitted to add up
+    assert metrics["calibration"]["guard"] == "none"
+    *_, last = RunFolder(searched).read_rounds()
+    assert last.logics[1] == GENERALIST_LOGIC
+    assert last.group_logics[1] == []
+    assert sum(last.weights) == pytest.approx(1)
+
+
+def test_a_search_that_is_killed_goes_on_to_the_same_model(searched, tmp_path):
+    seen = []
+
+    def stop(record):
+        seen.append(record.round)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(configure(), tmp_path, on_round=stop)
+    resumed = run(configure(), tmp_path, on_round=lambda record: seen.append(record.round))
+    assert seen == [0, 1, 2]
+    assert resumed["artifact_hash"] == RunFolder(searched).read_metrics()["artifact_hash"]
+    logics = [
+        json.loads(RunFolder(out).model_logics_file.read_text()) for out in (tmp_path, searched)
+    ]
+    assert logics[0] == logics[1]
+
+
+def test_the_round_that_validates_best_is_sealed(tmp_path):
+    summary = run(configure(**{"run.validate_every": 1, "run.validation_windows": 8}), tmp_path)
+    errors = [record.val_mae_scaled for record in RunFolder(tmp_path).read_rounds()]
+    assert summary["val_mae_scaled"] <= min(errors)
+    assert summary["chosen_round"] in (0, 1 + int(np.argmin(errors)))
+
+
+def test_several_processes_are_refused(searched):
+    shards = AgentShards(2)
+    shards.processes = 2
+    with pytest.raises(ConfigError, match="in one process"):
+        ReadingModel(configure(), read_inputs(searched), shards)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"news.linear": False}, "set news.linear = true"),
+        ({"evolution.flat_share": 0.5}, "needs evolution.flat_share"),
+        ({"objective.lambda_own": 1.0}, "needs objective.lambda_own"),
+        ({"grpo.reward_windows": 10}, "too few to fit readings"),
+        ({"selection.online": True, "selection.rule": "inverse"}, "set rule = 'boa'"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        configure(**changes)
+
+
+def test_online_weights_begin_with_those_of_training(tmp_path):
+    run(configure(**{"selection.online": True, "selection.rule": "boa"}), tmp_path)
+    world = planted_world()
+    forecaster = CompEvoForecaster.load(tmp_path, world.news)
+    followed = forecaster.follow(world.split("test"))
+    first_A = followed.step_weights[0].mean(1)
+    trained = forecaster._model.selection.weights(["NSW1"])[0].tolist()
+    assert len(set(np.round(trained, 3))) == 2
+    assert np.argmax(first_A) == np.argmax(trained)
+    parts_NAH = followed.step_weights * followed.agents.swapaxes(0, 1)
+    np.testing.assert_allclose(parts_NAH.sum(1), followed.aggregate, rtol=1e-6)
+
+
+def test_adapters_on_top_learn_from_the_aggregate_and_logics_are_paid_by_contribution(tmp_path):
+    run(search(**JOINT, population__agents=2), tmp_path)
+    slope, prediction = _slope(tmp_path)
+    assert slope > 0.3
+    parts_NAH = prediction.step_weights * prediction.agents.swapaxes(0, 1)
+    np.testing.assert_allclose(parts_NAH.sum(1), prediction.aggregate, rtol=1e-5)
+    first, second, *_ = RunFolder(tmp_path).read_rounds()
+    assert first.evolved and not second.evolved
+    # Only a rewriting pays: the reward of the next round is the one of the last.
+    assert second.rewards == first.rewards
+    assert second.effective_agents is None
+    assert second.fitness != first.fitness
