@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.agents.logics import find_topics
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.paper.control import (
@@ -189,12 +190,15 @@ def test_precision_and_recall_are_means_over_agents():
     assert compare_topics(logics, ("power outages", "rooftop solar")) == (0.5, 0.5)
 
 
+TOGETHER = RunConfig.preset("specialists")
+
+
 def _configure(world, agents=5):
-    config = search(population__agents=agents)
+    config = TOGETHER.with_overrides({"population.agents": agents})
     return ControlPlan(config=config, world=world, compares=SPECIALISTS).configure_arms(1)
 
 
-@pytest.mark.parametrize(("agents", "group", "rounds"), [(5, 40, 6), (10, 40, 12)])
+@pytest.mark.parametrize(("agents", "group", "rounds"), [(5, 40, 8), (10, 40, 16)])
 def test_specialists_and_their_rivals_differ_by_one_thing_and_have_as_many_trials(
     agents, group, rounds
 ):
@@ -208,7 +212,7 @@ def test_specialists_and_their_rivals_differ_by_one_thing_and_have_as_many_trial
 
     alone = arms["one-agent"]
     assert (alone.population.agents, alone.grpo.group_size, alone.run.rounds) == (1, group, rounds)
-    assert alone.grpo.group_size * alone.run.rounds == agents * 8 * 6
+    assert alone.grpo.group_size * alone.run.rounds == agents * 8 * 8
     assert arms["2A-articles"].news.top_k == agents * arms["evolved"].news.top_k
     kinds = [member.reads for member in arms["generalist-and-specialists"].population.members]
     assert kinds == ["chosen"] * agents + ["everything"]
@@ -257,7 +261,7 @@ def test_the_share_of_the_effect_is_one_for_all_of_it_less_what_the_prior_holds(
 
 
 def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
-    cells = list_cells(search())
+    cells = list_cells(TOGETHER)
     count = {}
     for cell in cells:
         key = (cell.world, cell.effects[0], cell.config.population.agents)
@@ -269,18 +273,18 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
     assert len(cells) == sum(cells.seeds * len(cells.effects) for cells in EXPERIMENT)
     assert [cell.seeds for cell in cells] == sorted(cell.seeds for cell in cells)
 
-    cut = list_cells(search(), worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
+    cut = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
     assert [(c.world, *c.effects, *c.seeds, *c.only) for c in cut] == [
         ("plain", 2.0, 0, "generalist")
     ]
     with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
-        list_cells(search(), worlds=["flat"])
+        list_cells(TOGETHER, worlds=["flat"])
     with pytest.raises(ConfigError, match="no such world, effect and seed"):
-        list_cells(search(), effects=[3.0])
+        list_cells(TOGETHER, effects=[3.0])
 
 
 def test_arms_with_rows_of_the_same_settings_are_left_out_and_old_rows_lack_a_column(tmp_path):
-    (plan,) = list_cells(search(), worlds=["plain"], effects=[2.0], seeds=1)
+    (plan,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1)
     path = tmp_path / "specialists-electricity.csv"
     assert leave_out_scored(plan, path) == plan
 
