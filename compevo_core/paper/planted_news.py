@@ -77,7 +77,9 @@ CONTROL_SCHEMA: dict[str, pl.DataType] = {
     "recovered": pl.Float64(),
     "recovered_low": pl.Float64(),  # 95 % interval by blocks of days
     "recovered_high": pl.Float64(),
-    "slope": pl.Float64(),  # of what the population adds to its prior on the effect; null without
+    # Of what the population adds to its prior on the effect; too small where the mean of the effect
+    # differs between series, as in niches-regional; null without effect
+    "slope": pl.Float64(),
     # Share of the effect's variance that is added, 1 at best and 0 for the prior, in which the
     # truth has no part: ``control.measure_effect``; null without effect, or before it was kept
     "effect_r2": pl.Float64(),
