@@ -167,11 +167,6 @@ class Design:
             weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
         return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, **others)
 
-    def measure_size(self) -> float:
-        """Return what makes the rows of articles one long in the mean: one penalty is for all."""
-        square_N = (self.x_NK[self.is_read_N] ** 2).sum(1)
-        return float(1 / np.sqrt(square_N.mean())) if square_N.any() else 0.0
-
     def list_readings(
         self, views: Sequence[WindowView], read_NH: FloatArray
     ) -> dict[str, FloatArray]:
@@ -333,7 +328,6 @@ class FittedReader:
 
     def _fit(self, agent: int, logic: str) -> LinearFit:
         design = self.design(agent, logic)
-        size = design.measure_size()
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
         held_out_NH = np.zeros_like(missed_NH)
         weights_KH = np.zeros((design.x_NK.shape[1], missed_NH.shape[1]))
@@ -341,11 +335,8 @@ class FittedReader:
             root_N1 = np.sqrt(weight_NA)
             usable_N = design.is_read_N & self.is_known_N & (weight_NA[:, 0] > 0)
             fit = fit_ridge(
-                size * root_N1 * design.x_NK,
-                root_N1 * missed_NH[:, steps],
-                self.blocks,
-                usable_N,
-            ).scale(size)
+                root_N1 * design.x_NK, root_N1 * missed_NH[:, steps], self.blocks, usable_N
+            )
             held_out_NH[:, steps] = fit.hold_out(design.x_NK, self.blocks)
             weights_KH[:, steps] = fit.weights_KH
         held_out = design.list_readings(self.views, held_out_NH)

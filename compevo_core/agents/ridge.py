@@ -19,7 +19,7 @@ import numpy as np
 
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 
-PENALTIES = 10.0 ** np.arange(-2.5, 2.5, 0.5)  # rows are about one long
+PENALTIES = 10.0 ** np.arange(-1.0, 4.0, 0.5)
 
 Blocks = Sequence[tuple[BoolArray, BoolArray]]
 """For each block of time its windows (N,), and the windows that a fit without it may use (N,)."""
