@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compevo_core.agents.linear_reader import (
-    Design,
     FittedReader,
     LinearFit,
     interpolate,
