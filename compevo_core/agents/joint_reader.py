@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from compevo_core.agents.linear_reader import (
-    Design,
     FittedReader,
     LinearFit,
     interpolate,
@@ -81,7 +80,7 @@ def fit_jointly(
     weights_AKH = [np.zeros((d.x_NK.shape[1], missed_NH.shape[1])) for d in designs]
 
     for steps, share_NA in list_kinds_of_steps(reader.weights_ANH):
-        scales = map(scale_columns, weights_NA.T, share_NA.T, designs)
+        scales = map(scale_columns, weights_NA.T, share_NA.T)
         joined_NK = np.concatenate(
             [scale_N[:, None] * d.x_NK for scale_N, d in zip(scales, designs, strict=True)], axis=1
         )
@@ -91,9 +90,8 @@ def fit_jointly(
         for agent, (design, mean) in enumerate(zip(designs, weights_NA.mean(0), strict=True)):
             columns = slice(end, end + design.x_NK.shape[1])
             end = columns.stop
-            # Back from the columns' own scale; without any weight an agent says nothing.
-            factor = design.measure_size() / np.sqrt(mean) if mean else 0.0
-            own = fit.take(columns).scale(factor)
+            # Without any weight an agent says nothing.
+            own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
             held_out_ANH[agent][:, steps] = own.hold_out(design.x_NK, reader.blocks)
             weights_AKH[agent][:, steps] = own.weights_KH
 
@@ -108,14 +106,13 @@ def fit_jointly(
     return fits
 
 
-def scale_columns(weight_N: FloatArray, share_N: FloatArray, design: Design) -> FloatArray:
+def scale_columns(weight_N: FloatArray, share_N: FloatArray) -> FloatArray:
     """Return what an agent's columns are multiplied by in a joint fit, (N,).
 
-    With one weight ``w`` in all windows it is ``sqrt(w)`` over the size of what the agent reads.
+    With one weight ``w`` in all windows it is ``sqrt(w)``.
     """
     mean = float(weight_N.mean())
-    factor = design.measure_size() / np.sqrt(mean) if mean else 0.0
-    return factor * share_N * weight_N
+    return share_N * weight_N / np.sqrt(mean) if mean else np.zeros_like(weight_N)
 
 
 def mix(weights_NA: FloatArray, values_ANH: FloatArray) -> FloatArray:
@@ -200,7 +197,7 @@ class LogicScorer:
     ) -> FloatArray:
         """Return the Gram matrix (N, N) of what an agent reads in a joint fit."""
         design = self.reader.design(agent, logic)
-        x_NK = scale_columns(weight_N, share_N, design)[:, None] * design.x_NK
+        x_NK = scale_columns(weight_N, share_N)[:, None] * design.x_NK
         return np.asarray(x_NK @ x_NK.T)
 
     def _read(self, agent: int, logic: str) -> FloatArray:

@@ -167,11 +167,6 @@ class Design:
             weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
         return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, **others)
 
-    def measure_size(self) -> float:
-        """Return what makes the rows of articles one long in the mean: one penalty is for all."""
-        square_N = (self.x_NK[self.is_read_N] ** 2).sum(1)
-        return float(1 / np.sqrt(square_N.mean())) if square_N.any() else 0.0
-
     def list_readings(
         self, views: Sequence[WindowView], read_NH: FloatArray
     ) -> dict[str, FloatArray]:
@@ -316,7 +311,7 @@ class FittedReader:
         embeddings_ME = retriever.pool.embeddings[rows].astype(np.float64)
         centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
         _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
-        self._components_EK = vectors_EE[:, ::-1][:, :_COMPONENTS]
+        self._components_EK = vectors_EE[:, ::-1]
         # The windows of a round ask for the same few fits again and again.
         self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
         self.design = lru_cache(maxsize=_KEPT_FITS)(self._design)
@@ -333,7 +328,6 @@ class FittedReader:
 
     def _fit(self, agent: int, logic: str) -> LinearFit:
         design = self.design(agent, logic)
-        size = design.measure_size()
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
         held_out_NH = np.zeros_like(missed_NH)
         weights_KH = np.zeros((design.x_NK.shape[1], missed_NH.shape[1]))
@@ -341,11 +335,8 @@ class FittedReader:
             root_N1 = np.sqrt(weight_NA)
             usable_N = design.is_read_N & self.is_known_N & (weight_NA[:, 0] > 0)
             fit = fit_ridge(
-                size * root_N1 * design.x_NK,
-                root_N1 * missed_NH[:, steps],
-                self.blocks,
-                usable_N,
-            ).scale(size)
+                root_N1 * design.x_NK, root_N1 * missed_NH[:, steps], self.blocks, usable_N
+            )
             held_out_NH[:, steps] = fit.hold_out(design.x_NK, self.blocks)
             weights_KH[:, steps] = fit.weights_KH
         held_out = design.list_readings(self.views, held_out_NH)
@@ -374,7 +365,7 @@ class FittedReader:
 
         # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
         words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
-        columns = self._list_columns(evidence.parts_P, words_NPE)
+        columns = self._list_columns(evidence.parts_P, words_NPE, adds=adds)
         numbers = self._list_number_columns(np.nan_to_num(numbers_NF - mean_F))
         usable_N = is_read_N & self.is_known_N
         if numbers[1].size and self._is_worse_with(numbers, columns, agent, usable_N):
@@ -393,19 +384,20 @@ class FittedReader:
         )
 
     def _list_columns(
-        self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray
+        self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, *, adds: bool
     ) -> list[tuple[int, FloatArray, FloatArray]]:
         """Return what is fitted by block of Z: its start, its basis (E, K) and its values (N, K).
 
-        Takes what differs from the mean; what never does is left out.
+        Takes what differs from the mean; what never does is left out. Sums of many articles are
+        read in all directions.
         """
-        parts = np.flatnonzero(words_NPE.any((0, 2)))
-        count = _COMPONENTS if len(parts) < 2 else _COMPONENTS_OF_PART
         columns = []
         for season, wave_N in enumerate(self._waves):
-            basis_EK = self._components_EK[:, : _COMPONENTS_OF_SEASON if season else count]
-            basis_EK = basis_EK * (_SEASONAL if season else 1.0)
-            for part in parts:
+            for part in np.flatnonzero(words_NPE.any((0, 2))):
+                whole = words_NPE.shape[2] if adds else _COMPONENTS
+                count = _COMPONENTS_OF_PART if parts_P[part] else whole
+                basis_EK = self._components_EK[:, : _COMPONENTS_OF_SEASON if season else count]
+                basis_EK = basis_EK * (_SEASONAL if season else 1.0)
                 start = (season * len(PARTS) + int(parts_P[part])) * len(basis_EK)
                 columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
         return columns

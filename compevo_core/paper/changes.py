@@ -110,7 +110,7 @@ SWAPPED_NEWS = "swapped-news"
 
 ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as the population
 
-PAPER_METHOD = "paper-small"
+PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control for
 at most as many rounds as the full method has."""
 
@@ -140,7 +140,11 @@ def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
     rounds = min(preset.run.rounds, config.run.rounds)
-    return settings | {"run.seed": config.run.seed, "run.rounds": rounds}
+    stages = {
+        "run.rounds": rounds,
+        "run.supervised_rounds": min(preset.run.supervised_rounds, rounds),
+    }
+    return settings | stages | {"run.seed": config.run.seed}
 
 
 _VARIANTS: Mapping[str, Settings] = {

@@ -1,8 +1,9 @@
 """What is read of news that is known to matter: planted news (a positive control) and real text.
 
-What belongs here: the arms, training them, the share of the planted effect that each recovers, and
-which of the acting topics the logics name, round by round; of real text, also the ridge that reads
-without any agent, and rows against the calendar ridge. What does not: the worlds themselves
+What belongs here: the arms, the experiment on specialists (which worlds, effects and seeds, as they
+were fixed before it was run), training them, the share of the planted effect that each recovers,
+and which of the acting topics the logics name, round by round; of real text, also the ridge that
+reads without any agent, and rows against the calendar ridge. What does not: the worlds themselves
 (``paper.planted_news``), windows and articles of real text (``paper.worded_data``), tables
 (``report.evidence_tables``).
 
@@ -14,15 +15,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.linear_reader import FittedReader
-from compevo_core.agents.logics import TOPICS, find_topics
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, TOPICS, find_topics, list_regions
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
@@ -39,15 +41,17 @@ from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.news_changes import SWAPPED, change_news
+from compevo_core.paper.news_changes import NONE, SWAPPED, change_news
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
     BEST_AGENT,
     CONTROL_SCHEMA,
     EFFECTS,
     EVOLVED,
+    HOMES,
     PRIOR,
     ROUNDS_SCHEMA,
+    SPECIALISTS_SCHEMA,
     WORLDS,
     PlantedNews,
     PlantedWorld,
@@ -60,6 +64,8 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
+
+MOST_LOGICS = 64  # that an agent may try in a rewriting, ``grpo.group_size``
 
 RIDGE_ALONE: dict[str, Any] = {
     "run.supervised_rounds": 2,
@@ -84,8 +90,9 @@ _SEARCH: dict[str, Any] = {
 
 _CHANCE: dict[str, Any] = {"evolution.flat_share": 1.0, "grpo.enabled": False}
 
-READING, SEARCH = "reading", "search"
-"""What the arms of a control compare: who reads which news, or who searches how."""
+READING, SEARCH, SPECIALISTS = "reading", "search", "specialists"
+"""What the arms of a control compare: who reads which news, who searches how, or what agents that
+are read together add to those that are not."""
 
 SEARCH_ARMS: dict[str, dict[str, Any]] = {
     "flat": _CHANCE,
@@ -122,13 +129,71 @@ def list_arms(topics: Sequence[str], agents: int, place: str) -> dict[str, dict[
     }
 
 
+def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[str, Any]]:
+    """Return the settings by which each arm differs from specialists that are read together.
+
+    One agent has as many trials as all of a population, in groups as large as they may be. Where
+    the articles of all regions are candidates, a generalist reads only what names its own region.
+    """
+    agents, group = config.population.agents, config.grpo.group_size
+    parts = -(-agents * group // MOST_LOGICS)
+    generalist: dict[str, Any] = {
+        "reads": "everything",
+        "news_scope": "place" if planted.is_regional else "all",
+    }
+    fixed_alone = {**FIXED, "population.agents": 1}
+    apart = {"news.fit": "own", "evolution.credit": "own"}
+
+    return {
+        EVOLVED: {},
+        "independent": {**apart, "evolution.cross_share": 0.0, "population.exposed_peers": 0},
+        "crossed": {**apart, "evolution.cross_share": 0.5},
+        "credit-alone": {"news.fit": "own"},
+        "joint-alone": {"evolution.credit": "own"},
+        "one-agent": {
+            "population.agents": 1,
+            "grpo.group_size": agents * group // parts,
+            "run.rounds": config.run.rounds * parts,
+        },
+        "generalist": {**fixed_alone, "population.members": [generalist]},
+        "generalist-and-specialists": {
+            "population.agents": agents + 1,
+            "population.members": [{}] * agents + [generalist],
+            "evolution.start": (*SLOT_SEED_LOGICS[:agents], SLOT_SEED_LOGICS[0]),
+        },
+        "2A-articles": {**fixed_alone, "news.top_k": agents * config.news.top_k},
+        "all-articles-mean": {**fixed_alone, "news.top_k": MOST_ARTICLES},
+        "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents)},
+        "seed-logics": FIXED,
+    }
+
+
+def write_oracle(planted: PlantedNews, agents: int) -> tuple[str, ...]:
+    """Return logics that share out the acting topics, two for each agent, or one in its region."""
+    topics = tuple(planted.signs)
+    places = [list_regions([planted.homes[topic]])[0] for topic in topics if planted.homes]
+    elsewhere = "the home region" if planted.is_regional else "any region"
+    logics = []
+    for agent in range(agents):
+        named = [topics[place % len(topics)] for place in (2 * agent, 2 * agent + 1)]
+        place = elsewhere
+        if places:
+            named, place = [topics[agent % len(topics)]], places[agent % len(topics)]
+        logics.append(
+            f"Track news about {' and '.join(named)} in {place}, at any time of day, as a sign of "
+            "sudden changes."
+        )
+    return tuple(logics)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlan:
     """Which worlds to make and which arms to train in each."""
 
     config: RunConfig  # settings of the full search
     world: str = "plain"  # name of the worlds' kind, of ``WORLDS``
-    compares: str = READING  # what the arms compare, ``READING`` or ``SEARCH``
+    series: Sequence[str] = ()  # series to plant news in; empty: all
+    compares: str = READING  # what the arms compare
     only: Sequence[str] = ()  # names of the arms to train; empty: all
     effects: Sequence[float] = EFFECTS  # effect of an acting topic in each world
     seeds: Sequence[int] = (0, 1, 2)  # of the worlds and of their trainings
@@ -137,7 +202,7 @@ class ControlPlan:
     def __post_init__(self) -> None:
         """Check the names; ConfigError if one is unknown."""
         self._check("world", self.world, WORLDS)
-        self._check("comparison", self.compares, (READING, SEARCH))
+        self._check("comparison", self.compares, (READING, SEARCH, SPECIALISTS))
         arms = replace(self, only=()).configure_arms(0) if self.only else {}
         for name in self.only:
             self._check(f"arm of {self.compares}", name, arms)
@@ -159,6 +224,14 @@ class ControlPlan:
 
         if self.compares == SEARCH:
             arms = {arm: _SEARCH | settings for arm, settings in SEARCH_ARMS.items()}
+        elif self.compares == SPECIALISTS:
+            together = {
+                "news.fit": "joint",
+                "evolution.credit": "contribution",
+                "news.selects": planted.has_places,
+            }
+            specialists = list_specialists(base, planted)
+            arms = {arm: together | settings for arm, settings in specialists.items()}
         else:
             place = "the home region" if planted.is_regional else "any region"
             arms = list_arms(tuple(planted.signs), base.population.agents, place)
@@ -173,14 +246,113 @@ class ControlPlan:
         }
 
 
+class Cells(NamedTuple):
+    """Worlds of one kind in the experiment on specialists."""
+
+    world: str
+    effects: Sequence[float] = (2.0,)
+    seeds: int = 5
+    agents: int = 5
+    series: Sequence[str] = ("NSW1", "VIC1")
+
+
+EXPERIMENT: Sequence[Cells] = (
+    Cells("niches-wide", (2.0, 1.0), 10),
+    Cells("niches-regional", (2.0, 1.0), 10, series=tuple(HOMES.values())),
+    Cells("plain", (2.0, 1.0), 10),  # two niches for five agents: no gain is expected
+    Cells("niches"),
+    Cells("many-topics"),
+    Cells("events"),
+    Cells("regional"),
+    Cells("niches-wide", agents=10),
+    Cells("niches-wide", (0.0,)),
+    Cells("plain", (0.0,)),
+)
+"""The experiment on specialists, fixed before it was run: what it may be cut by are seeds."""
+
+
+def list_cells(
+    config: RunConfig,
+    *,
+    worlds: Sequence[str] = (),
+    effects: Sequence[float] = (),
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    commit: str = "",
+) -> list[ControlPlan]:
+    """Return the experiment on specialists as one plan for each world, effect and seed.
+
+    It may be cut by worlds, effects, arms (``only``) and the number of seeds; the first seeds of
+    all worlds come first. ConfigError if a name is unknown or nothing is left.
+    """
+    if unknown := set(worlds) - {cells.world for cells in EXPERIMENT}:
+        raise ConfigError(
+            f"the experiment has no world {min(unknown)!r}; known: "
+            f"{', '.join(dict.fromkeys(cells.world for cells in EXPERIMENT))}"
+        )
+    chosen = [
+        (seed, cells, effect)
+        for seed in range(max(cells.seeds for cells in EXPERIMENT) if seeds is None else seeds)
+        for cells in EXPERIMENT
+        for effect in cells.effects
+        if seed < cells.seeds
+        and cells.world in (worlds or [cells.world])
+        and effect in (effects or [effect])
+    ]
+    if not chosen:
+        raise ConfigError("the experiment has no such world, effect and seed: see EXPERIMENT")
+
+    of_size = {
+        cells.agents: config.with_overrides({"population.agents": cells.agents})
+        for cells in EXPERIMENT
+    }
+    return [
+        ControlPlan(
+            config=of_size[cells.agents],
+            world=cells.world,
+            series=cells.series,
+            compares=SPECIALISTS,
+            only=only,
+            effects=(effect,),
+            seeds=(seed,),
+            commit=commit,
+        )
+        for seed, cells, effect in chosen
+    ]
+
+
+def leave_out_scored(plan: ControlPlan, path: Path) -> ControlPlan | None:
+    """Return the plan of one world without the arms that have rows in a file; None if all have.
+
+    Rows count that were made with the same settings.
+    """
+    if not path.exists():
+        return plan
+    rows = read_control(path, SPECIALISTS_SCHEMA)
+    (effect,), (seed,) = plan.effects, plan.seeds
+    hashes = set(rows.filter(world=plan.world, effect=effect, seed=seed)["config_hash"])
+    arms = plan.configure_arms(seed).items()
+    left = [arm for arm, config in arms if config.hash not in hashes]
+    return replace(plan, only=left) if left else None
+
+
 def run_control(
     windows: WindowSet, encoder: Encoder, plan: ControlPlan, out: Path, log: logging.Logger
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Train every arm in every world; return the rows and those by rewriting round.
 
     The windows need a train, a validation and a test split. Runs are left in ``out``; finished ones
-    are not trained again.
+    are not trained again. ConfigError if there is no series of a name.
     """
+    if unknown := sorted(set(plan.series) - set(windows.entities)):
+        raise ConfigError(
+            f"{windows.dataset} has no series {unknown[0]!r}; known: {', '.join(windows.entities)}"
+        )
+    if plan.series:
+        windows = windows.with_windows(w for w in windows if w.view.entity in plan.series)
+    if plan.compares == SPECIALISTS:
+        out = out / f"specialists-{plan.config.population.agents}"
+
     rows: list[dict[str, Any]] = []
     rounds: list[dict[str, Any]] = []
     for effect in plan.effects:
@@ -200,7 +372,7 @@ def run_control(
                 train(config, world.split("train"), world.split("val"), world.news, run)
                 shared = facts | {"config_hash": config.hash, "commit": plan.commit}
                 rows += [shared | row for row in _score_arm(arm, run, world)]
-                if config.evolution.every:
+                if config.evolution.every and plan.compares != SPECIALISTS:
                     named = read_rewritings(run, world.topics)
                     rounds += [facts | {"arm": arm} | row for row in named]
 
@@ -215,20 +387,36 @@ def write_control(
 ) -> tuple[Path, Path]:
     """Put both tables, whose files are returned, among the rows of other worlds and arms.
 
-    The settings are written beside them.
+    The settings are written beside them. Specialists have a file of their own, without rounds.
     """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():
             write_config(results, config)
+    key = ["world", "effect", "seed"]
     paths = results / f"control-{dataset}.csv", results / f"control-rounds-{dataset}.csv"
+    if plan.compares == SPECIALISTS:
+        paths = results / f"specialists-{dataset}.csv", paths[1]
+        agents = pl.lit(plan.config.population.agents, dtype=pl.Int64()).alias("agents")
+        rows = rows.select(agents, pl.all())
+        key.insert(0, "agents")
+
     for path, frame in zip(paths, (rows, rounds), strict=True):
+        if frame.is_empty():
+            continue
         replace_own_rows(
             path,
             frame,
-            ("world", "effect", "seed", "arm"),
-            arrange=lambda rows: rows.sort("world", "effect", "seed", maintain_order=True),
+            (*key, "arm"),
+            read=partial(read_control, schema=frame.schema),
+            arrange=lambda rows: rows.sort(key, maintain_order=True),
         )
     return paths
+
+
+def read_control(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows of a control; a column that they do not have yet is null."""
+    rows = pl.read_csv(path, schema_overrides=schema)
+    return pl.concat([pl.DataFrame(schema=schema), rows], how="diagonal")
 
 
 def read_rewritings(run: Path, topics: Sequence[str]) -> list[dict[str, Any]]:
@@ -256,29 +444,33 @@ def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float,
 
 
 def forecast_arm(
-    arm: str, run: Path, news: NewsPool, test: WindowSet
+    arm: str, run: Path, news: NewsPool, test: WindowSet, changes: Mapping[str, str]
 ) -> tuple[dict[str, FloatArray], FloatArray, tuple[str, ...]]:
     """Return what a trained arm forecasts of test windows, its prior's forecast (N, H), its logics.
 
-    Forecasts (N, H) are by arm: the evolved one comes with its prior and with changed news.
+    Forecasts (N, H) are by arm: each with changed news, by the name of the change; the evolved one
+    comes with its prior, and with its best agent, but where agents are read together alone.
     """
     forecaster = CompEvoForecaster.load(run, news)
     prediction = forecaster.predict_by_agent(test.views())
     prior_NH = prediction.aggregate if prediction.prior is None else prediction.prior
     forecasts = {arm: prediction.aggregate}
     if arm == EVOLVED:
-        # The one of the largest weight, which was settled before the test windows.
-        forecasts[BEST_AGENT] = prediction.agents[int(prediction.weights.mean(0).argmax())]
+        if forecaster.config.news.fit == "own":
+            # The one of the largest weight, which was settled before the test windows.
+            forecasts[BEST_AGENT] = prediction.agents[int(prediction.weights.mean(0).argmax())]
         forecasts[PRIOR] = prior_NH
-        for name, change in AFTER_TRAINING.items():
-            forecasts[name] = forecaster.predict(change_news(test, change).views())
+    for name, change in changes.items():
+        forecasts[name] = forecaster.predict(change_news(test, change).views())
     return forecasts, prior_NH, tuple(forecaster.logics)
 
 
 def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]:
     """Return a row for a trained arm on the test windows, and for those that change its news."""
     test = world.split("test")
-    forecasts, prior_NH, logics = forecast_arm(arm, run, world.news, test)
+    changes = AFTER_TRAINING if arm == EVOLVED else {"no-news": NONE}
+    forecasts, prior_NH, logics = forecast_arm(arm, run, world.news, test, changes)
+    no_news_NH = forecasts["no-news"]
     precision, recall = compare_topics(logics, world.topics)
     facts = {
         "n_windows": len(test),
@@ -290,37 +482,64 @@ def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]
     }
 
     return [
-        facts | _measure(name, forecast_NH, prior_NH, world, test)
+        facts
+        | _measure(name, forecast_NH, prior_NH if name == PRIOR else no_news_NH, prior_NH, world)
         for name, forecast_NH in forecasts.items()
+        if name == arm or arm == EVOLVED
     ]
 
 
 def _measure(
-    arm: str, forecast_NH: FloatArray, prior_NH: FloatArray, world: PlantedWorld, test: WindowSet
+    arm: str,
+    forecast_NH: FloatArray,
+    no_news_NH: FloatArray,
+    prior_NH: FloatArray,
+    world: PlantedWorld,
 ) -> dict[str, Any]:
-    """Return errors, and how much of the planted effect a forecast holds."""
+    """Return errors, and how much of the planted effect a forecast of the test windows holds.
+
+    What the same model recovers without news is not of the news, and is taken off.
+    """
+    test = world.split("test")
     truth_NH, effect_N = test.truth(), world.effects_of(test)
-    error_N, prior_N, known_N = (
+    known_NH = prior_NH + world.surprises_of(test)[:, None]
+    error_N, no_news_N, prior_N, known_N = (
         np.nanmean(np.abs(truth_NH - values_NH), axis=1)
-        for values_NH in (forecast_NH, prior_NH, prior_NH + effect_N[:, None])
+        for values_NH in (forecast_NH, no_news_NH, prior_NH, known_NH)
     )
     row: dict[str, Any] = {
         "arm": arm,
         "mae": float(error_N.mean()),
         "known_mae": float(known_N.mean()),
+        "no_news_mae": float(no_news_N.mean()),
     }
     if not effect_N.any():
         return row
 
     cost = float((prior_N - known_N).mean())
-    compared = compare_pairs(prior_N, error_N, test.views())
-    added_N = (forecast_NH - prior_NH).mean(1)
+    compared = compare_pairs(no_news_N, error_N, test.views())
+    added_NH = forecast_NH - prior_NH
     return row | {
         "recovered": compared.mean_difference / cost,
         "recovered_low": None if compared.interval_low is None else compared.interval_low / cost,
         "recovered_high": None if compared.interval_high is None else compared.interval_high / cost,
-        "slope": float(np.polyfit(effect_N, added_N, 1)[0]),
+        "slope": float(np.polyfit(effect_N, added_NH.mean(1), 1)[0]),
+        "effect_r2": measure_effect(added_NH, world, test),
     }
+
+
+def measure_effect(added_NH: FloatArray, world: PlantedWorld, windows: WindowSet) -> float:
+    """Return which share of the variance of the planted effect is added to the prior's forecast.
+
+    With a (N, H) what is added and e (N,) the effect less its mean on train, which the prior holds,
+    both in units of the series' effects: 1 - sum (a - e)^2 / sum e^2 over all windows and steps. It
+    is 1 where all of the effect is added and 0 where nothing is; noise that is added makes it
+    smaller, below 0 if need be. The truth has no part in it, nor has what is random in it.
+    """
+    size_N = np.array([world.sizes[view.entity] for view in windows.views()])
+    effect_N1 = (world.surprises_of(windows) / size_N)[:, None]
+    left_NH = added_NH / size_N[:, None] - effect_N1
+    return float(1 - (left_NH**2).mean() / (effect_N1**2).mean())
 
 
 #: Real text with signal.
@@ -395,7 +614,8 @@ def run_text(
             log.info(f"{data.windows.dataset}, seed {seed}: {arm}")
             run = out / f"seed-{seed}" / arm
             train(config, data.windows.split("train"), data.windows.split("val"), data.news, run)
-            by_arm, _, logics = forecast_arm(arm, run, data.news, scored)
+            changes = AFTER_TRAINING if arm == EVOLVED else {}
+            by_arm, _, logics = forecast_arm(arm, run, data.news, scored, changes)
             shared = facts | {
                 "seed": seed,
                 "config_hash": config.hash,

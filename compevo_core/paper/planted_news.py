@@ -66,11 +66,23 @@ CONTROL_SCHEMA: dict[str, pl.DataType] = {
     "arm": pl.String(),
     "n_windows": pl.Int64(),
     "mae": pl.Float64(),
-    "known_mae": pl.Float64(),  # of the prior with the planted effect added
-    "recovered": pl.Float64(),  # share of what the effect costs the prior; null without effect
+    # Of the prior with the planted effect added, less its mean on train, which the prior holds (in
+    # rows without ``no_news_mae`` with the whole effect)
+    "known_mae": pl.Float64(),
+    # Of the same model on the same windows without their articles; null in rows before it was kept
+    "no_news_mae": pl.Float64(),
+    # Share of what the effect costs the prior: ``no_news_mae`` less ``mae`` over the prior's error
+    # less ``known_mae``, and the prior's error less ``mae`` in rows without ``no_news_mae``; null
+    # without effect
+    "recovered": pl.Float64(),
     "recovered_low": pl.Float64(),  # 95 % interval by blocks of days
     "recovered_high": pl.Float64(),
-    "slope": pl.Float64(),  # of what the population adds to its prior on the effect; null without
+    # Of what the population adds to its prior on the effect; too small where the mean of the effect
+    # differs between series, as in niches-regional; null without effect
+    "slope": pl.Float64(),
+    # Share of the effect's variance that is added, 1 at best and 0 for the prior, in which the
+    # truth has no part: ``control.measure_effect``; null without effect, or before it was kept
+    "effect_r2": pl.Float64(),
     "precision": pl.Float64(),  # share of named topics that act, over agents
     "recall": pl.Float64(),  # share of the acting topics that an agent names, mean over agents
     "logics": pl.String(),
@@ -78,6 +90,11 @@ CONTROL_SCHEMA: dict[str, pl.DataType] = {
     "config_hash": pl.String(),
     "data_hash": pl.String(),
     "commit": pl.String(),
+}
+
+SPECIALISTS_SCHEMA: dict[str, pl.DataType] = {
+    "agents": pl.Int64(),  # of the whole population; an arm may have fewer, or one more
+    **CONTROL_SCHEMA,
 }
 
 ROUNDS_SCHEMA: dict[str, pl.DataType] = {
@@ -90,6 +107,23 @@ ROUNDS_SCHEMA: dict[str, pl.DataType] = {
 
 SIGNS: Mapping[str, int] = {"power outages": -1, "rooftop solar": 1}
 """Topics that act, and the side on which they do; the first three seed logics name neither."""
+
+NICHES: Mapping[str, int] = {
+    "animal health": 1,
+    "bridge repairs": -1,
+    "cattle markets": 1,
+    "coal exports": -1,
+    "concert tickets": 1,
+    "cruise ships": -1,
+    "cyber attacks": 1,
+    "drone deliveries": -1,
+}
+"""More topics that act than one agent can name; no seed logic names any."""
+
+HOMES: Mapping[str, str] = dict(zip(NICHES, ("NSW1", "QLD1", "SA1", "TAS1", "VIC1"), strict=False))
+"""The first five of them, and the only series that each moves where every region has its own."""
+
+_FORTY = (*TOPICS, *MORE_TOPICS[:30])
 
 WORLDS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
@@ -104,6 +138,14 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
         "signs": EVENTS,
         "share": 0.25,
         "lengths": ("short", "medium", "long"),
+    },
+    "niches": {"topics": _FORTY, "signs": NICHES, "share": 0.12},
+    "niches-wide": {"topics": (*TOPICS, *MORE_TOPICS), "signs": NICHES, "share": 0.3},
+    "niches-regional": {
+        "topics": _FORTY,
+        "signs": {topic: NICHES[topic] for topic in HOMES},
+        "homes": HOMES,
+        "share": 0.3,
     },
 }
 """Worlds by name: what sets each apart from :class:`PlantedNews` as it is."""
@@ -121,6 +163,8 @@ class PlantedNews:
     effect: float
     # The topics that act, and whether they raise (1) or lower (-1) the target
     signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
+    # Topics that act on one series alone, and which; the others act on all
+    homes: Mapping[str, str] = field(default_factory=dict)
     topics: tuple[str, ...] = TOPICS  # the topics that are in the news
     share: float = 0.5  # share of the days of a region on which each topic is in the news
     distractors: int = 4  # articles of no topic for each window
@@ -132,6 +176,17 @@ class PlantedNews:
     lengths: Sequence[str] = ("short",)
     seed: int = 0  # seed of all draws
 
+    @property
+    def has_places(self) -> bool:
+        """Whether a logic has to select a place to read one effect alone."""
+        return self.is_regional or bool(self.homes)
+
+    def count_signs(self, topics: Sequence[str], entity: str) -> int:
+        """Return the sum of the signs of the topics that act on a series."""
+        return sum(
+            self.signs.get(topic, 0) for topic in topics if self.homes.get(topic, entity) == entity
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedWorld:
@@ -141,6 +196,7 @@ class PlantedWorld:
     news: NewsPool
     topics: tuple[str, ...]  # that act
     effects: Mapping[str, float]  # in the series' unit
+    sizes: Mapping[str, float]  # what effects are measured in, by series
 
     def split(self, name: str) -> WindowSet:
         """Return the windows of a split."""
@@ -149,6 +205,19 @@ class PlantedWorld:
     def effects_of(self, windows: WindowSet) -> FloatArray:
         """Return the planted effect of each window (N,), in the series' unit."""
         return np.array([self.effects[view.window_id] for view in windows.views()])
+
+    def surprises_of(self, windows: WindowSet) -> FloatArray:
+        """Return what of each window's effect (N,) is not its mean on the series' train windows.
+
+        A prior that is fitted on train has learnt the mean.
+        """
+        train = self.split("train")
+        entities = np.array([view.entity for view in train.views()])
+        effect_N = self.effects_of(train)
+        mean_of = {name: effect_N[entities == name].mean() for name in train.entities}
+        mean_N = np.array([mean_of[view.entity] for view in windows.views()])
+        surprise_N: FloatArray = self.effects_of(windows) - mean_N
+        return surprise_N
 
 
 def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> PlantedWorld:
@@ -184,10 +253,8 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     changed, effects = [], {}
     for window in windows:
         view = window.view
-        acting = topics_of[view.origin_utc, view.entity]
-        effect = (
-            planted.effect * size_of[view.entity] * sum(planted.signs.get(t, 0) for t in acting)
-        )
+        signs = planted.count_signs(topics_of[view.origin_utc, view.entity], view.entity)
+        effect = planted.effect * size_of[view.entity] * signs
         sources = windows.entities if planted.is_regional else (view.entity,)
         ids = [name for entity in sources for name in ids_of[view.origin_utc, entity]]
         changed.append(replace(window.change_view(candidate_ids=tuple(ids)), y=window.y + effect))
@@ -196,8 +263,9 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     return PlantedWorld(
         windows=windows.with_windows(changed),
         news=make_pool(rows, encoder),
-        topics=tuple(planted.signs),
+        topics=tuple(t for t in planted.signs if planted.homes.get(t) in (None, *windows.entities)),
         effects=effects,
+        sizes=size_of,
     )
 
 

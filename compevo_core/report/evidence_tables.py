@@ -1,14 +1,15 @@
 """What is read of news: the audit of real news, planted news, worded data and public tasks.
 
 What belongs here: each as a verdict, tables and plots, for terminal, page and docs; the share of
-the planted effect that each arm recovers, which topics logics name, what agents read. What does
-not: measuring any of it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
+the planted effect that each arm recovers, which topics logics name, what agents read, whether
+specialists that are read together read more than other populations. What does not: measuring any of
+it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from scipy import stats
@@ -234,7 +235,7 @@ ARM_TITLES = {
     BEST_AGENT: "evolved logics, the agent of most weight",
     "no-place": "evolved logics that cannot select a place",
     "oracle-logics": "logics that name the acting topics",
-    "all-articles": "all articles, no choice",
+    "all-articles": "mean of all articles, no choice",
 }
 FLAT, POLICY = "flat", "policy"
 SEARCH_TITLES = {
@@ -252,6 +253,29 @@ SEARCH_TITLES = {
 }
 _PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
 """Arms that differ from the policies by one part of the paper's method."""
+SPECIALIST_TITLES = {
+    "seed-logics": ARM_TITLES["seed-logics"],
+    "2A-articles": "one agent, articles for all without choice",
+    "all-articles-mean": "one agent, mean of all articles",
+    "generalist": "generalist: one agent, sum of all articles",
+    "one-agent": "one agent, all trials",
+    "independent": "independent agents",
+    "crossed": "independent agents, crossed with peers",
+    "credit-alone": "crossed, paid by contribution",
+    "joint-alone": "crossed, fitted together",
+    EVOLVED: "specialists: both",
+    "generalist-and-specialists": "generalist and specialists",
+    "oracle-joint": "logics that share out the acting topics",
+    "no-news": "specialists, no news",
+    "swapped-news": "specialists, news of another day",
+}
+QUESTIONS = {
+    "Do peers and credit make agents read more than independent search?": (EVOLVED, "independent"),
+    "Do they read more than one agent with all trials?": (EVOLVED, "one-agent"),
+    "Do they read more than one that reads everything?": (EVOLVED, "generalist"),
+    "Do they add to one that reads everything?": ("generalist-and-specialists", "generalist"),
+}
+"""What the experiment on specialists asks, and which arms answer: the first less the second."""
 CONTEXT_TITLES = {
     NUMBERS: "ours, numbers alone",
     READER: "ours, written by {model}",
@@ -262,6 +286,9 @@ _WORLD_TITLES = {
     "regional": "only the home region's news acts",
     "many-topics": "a hundred topics",
     "events": "events, told in articles of three lengths",
+    "niches": "eight of forty topics",
+    "niches-wide": "eight of a hundred topics",
+    "niches-regional": "another topic in each region",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
@@ -388,6 +415,7 @@ def control_table(rows: Sequence[Row]) -> Table:
             f"MAE {rows[0]['unit']}": lambda line: format_number(_mean(line, "mae")),
             "Recovered": _format_recovered,
             "Slope": partial(_format_with_spread, "slope"),
+            "effect_r2": partial(_format_with_spread, "effect_r2"),
             "Precision": partial(_format_named, "precision"),
             "Recall": partial(_format_named, "recall"),
         },
@@ -398,10 +426,12 @@ def control_table(rows: Sequence[Row]) -> Table:
         notes=(
             "Effect: by how much one acting topic moves a day, in standard deviations of what a "
             "calendar ridge misses. Recovered: share of what the effect costs the calendar ridge, "
-            "with the 95 % interval by days, its ends averaged over the seeds; it may hold what is "
-            "learnt of numbers too. Slope: of what is added to the calendar ridge on the effect, 1 "
-            "where all of it is read, with the standard deviation between seeds. Precision: share "
-            "of the named topics that act. Recall: share of the acting topics that an agent names.",
+            "with the 95 % interval by days, its ends averaged over the seeds, and without what is "
+            "recovered without news (in rows older than effect_r2 with it). Slope: of what is "
+            "added to the calendar ridge on the effect, 1 where all of it is read, with the "
+            "standard deviation between seeds; effect_r2: share of its variance that is added. "
+            "Precision: share of the named topics that act. Recall: share of the acting topics "
+            "that an agent names.",
         ),
     )
 
@@ -418,13 +448,10 @@ def search_table(rows: Sequence[Row]) -> Table:
     def compare(reference: str, line: Sequence[Row]) -> str:
         first = line[0]
         others = _select(of_world[first["world"], first["effect"]], first["effect"], reference)
-        by_seed = {row["seed"]: row["slope"] for row in others}
-        pairs = [row["slope"] - by_seed[row["seed"]] for row in line if row["seed"] in by_seed]
         is_compared = first["arm"] in _PARTS or reference == FLAT
-        if first["arm"] == reference or not is_compared or len(pairs) < 2:
+        if first["arm"] == reference or not is_compared:
             return MISSING
-        half = stats.t.ppf(0.975, len(pairs) - 1) * stdev(pairs) / len(pairs) ** 0.5
-        return f"{fmean(pairs):+.2f} ± {half:.2f}"
+        return _format_gain(_pair(line, others, "slope"))
 
     return _tabulate_arms(
         lines,
@@ -449,6 +476,163 @@ def search_table(rows: Sequence[Row]) -> Table:
             "equal seeds, with the 95 % interval of Student's t.",
         ),
     )
+
+
+class Gain(NamedTuple):
+    """Mean of paired differences, and its 95 % interval to each side by Student's t."""
+
+    mean: float
+    half: float
+    seeds: int
+
+    @property
+    def side(self) -> int:
+        """1 where all of the interval is above zero, -1 below; 0 where it holds zero."""
+        return 0 if abs(self.mean) <= self.half else 1 if self.mean > 0 else -1
+
+
+def _pair(rows: Sequence[Row], others: Sequence[Row], key: str) -> Gain | None:
+    """Return by how much rows exceed others of the same world and seed; None below two pairs."""
+    known = {(row["world"], row["seed"]): row[key] for row in others}
+    pairs = [
+        row[key] - other
+        for row in rows
+        if (other := known.get((row["world"], row["seed"]))) is not None and row[key] is not None
+    ]
+    if len(pairs) < 2:
+        return None
+    half = stats.t.ppf(0.975, len(pairs) - 1) * stdev(pairs) / len(pairs) ** 0.5
+    return Gain(fmean(pairs), float(half), len(pairs))
+
+
+def _format_gain(gain: Gain | None) -> str:
+    return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
+
+
+def format_specialists(rows: Sequence[Row]) -> str:
+    """Return the experiment on specialists as Markdown: answers, then arms, of every data set."""
+    tables = [table.to_titled_markdown() for table in list_specialist_tables(rows)]
+    return "\n\n".join(tables) or "*No rows yet: `compevo experiment specialists` makes them.*"
+
+
+def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the answers of the experiment on specialists and its arms, of every data set."""
+    return [
+        make_table(of_dataset)
+        for of_dataset in group_rows(rows, "dataset")
+        for make_table in (answers_table, specialists_table)
+    ]
+
+
+def judge_question(gains: Sequence[Gain | None]) -> str:
+    """Answer a question by the paired differences of effect_r2 in some worlds."""
+    known = [gain for gain in gains if gain is not None]
+    if not known:
+        return "No two seeds of a world yet."
+    if len(known) == 1:
+        answer = {1: "Yes", 0: "No measurable difference", -1: "No, less"}[known[0].side]
+        return f"{answer}: {_format_gain(known[0])} of effect_r2, {known[0].seeds} seeds."
+
+    counts = {side: [gain.mean for gain in known if gain.side == side] for side in (1, -1, 0)}
+    names = {1: "more", -1: "less", 0: "no measurable difference"}
+    parts = [
+        f"{names[side]} in {len(means)} ({min(means):+z.2f} to {max(means):+z.2f})"
+        for side, means in counts.items()
+        if means
+    ]
+    answer = "Yes" if len(counts[1]) == len(known) else "In some" if counts[1] else "No"
+    return f"{answer}: of {len(known)} worlds, {join_items(parts)} of effect_r2."
+
+
+class Comparison(NamedTuple):
+    """Rows of two arms in one kind of world, and the question that they answer."""
+
+    question: str
+    first: Sequence[Row]
+    other: Sequence[Row]
+
+    def measure(self, key: str) -> Gain | None:
+        """Return by how much the first exceeds the other."""
+        return _pair(self.first, self.other, key)
+
+
+def answers_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each question and kind of world with an effect."""
+    worlds = group_rows([row for row in rows if row["effect"]], "world", "agents", "effect")
+    compared = [
+        Comparison(question, *([row for row in world if row["arm"] == arm] for arm in arms))
+        for question, arms in QUESTIONS.items()
+        for world in worlds
+    ]
+    lines = [line for line in compared if line.first and line.other]
+    verdicts = [
+        f"{question} "
+        + judge_question([line.measure("effect_r2") for line in lines if line.question == question])
+        for question in QUESTIONS
+    ]
+
+    return tabulate(
+        lines,
+        {
+            "Question": lambda line: line.question,
+            "World": lambda line: _WORLD_TITLES[line.first[0]["world"]],
+            "Effect": lambda line: f"{line.first[0]['effect']:g}",
+            "Agents": lambda line: str(line.first[0]["agents"]),
+            "Seeds": lambda line: str(len(line.first)),
+            "effect_r2": lambda line: _format_with_spread("effect_r2", line.first),
+            "of the other": lambda line: _format_with_spread("effect_r2", line.other),
+            "Difference": lambda line: _format_gain(line.measure("effect_r2")),
+            "of recovered": lambda line: _format_gain(line.measure("recovered")),
+        },
+        caption=f"{rows[0]['dataset'].capitalize()}: what agents that are read together add",
+        verdict=" ".join(verdicts),
+        text_columns=(0, 1),
+        notes=(
+            "effect_r2: share of the variance of the planted effect that is added to the calendar "
+            "ridge, 1 at best, with the standard deviation between seeds. Differences are paired "
+            "by seed, with the 95 % interval of Student's t. Recovered: share of the error that "
+            "the effect costs, without what the same model recovers without news.",
+        ),
+    )
+
+
+def specialists_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each arm, with its effect_r2 in each kind of world with an effect."""
+    worlds = group_rows([row for row in rows if row["effect"]], "world", "agents", "effect")
+    cells: dict[str, Callable[[str], str]] = {"Arm": SPECIALIST_TITLES.__getitem__}
+    for world in worlds:
+        first = world[0]
+        title = f"{first['world']}, {first['agents']} agents, effect {first['effect']:g}"
+        cells[title] = partial(_format_arm, world)
+
+    known = {row["arm"] for row in rows}
+    arms = [arm for arm in SPECIALIST_TITLES if arm in known]
+    return tabulate(
+        arms,
+        cells,
+        caption=f"{rows[0]['dataset'].capitalize()}: effect_r2 of every arm",
+        verdict=judge_no_effect(rows),
+        highlighted=[i for i, arm in enumerate(arms) if arm == EVOLVED],
+    )
+
+
+def _format_arm(world: Sequence[Row], arm: str) -> str:
+    return _format_with_spread("effect_r2", [row for row in world if row["arm"] == arm])
+
+
+def judge_no_effect(rows: Sequence[Row]) -> str:
+    """Say what specialists make of news that mean nothing, and of news of another day."""
+    sentences = []
+    gain = _pair(_select(rows, 0.0, EVOLVED), _select(rows, 0.0, PRIOR), "mae")
+    if gain is not None:
+        sentences.append(
+            "Where news means nothing, specialists change the error of the calendar ridge by "
+            f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
+        )
+    swapped = _mean([row for row in rows if row["arm"] == "swapped-news"], "effect_r2")
+    if swapped is not None:
+        sentences.append(f"With news of another day their effect_r2 is {swapped:.2f} on average.")
+    return " ".join(sentences)
 
 
 _SPLITS = {"val": "validation", "test": "test"}

@@ -36,7 +36,7 @@ from compevo_core.forecast.issued import (
     read_issued,
 )
 from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
 from compevo_core.paper.worded_data import TEXT_SCHEMA
 from compevo_core.report.rows import (
@@ -143,7 +143,8 @@ _KINDS = {
     "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),
     "lud": LUD_COLUMNS,
     "audit": AUDIT_COLUMNS,
-    "control": tuple(CONTROL_SCHEMA),
+    "specialists": tuple(SPECIALISTS_SCHEMA),
+    "control": ("world", "effect", "arm", "known_mae"),
     "control_rounds": tuple(ROUNDS_SCHEMA),
     "text": tuple(TEXT_SCHEMA),
     "context": tuple(CONTEXT_SCHEMA),
@@ -232,6 +233,7 @@ class ReportInputs:
     audit: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.news_audit.AUDIT_SCHEMA``
     control: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.control.CONTROL_SCHEMA``
     control_rounds: Sequence[Mapping[str, Any]] = ()  # rows of its ``ROUNDS_SCHEMA``
+    specialists: Sequence[Mapping[str, Any]] = ()  # rows of its ``SPECIALISTS_SCHEMA``
     text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
     context: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.context_is_key.CONTEXT_SCHEMA``
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
@@ -324,8 +326,9 @@ def read_inputs(
             logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
-    # What a file of paired tests lacks is shown as missing.
+    # What a file of paired tests, or an older one of the control, lacks is shown as missing.
     paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables.pop("paired")]
+    tables["control"] = [dict.fromkeys(CONTROL_SCHEMA) | row for row in tables["control"]]
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]

@@ -20,6 +20,7 @@ from compevo_core.report.evidence_tables import (
     format_audit,
     format_context,
     format_control,
+    format_specialists,
     format_text,
 )
 from compevo_core.report.inputs import ReportInputs, read_inputs
@@ -98,6 +99,7 @@ _CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
     ("paper-tables", _FROM_ROWS, format_all_paper_tables),
     ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
     ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
+    ("specialists", _FROM_ROWS, lambda inputs: format_specialists(inputs.specialists)),
     ("text", _FROM_ROWS, lambda inputs: format_text(inputs.text)),
     ("context", _FROM_ROWS, lambda inputs: format_context(inputs.context)),
 )

@@ -26,6 +26,7 @@ from compevo_core.report.evidence_tables import (
     list_audits,
     list_controls,
     list_searches,
+    list_specialist_tables,
     list_texts,
     search_table,
     show_control,
@@ -272,10 +273,11 @@ def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     controls = [(control_table(rows), show_control(rows, inputs.control_rounds)) for rows in worlds]
     searches = [search_table(rows) for rows in list_searches(inputs.control)]
     texts = [text_table(rows) for rows in words]
-    if controls or searches or texts:
+    specialists = list_specialist_tables(inputs.specialists)
+    if controls or searches or specialists or texts:
         finding = summarize_evidence(worlds, words)
-        view = {"controls": controls, "searches": searches, "texts": texts}
-        yield _fold("evidence", "Does competition find evidence?", finding, **view)
+        view = {"controls": controls, "searches": searches + specialists, "texts": texts}
+        yield _fold("evidence", "Does search find evidence?", finding, **view)
 
     audits = [audit_table(rows) for rows in list_audits(inputs.audit)]
     if audits:

@@ -37,6 +37,10 @@ POLICY_MOVES = 5e-3
 """Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
 about the rate in each update, and a bandit took 7 updates at 1e-3 (decision 04-policy)."""
 
+DIVERSITY_DROWNS = 1e-3
+"""Weight of L_div above which its gradient can exceed that of the rewards: at 0.1 it was 6 to 100
+times as large (decision 04-policy)."""
+
 Stage = Literal["supervised", "evolution"]
 SUPERVISED: Stage = "supervised"
 EVOLUTION: Stage = "evolution"
@@ -105,10 +109,11 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
             f"{POLICY_MOVES:g}: GRPO will change little"
         )
 
-    if config.objective.lambda_div:
+    if config.objective.lambda_div > DIVERSITY_DROWNS:
         cautions.append(
             f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
-            "adapters that was 6 to 100 times the gradient of the rewards: they follow diversity"
+            "adapters that was 6 to 100 times the gradient of the rewards at 0.1: they follow "
+            f"diversity (up to {DIVERSITY_DROWNS:g} the rewards have their say)"
         )
 
     return cautions

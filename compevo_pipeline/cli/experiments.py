@@ -1,4 +1,4 @@
-"""Commands of experiments: the paper's (``compevo experiment NAME``), ``control text context``.
+"""Commands of experiments: the paper's (``compevo experiment NAME``), planted news and real text.
 
 What belongs here: the options that each of them takes, and what is printed. What does not: training
 and scoring (``work.experiments``, ``compevo_core.paper``), tables (``cli.results``).
@@ -144,8 +144,9 @@ def run_control(
         str,
         typer.Option(
             help="plain, regional (only news of the home region has an effect), many-topics "
-            "(three of a hundred topics have one) or events (heat waves, holidays, outages and "
-            "maintenance, in articles of three lengths)."
+            "(three of a hundred topics have one), events (heat waves, holidays, outages and "
+            "maintenance, in articles of three lengths), niches, niches-wide (eight of forty or a "
+            "hundred topics) or niches-regional (another topic in each region)."
         ),
     ] = "plain",
     arms: Annotated[
@@ -181,33 +182,69 @@ def run_control(
     from compevo_pipeline.work.experiments import run_control_on
 
     config = arguments.resolve_config(preset, changes)
-    try:
-        sizes = [float(effect) for effect in arguments.split_names(effects)]
-    except ValueError:
-        raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
     plan = ControlPlan(
         config=config,
         world=world,
+        series=arguments.split_names(series),
         compares=arms,
         only=arguments.split_names(only),
-        effects=sizes,
+        effects=_read_effects(effects),
         seeds=range(seeds),
         commit=read_commit(),
     )
 
     _show_progress()
     path, rows, _ = run_control_on(
-        arguments.open_deployment(),
-        dataset,
-        plan,
-        series=arguments.split_names(series),
-        log=log,
-        results=results,
+        arguments.open_deployment(), dataset, plan, log=log, results=results
     )
     made = rows.to_dicts()
     tables = [*map(control_table, list_controls(made)), *map(search_table, list_searches(made))]
     typer.echo("\n\n".join(table.to_markdown() for table in tables))
     typer.echo(f"\nRows: {path}")
+
+
+@experiments.command("specialists", cls=arguments.DocumentedCommand)
+def run_specialists(
+    dataset: arguments.BuiltDataset,
+    worlds: Annotated[
+        str, typer.Option(help="Worlds to cut it to, separated by commas (default: all).")
+    ] = "",
+    effects: Annotated[
+        str, typer.Option(help="Effects to cut it to, separated by commas (default: all).")
+    ] = "",
+    arms: Annotated[
+        str, typer.Option(help="Arms to cut it to, separated by commas (default: all).")
+    ] = "",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Most seeds of a world (default: five or ten).")
+    ] = None,
+    preset: arguments.Preset = "specialists",
+    changes: arguments.Changes = None,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Measure what agents that are read together add, in worlds that were fixed beforehand.
+
+    Rows go to specialists-DATASET.csv after each world; what has rows under the same settings is
+    not made again.
+    """
+    from compevo_core.paper.control import list_cells, read_control
+    from compevo_core.paper.planted_news import SPECIALISTS_SCHEMA
+    from compevo_core.report.evidence_tables import format_specialists
+    from compevo_pipeline.storage.code_versions import read_commit
+    from compevo_pipeline.work.experiments import run_specialists_on
+
+    cells = list_cells(
+        arguments.resolve_config(preset, changes),
+        worlds=arguments.split_names(worlds),
+        effects=_read_effects(effects),
+        seeds=seeds,
+        only=arguments.split_names(arms),
+        commit=read_commit(),
+    )
+    _show_progress()
+    path = run_specialists_on(arguments.open_deployment(), dataset, cells, log=log, results=results)
+    rows = read_control(path, SPECIALISTS_SCHEMA).to_dicts()
+    typer.echo(f"{format_specialists(rows)}\n\nRows: {path}")
 
 
 @experiments.command("text", cls=arguments.DocumentedCommand)
@@ -284,6 +321,13 @@ def run_context(
         )
         rows += made.to_dicts()
     typer.echo(f"{format_context(rows)}\n\nRows: {path}")
+
+
+def _read_effects(effects: str) -> list[float]:
+    try:
+        return [float(effect) for effect in arguments.split_names(effects)]
+    except ValueError:
+        raise ConfigError(f"--effects {effects} is not a list of numbers: write 0,1,2") from None
 
 
 def _show_progress() -> None:

@@ -27,6 +27,7 @@ from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
 from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
+from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
@@ -111,36 +112,51 @@ def run_control_on(
     dataset: str,
     plan: "ControlPlan",
     *,
-    series: Sequence[str],
     log: logging.Logger,
     results: Path | None = None,
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Plant news on the windows of a data set, train every arm, and write the rows.
 
-    Without names of ``series`` all of the data set are used.
-
     Returns:
         The file of rows, the rows, the rows by rewriting.
 
     Raises:
-        ConfigError: the data set has no series of such a name.
+        ConfigError: the data set has no series that the plan names.
         DataError: the windows are not built.
     """
     from compevo_core.paper.control import run_control, write_control  # torch, only to train
 
     layout = deployment.layout
     windows = read_windows(layout, dataset)
-    if unknown := sorted(set(series) - set(windows.entities)):
-        raise ConfigError(
-            f"{dataset} has no series {unknown[0]!r}; known: {', '.join(windows.entities)}"
-        )
-    if series:
-        windows = windows.with_windows(w for w in windows if w.view.entity in series)
-
     encoder = load_encoder(plan.config.news.encoder)
     rows, rounds = run_control(windows, encoder, plan, layout.control(dataset), log)
     path, _ = write_control(results or layout.results, dataset, plan, rows, rounds)
     return path, rows, rounds
+
+
+def run_specialists_on(
+    deployment: Deployment,
+    dataset: str,
+    cells: Sequence["ControlPlan"],
+    *,
+    log: logging.Logger,
+    results: Path | None = None,
+) -> Path:
+    """Run the worlds of the experiment on specialists, one plan each; return the file of rows.
+
+    Rows are written after every world. Arms that have rows with the same settings are left out, so
+    what was stopped goes on where it was.
+    """
+    from compevo_core.paper.control import leave_out_scored
+
+    path = (results or deployment.layout.results) / f"specialists-{dataset}.csv"
+    left = [plan for cell in cells if (plan := leave_out_scored(cell, path))]
+    log.info(f"{len(cells) - len(left)} of {len(cells)} worlds have rows already")
+    steps = Steps([plan.config.population.agents for plan in left], log.info)
+    for plan in left:
+        steps.begin(f"{plan.world} world, {plan.config.population.agents} agents")
+        run_control_on(deployment, dataset, plan, log=log, results=results)
+    return path
 
 
 def run_text_on(

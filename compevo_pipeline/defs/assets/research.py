@@ -289,7 +289,7 @@ class ControlConfig(LaunchConfig):
     preset: str = "evidence"
     """settings of the search"""
     world: str = "plain"
-    """kind of worlds: plain, regional, many-topics or events"""
+    """kind of worlds, of ``WORLDS`` in ``compevo_core.paper.planted_news``"""
     arms: str = "reading"
     """what is compared: reading (who reads which news) or search (who writes new logics)"""
     effects: list[float] = Field(default=[0.0, 1.0, 2.0], min_length=1)
@@ -324,14 +324,13 @@ def control(
     plan = ControlPlan(
         config=RunConfig.preset(config.preset),
         world=config.world,
+        series=config.series,
         compares=config.arms,
         effects=config.effects,
         seeds=range(config.seeds),
         commit=read_commit(),
     )
-    path, rows, _ = run_control_on(
-        workspace, CONTROL_DATASET, plan, series=config.series, log=context.log
-    )
+    path, rows, _ = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
     return dg.MaterializeResult(
         metadata={
             "verdict": judge_control(rows.to_dicts()),

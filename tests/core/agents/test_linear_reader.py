@@ -260,3 +260,52 @@ def test_the_articles_that_act_come_first_and_what_was_read_does_not_come(exampl
     # What an agent has read is not unread; where it read all, nothing is left.
     everything = [example.view.candidate_ids for example in batch]
     assert not unread.list_best(0, batch, everything, values_BH, np.random.default_rng(0), 4)
+
+
+def _write_titles(count, rng):
+    """Titles as papers write them: a year, cases that mount up, a story's own number, a price."""
+    at = np.arange(count)
+    cases = 100 + 7 * at + rng.integers(0, 20, count)
+    prices = np.round(40 + 0.1 * at + np.cumsum(rng.normal(size=count)), 1)
+    return [
+        f"In {2019 + n // 100} cases reach {cases[n]}; story {81_000 + 13 * n}. "
+        f"Coal at {prices[n]} dollars"
+        for n in at
+    ]
+
+
+def test_numbers_that_run_with_time_are_not_read(examples):
+    # The target drifts with them for most of train, as a series does that grows, and then no more.
+    rng = np.random.default_rng(8)
+    by_time = sorted(examples, key=lambda e: e.view.origin_utc)
+    titles = _write_titles(len(by_time), rng)
+    level = np.minimum(np.arange(len(by_time)), 0.75 * len(by_time)) / 40
+    changed = [
+        replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
+                truth_H=np.full(48, value) + rng.normal(size=48))
+        for e, title, value in zip(by_time, titles, level - level.mean(), strict=True)
+    ]  # fmt: skip
+    news = _make_news([*titles, "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"])
+    reader, retriever = _read_news(changed, news)
+    fit = reader.find(0, LOGIC)
+    assert not fit.keys_F.any()
+    later = retriever.resolve(["In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"])
+    assert np.abs(fit.predict(changed[-1].view, later)).max() < 0.1
+
+
+def test_a_number_is_read_within_the_range_that_train_has_shown(examples):
+    rng = np.random.default_rng(9)
+    values = rng.integers(10, 40, len(examples))
+    titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
+    changed = [
+        replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
+                truth_H=np.full(48, (value - 25) / 10.0))
+        for e, title, value in zip(examples, titles, values, strict=True)
+    ]  # fmt: skip
+    named = ["Maximum 39 degrees.", "Maximum 390 degrees."]
+    reader, retriever = _read_news(changed, _make_news([*titles, *named]))
+    hottest, beyond = (
+        reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
+    )
+    assert hottest.mean() > 1.0
+    np.testing.assert_array_equal(beyond, hottest)

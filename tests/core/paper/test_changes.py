@@ -104,7 +104,8 @@ def test_the_papers_method_is_its_preset_for_as_many_rounds_at_most_and_the_same
     config = find_variant("paper-method").configure(tiny(run__seed=7))
     preset = RunConfig.preset(PAPER_METHOD)
     assert config.run.rounds == min(tiny().run.rounds, preset.run.rounds)
-    again = {"run.rounds": preset.run.rounds, "run.seed": preset.run.seed}
+    names = ("rounds", "supervised_rounds", "seed")
+    again = {f"run.{name}": getattr(preset.run, name) for name in names}
     assert config.with_overrides(again) == preset
 
 

@@ -3,27 +3,43 @@
 import json
 import logging
 
+import numpy as np
 import polars as pl
 import pytest
 
 from compevo_core.agents.logics import find_topics
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
 from compevo_core.paper.control import (
+    EXPERIMENT,
+    SPECIALISTS,
     ControlPlan,
     compare_topics,
+    leave_out_scored,
+    list_cells,
+    measure_effect,
+    read_control,
     read_rewritings,
     run_control,
     write_control,
 )
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, EVENTS, ROUNDS_SCHEMA, WORLDS
+from compevo_core.paper.planted_news import (
+    CONTROL_SCHEMA,
+    EVENTS,
+    HOMES,
+    ROUNDS_SCHEMA,
+    SPECIALISTS_SCHEMA,
+    WORLDS,
+    PlantedNews,
+    plant_news,
+)
 from compevo_core.training import model, trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +56,14 @@ def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
 
 
+@pytest.mark.slow
 def test_evolved_logics_name_what_acts_and_read_it(control):
     _, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
     assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
     assert evolved["recovered_low"] > 0.2
+    assert 0.4 < evolved["effect_r2"] <= 1.0 and evolved["no_news_mae"] > evolved["mae"]
     assert evolved["mae"] < 0.8 * prior["mae"]
     assert evolved["precision"] >= 0.5
     assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
@@ -53,14 +71,16 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     assert named["recall"][0] == 0.0 < named["recall"][-1]
 
 
+@pytest.mark.slow
 def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
     _, rows, _ = control
     for arm in ("no-news", "swapped-news"):
         row = _find(rows, 3.0, arm)
-        assert abs(row["slope"]) < 0.15
+        assert abs(row["slope"]) < 0.15 and row["effect_r2"] < 0.05
         assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
 
 
+@pytest.mark.slow
 def test_where_news_mean_nothing_the_prior_is_kept(control):
     _, rows, _ = control
     prior = _find(rows, 0.0, "prior")["mae"]
@@ -70,6 +90,7 @@ def test_where_news_mean_nothing_the_prior_is_kept(control):
         assert row["mae"] == pytest.approx(prior, rel=0.05)
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
     out, rows, rounds = control
     sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
@@ -85,6 +106,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
 
 
+@pytest.mark.slow
 def test_rewritings_tell_the_topics_before_and_after_each(control):
     out, _, _ = control
     run = out / "plain-effect-3-seed-0" / "evolved"
@@ -93,6 +115,7 @@ def test_rewritings_tell_the_topics_before_and_after_each(control):
     assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
 
 
+@pytest.mark.slow
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
@@ -109,6 +132,7 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
+@pytest.mark.slow
 def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()
@@ -129,7 +153,7 @@ def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_pat
 
 
 def test_each_kind_of_world_has_the_settings_that_it_needs():
-    plain, regional, many, events = (
+    plain, regional, many, events, *_ = (
         ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
     )
     assert {config.run.seed for config in (plain | regional | many).values()} == {1}
@@ -164,3 +188,119 @@ def test_precision_and_recall_are_means_over_agents():
         "no slots at all",
     ]
     assert compare_topics(logics, ("power outages", "rooftop solar")) == (0.5, 0.5)
+
+
+TOGETHER = RunConfig.preset("specialists")
+
+
+def _configure(world, agents=5):
+    config = TOGETHER.with_overrides({"population.agents": agents})
+    return ControlPlan(config=config, world=world, compares=SPECIALISTS).configure_arms(1)
+
+
+@pytest.mark.parametrize(("agents", "group", "rounds"), [(5, 40, 8), (10, 40, 16)])
+def test_specialists_and_their_rivals_differ_by_one_thing_and_have_as_many_trials(
+    agents, group, rounds
+):
+    arms = _configure("niches-wide", agents)
+    read = {arm: (config.news.fit, config.evolution.credit) for arm, config in arms.items()}
+    assert read["evolved"] == ("joint", "contribution")
+    assert read["credit-alone"] == ("own", "contribution")
+    assert read["joint-alone"] == ("joint", "own")
+    assert read["independent"] == read["crossed"] == ("own", "own")
+    assert arms["independent"].evolution.cross_share == 0.0 < arms["crossed"].evolution.cross_share
+
+    alone = arms["one-agent"]
+    assert (alone.population.agents, alone.grpo.group_size, alone.run.rounds) == (1, group, rounds)
+    assert alone.grpo.group_size * alone.run.rounds == agents * 8 * 8
+    assert arms["2A-articles"].news.top_k == agents * arms["evolved"].news.top_k
+    kinds = [member.reads for member in arms["generalist-and-specialists"].population.members]
+    assert kinds == ["chosen"] * agents + ["everything"]
+
+
+def test_oracle_logics_share_out_all_topics_that_act_and_name_the_region_where_each_does():
+    def name_topics(world):
+        return [find_topics(logic) for logic in _configure(world)["oracle-joint"].evolution.start]
+
+    for world in ("plain", "events", "many-topics", "niches", "niches-wide", "niches-regional"):
+        assert {topic for names in name_topics(world) for topic in names} == {
+            *ControlPlan(config=search(), world=world).plant(1.0, 0).signs
+        }
+    regional = _configure("niches-regional")
+    assert name_topics("niches-regional") == [(topic,) for topic in HOMES]
+    assert "in Victoria," in regional["oracle-joint"].evolution.start[4]
+    assert all(config.news.selects for config in regional.values())
+    (reader,) = _configure("regional")["generalist"].population.members
+    assert reader.news_scope == "place"
+
+
+def test_each_region_has_a_topic_of_its_own_that_moves_no_other():
+    planted = ControlPlan(config=search(), world="niches-regional").plant(2.0, 0)
+    signs = [planted.count_signs([topic], home) for topic, home in HOMES.items()]
+    assert signs == [1, -1, 1, -1, 1]
+    assert planted.count_signs(tuple(HOMES), "QLD1") == -1
+    world = plant_news(base_windows(), planted, sentence_encoder())
+    assert set(world.topics) == {t for t, home in HOMES.items() if home in ("NSW1", "SA1")}
+
+
+def test_the_share_of_the_effect_is_one_for_all_of_it_less_what_the_prior_holds():
+    planted = PlantedNews(effect=2.0, signs={"power outages": 1})
+    world = plant_news(base_windows(), planted, sentence_encoder())
+    test = world.split("test")
+    effect_NH = np.repeat(world.surprises_of(test)[:, None], 48, axis=1)
+    assert np.abs(world.effects_of(test)).min() == 0.0 < np.abs(effect_NH).min()
+    for added_NH, share in ((effect_NH, 1.0), (0.0 * effect_NH, 0.0), (0.5 * effect_NH, 0.75)):
+        assert measure_effect(added_NH, world, test) == pytest.approx(share)
+    assert measure_effect(-effect_NH, world, test) == pytest.approx(-3.0)
+    # Series of all sizes count alike.
+    is_home_N1 = np.array([[view.entity == "SA1"] for view in test.views()])
+    share = measure_effect(effect_NH * is_home_N1, world, test)
+    size_N = np.array([world.sizes[view.entity] for view in test.views()])
+    squares_N = (effect_NH[:, 0] / size_N) ** 2
+    assert share == pytest.approx(squares_N[is_home_N1[:, 0]].sum() / squares_N.sum())
+
+
+def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
+    cells = list_cells(TOGETHER)
+    count = {}
+    for cell in cells:
+        key = (cell.world, cell.effects[0], cell.config.population.agents)
+        count[key] = count.get(key, 0) + 1
+    for world in ("plain", "niches-wide", "niches-regional"):
+        assert count[world, 1.0, 5] == count[world, 2.0, 5] == 10
+    assert {world for world, _, _ in count} == set(WORLDS)
+    assert count["plain", 0.0, 5] == count["niches-wide", 2.0, 10] == count["regional", 2.0, 5] == 5
+    assert len(cells) == sum(cells.seeds * len(cells.effects) for cells in EXPERIMENT)
+    assert [cell.seeds for cell in cells] == sorted(cell.seeds for cell in cells)
+
+    cut = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
+    assert [(c.world, *c.effects, *c.seeds, *c.only) for c in cut] == [
+        ("plain", 2.0, 0, "generalist")
+    ]
+    with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
+        list_cells(TOGETHER, worlds=["flat"])
+    with pytest.raises(ConfigError, match="no such world, effect and seed"):
+        list_cells(TOGETHER, effects=[3.0])
+
+
+def test_arms_with_rows_of_the_same_settings_are_left_out_and_old_rows_lack_a_column(tmp_path):
+    (plan,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1)
+    path = tmp_path / "specialists-electricity.csv"
+    assert leave_out_scored(plan, path) == plan
+
+    arms = plan.configure_arms(0)
+    rows = [
+        dict.fromkeys(CONTROL_SCHEMA)
+        | {"world": "plain", "effect": 2.0, "seed": 0, "arm": arm, "config_hash": config.hash}
+        for arm, config in arms.items()
+    ]
+    frame = pl.DataFrame(rows[:-2], schema=CONTROL_SCHEMA)
+    assert write_control(tmp_path, "electricity", plan, frame, pl.DataFrame())[0] == path
+    assert leave_out_scored(plan, path).only == list(arms)[-2:]
+    last = pl.DataFrame(rows[-2:], schema=CONTROL_SCHEMA)
+    write_control(tmp_path, "electricity", plan, last, pl.DataFrame())
+    assert leave_out_scored(plan, path) is None
+    assert pl.read_csv(path)["agents"].to_list() == [5] * len(arms)
+
+    read_control(path, SPECIALISTS_SCHEMA).drop("effect_r2").write_csv(path)
+    assert read_control(path, SPECIALISTS_SCHEMA)["effect_r2"].null_count() == len(arms)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_core.paper.planted_news import CONTROL_SCHEMA
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report import figures
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
@@ -19,9 +19,11 @@ from compevo_core.report.evidence_tables import (
     NO_ROWS,
     control_table,
     format_control,
+    format_specialists,
     format_text,
     judge_control,
     judge_text,
+    list_specialist_tables,
     list_texts,
     search_table,
     show_control,
@@ -102,9 +104,9 @@ def test_the_table_has_a_line_for_each_effect_and_arm_and_no_share_of_nothing():
     assert len(cells) == 2 * 5
     line = cells["2", "evolved logics"]
     shares = ["60.0 % (50.0 % to 70.0 %)", "0.60 ± 0.14", "75.0 %", "50.0 %"]
-    assert list(line[2:]) == ["2", "95.00", *shares]
-    assert list(cells["0", "evolved logics"][4:6]) == ["n/a", "n/a"]
-    assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 4
+    assert list(line[2:6]) + list(line[7:]) == ["2", "95.00", *shares]
+    assert list(cells["0", "evolved logics"][4:7]) == ["n/a"] * 3
+    assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 5
 
 
 def test_the_picture_has_a_line_for_each_arm_with_rows_and_each_share():
@@ -131,6 +133,60 @@ def test_ways_to_write_logics_are_compared_by_seed_with_flat_draws_and_parts_wit
     assert tuple(policy[5:8]) == ("0.50 ± 0.28", "+0.20 ± 1.27", "n/a")
     assert tuple(crossed[6:8]) == ("+0.30 ± 0.00", "n/a")
     assert tuple(no_grpo[6:8]) == ("+0.10 ± 1.27", "-0.10 ± 0.00")
+
+
+def _make_specialists(world, effect, seeds, **of_arms):
+    return [
+        dict.fromkeys(SPECIALISTS_SCHEMA)
+        | {"dataset": "electricity", "world": world, "effect": effect, "agents": 5, "seed": seed}
+        | {"arm": arm.replace("_", "-"), "unit": "MW", "mae": 100.0 + value + 0.1 * seed}
+        | ({"effect_r2": value + 0.01 * seed, "recovered": value} if effect else {})
+        for seed in range(seeds)
+        for arm, value in of_arms.items()
+    ]
+
+
+def test_questions_are_answered_by_differences_that_are_paired_by_seed():
+    wide = {"evolved": 0.7, "independent": 0.3, "one_agent": 0.2, "generalist": 0.8}
+    rows = _make_specialists("niches-wide", 2.0, 3, **wide, swapped_news=-0.5)
+    answers, arms = list_specialist_tables(rows)
+    first = dict(zip(answers.header, answers.rows[0], strict=True))
+    assert first["World"] == "eight of a hundred topics" and first["Seeds"] == "3"
+    assert (first["effect_r2"], first["Difference"]) == ("0.71 ± 0.01", "+0.40 ± 0.00")
+    assert "independent search? Yes: +0.40 ± 0.00 of effect_r2, 3 seeds." in answers.verdict
+    assert "reads everything? No, less: -0.10 ± 0.00 of effect_r2" in answers.verdict
+    assert "add to one that reads everything? No two seeds of a world yet." in answers.verdict
+    assert [row[0] for row in arms.rows][-1] == "specialists, news of another day"
+    assert arms.header == ["Arm", "niches-wide, 5 agents, effect 2"]
+    assert arms.verdict == "With news of another day their effect_r2 is -0.49 on average."
+
+
+def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
+    wide, plain = {"evolved": 0.7, "independent": 0.3}, {"evolved": 0.9, "independent": 0.91}
+    rows = _make_specialists("niches-wide", 2.0, 3, **wide)
+    rows += [
+        row | {"effect_r2": row["effect_r2"] + 0.3 * (row["seed"] == place)}
+        for place, arm in enumerate(plain)
+        for row in _make_specialists("plain", 2.0, 3, **{arm: plain[arm]})
+    ]
+    rows += _make_specialists("plain", 0.0, 2, evolved=1.0, prior=0.5)
+    answers, arms = list_specialist_tables(rows)
+    assert (
+        "In some: of 2 worlds, more in 1 (+0.40 to +0.40) and no measurable difference in 1 "
+        "(-0.01 to -0.01) of effect_r2."
+    ) in answers.verdict
+    assert "of the calendar ridge by +0.50 ± 0.00 MW (2 trainings)." in arms.verdict
+
+
+def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothing():
+    assert "compevo experiment specialists" in format_specialists([])
+    rows = _make_specialists("plain", 2.0, 1, evolved=0.9)
+    page = render_undrawn(make_inputs(specialists=rows))
+    assert "what agents that are read together add" in page and "No two seeds" in page
+    text = format_specialists(rows)
+    assert (
+        text.count("No two seeds of a world yet.") == 4 and "| specialists: both | 0.90 |" in text
+    )
 
 
 def test_documents_get_verdict_table_and_pictures_or_the_command():

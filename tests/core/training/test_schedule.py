@@ -55,6 +55,7 @@ def test_each_stage_warms_up_and_decays_on_its_own():
     [
         (1e-6, 0.1, True, ["optim.policy_lr", "objective.lambda_div"]),  # as printed
         (1e-2, 0.1, True, ["objective.lambda_div"]),
+        (1e-2, 1e-3, True, []),
         (1e-6, 0.0, True, ["optim.policy_lr"]),
         (1e-2, 0.0, True, []),
         (1e-6, 0.1, False, []),

@@ -7,17 +7,19 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper import control
 from compevo_core.paper.changes import list_changes
-from compevo_core.paper.control import ControlPlan
-from compevo_core.paper.planted_news import CONTROL_SCHEMA
+from compevo_core.paper.control import ControlPlan, list_cells
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_pipeline.defs.assets.research import AblationConfig
 from compevo_pipeline.storage.news_store import NewsStore
-from compevo_pipeline.work.experiments import run_control_on
+from compevo_pipeline.work.experiments import run_control_on, run_specialists_on
 from tests.support import population as small
 from tests.support.commands import invoke
 from tests.support.deployment import deploy
@@ -188,10 +190,31 @@ def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_pa
     }
 
 
+@pytest.mark.slow
+def test_every_arm_of_specialists_is_trained_once_and_what_has_rows_is_left_out(
+    deployment, tmp_path, monkeypatch
+):
+    short = {"run.rounds": 1, "grpo.group_size": 2, "grpo.reward_windows": 40}
+    config = RunConfig.preset("specialists").with_overrides(short)
+    (cell,) = list_cells(config, worlds=["niches-regional"], effects=[2.0], seeds=1)
+    cells = [replace(cell, series=())]
+    path = run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
+
+    rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA)
+    after = {"prior", "no-news", "swapped-news"}  # an agent that is read with others has no error
+    assert set(rows["arm"]) == after | set(cell.configure_arms(0))
+    assert rows["effect_r2"].null_count() == 0 and set(rows["agents"]) == {5}
+    share = dict(rows.select("arm", "effect_r2").iter_rows())
+    assert share["oracle-joint"] > 0.3 > abs(share["no-news"])
+
+    monkeypatch.setattr(control, "run_control", None)
+    run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
+
+
 def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(deployment):
     with pytest.raises(ConfigError, match="no series 'XYZ'; known: NSW1, SA1"):
         run_control_on(
-            deployment, "electricity", ControlPlan(config=search()), series=["XYZ"], log=LOG
+            deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
         )
     with pytest.raises(ConfigError, match="--effects big is not a list of numbers"):
         invoke("experiment", "control", "electricity", "--effects", "big")
