@@ -153,7 +153,9 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 
     With two judges their agreement can be measured (Cohen's kappa).
     """
-    judges: list[Judge] = [LocalJudge(config.backbone)]
+    # Agents that read by a ridge have no backbone that could judge them.
+    has_backbone = config.forecast.decoder != "linear"
+    judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
     if config.evolution.form == "slots":
         judges.append(SlotJudge())
     if endpoint is not None:

@@ -93,11 +93,13 @@ def test_one_agent_with_all_trials_samples_as_many_logics_as_the_population():
     full = full_method().with_overrides({"grpo.group_size": 8})
     config = find_variant(ALL_TRIALS).configure(full)
     assert (config.population.agents, config.grpo.group_size) == (1, 16)
-    generalist = [{"reads": "everything"}, {"lookback_steps": 24}]
+    # What reads everything has no logic to try.
+    members = [{"reads": "everything"}, {"window_share": 0.5}]
+    pair = {"population.agents": 2, "population.members": members}
     config = find_variant(ALL_TRIALS).configure(
-        full.with_overrides({"population.members": generalist})
+        RunConfig.preset("specialists").with_overrides(pair)
     )
-    assert [member.lookback_steps for member in config.population.members] == [24]
+    assert [member.window_share for member in config.population.members] == [0.5]
 
 
 def test_the_papers_method_is_its_preset_for_as_many_rounds_at_most_and_the_same_seed():
