@@ -218,13 +218,7 @@ def score_baselines(
     ]
 
     return score_candidates(
-        candidates,
-        train,
-        scopes,
-        experiment=experiment,
-        commit=commit,
-        val=val,
-        on_step=on_step,
+        candidates, train, scopes, experiment=experiment, commit=commit, val=val, on_step=on_step
     )
 
 

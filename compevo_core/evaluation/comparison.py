@@ -248,10 +248,7 @@ def compare_pairs(
     )
     low, high = bootstrap_interval(known, np.random.default_rng(BOOTSTRAP_SEED), blocks)
     return replace(
-        compared,
-        **paired_test(means_a, means_b)._asdict(),
-        interval_low=low,
-        interval_high=high,
+        compared, **paired_test(means_a, means_b)._asdict(), interval_low=low, interval_high=high
     )
 
 

@@ -607,8 +607,7 @@ def _score_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSerie
         points.join(_read_truth(issued, series_by_id), on=["entity", "start_utc"])
         .join(clock, on="start_utc")
         .with_columns(
-            known_to=pl.lit(name_known_to(issued.facts)),
-            is_on_time=pl.lit(is_on_time(issued)),
+            known_to=pl.lit(name_known_to(issued.facts)), is_on_time=pl.lit(is_on_time(issued))
         )
         .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
     )

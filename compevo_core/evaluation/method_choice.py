@@ -220,11 +220,7 @@ def choose_method(
 
 
 def _fit_candidates(
-    names: Sequence[str],
-    train: WindowSet,
-    fit: FitBaseline,
-    steps: Steps,
-    left_out: dict[str, str],
+    names: Sequence[str], train: WindowSet, fit: FitBaseline, steps: Steps, left_out: dict[str, str]
 ) -> list[str]:
     """Fit candidates on train; return those that could be, and say why of the others."""
     fitted = []

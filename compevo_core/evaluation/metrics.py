@@ -41,14 +41,7 @@ def name_level(level: float) -> str:
 
 PINBALL_COLUMNS = {level: f"pinball_{name_level(level)}" for level in LEVELS}
 BELOW_COLUMNS = {level: f"below_{name_level(level)}" for level in LEVELS}
-SUMMARY_COLUMNS = (
-    "pinball_10_50_90",
-    "wql",
-    "coverage_80",
-    "width_80",
-    "coverage_95",
-    "width_95",
-)
+SUMMARY_COLUMNS = ("pinball_10_50_90", "wql", "coverage_80", "width_80", "coverage_95", "width_95")
 QUANTILE_COLUMNS = (*SUMMARY_COLUMNS, *PINBALL_COLUMNS.values(), *BELOW_COLUMNS.values())
 """Columns of a result row that say how good quantiles are; null where a method has none."""
 

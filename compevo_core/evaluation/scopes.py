@@ -141,10 +141,7 @@ def one_seed(forecasts: Mapping[str, FloatArray]) -> SeedForecasts:
 
 
 def write_forecasts(
-    path: Path,
-    forecasts: Sequence[tuple[Scope, SeedForecasts]],
-    *,
-    keeps_others: bool = False,
+    path: Path, forecasts: Sequence[tuple[Scope, SeedForecasts]], *, keeps_others: bool = False
 ) -> None:
     """Write the forecasts of scopes as Parquet, a row a subset, method, training and window.
 

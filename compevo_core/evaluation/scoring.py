@@ -309,9 +309,7 @@ def collect_seeds(
 
 
 def compare_seeds(
-    scores: Sequence[PopulationScores],
-    baseline_forecasts: Sequence[SeedForecasts],
-    method: str,
+    scores: Sequence[PopulationScores], baseline_forecasts: Sequence[SeedForecasts], method: str
 ) -> pl.DataFrame:
     """Return the paired tests of a method with its parts and every baseline, of each scope.
 

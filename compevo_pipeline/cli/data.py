@@ -23,8 +23,7 @@ Horizon = Annotated[
     typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
 ]
 Lookback = Annotated[
-    int | None,
-    typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
+    int | None, typer.Option(help="Steps of history it uses (default: depends on the step).", min=4)
 ]
 CovariateTable = Annotated[
     Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
@@ -52,8 +51,7 @@ def init(
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
     step: Annotated[
-        str,
-        typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows)."),
+        str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows).")
     ] = "",
     horizon: Horizon = None,
     lookback: Lookback = None,
@@ -216,9 +214,7 @@ def backfill(
     arguments.show_counts(counts)
 
 
-def accept(
-    dataset: Annotated[str, typer.Argument(help="Data set.")],
-) -> None:
+def accept(dataset: Annotated[str, typer.Argument(help="Data set.")]) -> None:
     """Accept waiting changes of known values: the next run of the source applies them.
 
     Changes wait where a file removes or changes many known values. Look at them first, on the page
@@ -290,9 +286,7 @@ def backup(
         typer.echo(f"{part} is an unfinished backup; remove it unless it is still running")
 
 
-def restore(
-    folder: Annotated[Path, typer.Argument(help="Folder of a backup.")],
-) -> None:
+def restore(folder: Annotated[Path, typer.Argument(help="Folder of a backup.")]) -> None:
     """Check a backup and restore it into an empty COMPEVO_HOME and DAGSTER_HOME."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.work.backup import restore as bring_back

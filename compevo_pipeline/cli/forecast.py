@@ -356,8 +356,7 @@ def explain(
         typer.Option(help="Which forecast of the day (default: the one that used most data)."),
     ] = None,
     step: Annotated[
-        str | None,
-        typer.Option(help="Start of one step, such as 18:30 (default: the whole day)."),
+        str | None, typer.Option(help="Start of one step, such as 18:30 (default: the whole day).")
     ] = None,
 ) -> None:
     """Show the parts of an issued forecast: priors, corrections, levels, weights and news.

@@ -27,10 +27,7 @@ from compevo_pipeline.cli.training import fit, train
 PANELS = {
     "Forecast": (*(fit, train, forecast, explain, verify, publish, refit, predict, evaluate),),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
-    "Research": (
-        *(benchmark, pair, folds, lud, trace),
-        *(audit_news, table, params),
-    ),
+    "Research": (*(benchmark, pair, folds, lud, trace), *(audit_news, table, params)),
     "Housekeeping": (report, clean, backup, restore, demo),
 }
 """The commands, in the groups that ``compevo --help`` shows."""

@@ -139,8 +139,7 @@ def folds(
     windows: arguments.WindowsFolder,
     news: arguments.NewsFolder,
     out: Annotated[
-        Path,
-        typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv."),
+        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv.")
     ],
     preset: arguments.Preset = "default",
     changes: arguments.Changes = None,

@@ -75,11 +75,7 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
 
 
 def read_news(
-    deployment: Deployment,
-    encoder: str,
-    views: Iterable[WindowView],
-    *,
-    log: logging.Logger,
+    deployment: Deployment, encoder: str, views: Iterable[WindowView], *, log: logging.Logger
 ) -> NewsPool:
     """Return a pool of exactly the articles that views name; an empty one without an encoder.
 

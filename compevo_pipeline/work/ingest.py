@@ -17,12 +17,7 @@ import polars as pl
 
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.news import NEAR, drop_near_identical, select_articles
-from compevo_core.errors import (
-    DataError,
-    SourceAbsent,
-    SourceError,
-    SourceTransient,
-)
+from compevo_core.errors import DataError, SourceAbsent, SourceError, SourceTransient
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, RawFile
 from compevo_pipeline.sources.common.live import LiveContext, name_entry
@@ -416,9 +411,7 @@ class _Ingest:
         return counts
 
     def _refuse_far(
-        self,
-        frames: Mapping[FrameKind, pl.DataFrame],
-        others: Mapping[FrameKind, pl.DataFrame],
+        self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]
     ) -> None:
         """Refuse forecasts that are far from what is stored and from what other files hold."""
         for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():

@@ -86,10 +86,7 @@ def plan_method(
     config = configure_chosen(method, changes)
     if method not in (AUTO, MIXTURE):
         return MethodPlan(
-            name=method,
-            label=_label(method, dataset),
-            config=config,
-            facts={"method": method},
+            name=method, label=_label(method, dataset), config=config, facts={"method": method}
         )
 
     population = find_population(deployment.layout, dataset, windows)

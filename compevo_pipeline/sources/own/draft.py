@@ -379,11 +379,7 @@ def _find_season(
 
 
 def _thin_windows(
-    frame: pl.DataFrame,
-    step: timedelta,
-    horizon: int,
-    validation: int,
-    draft: DraftedDeclaration,
+    frame: pl.DataFrame, step: timedelta, horizon: int, validation: int, draft: DraftedDeclaration
 ) -> dict[str, object]:
     """Return a longer stride than usual where a table would give more windows than needed."""
     series = frame["series_id"].n_unique()

@@ -80,11 +80,7 @@ class Clearinghouse:
     def download(self, file: ClearinghouseFile, *, is_final: bool = True) -> RawFile | None:
         """Return a file, or None where its rows are stored; unless final, it is asked for again."""
         request = FileRequest(
-            url=file.url,
-            source=SOURCE,
-            name=file.name,
-            is_final=is_final,
-            max_bytes=MAX_FILE_BYTES,
+            url=file.url, source=SOURCE, name=file.name, is_final=is_final, max_bytes=MAX_FILE_BYTES
         )
 
         def ask() -> RawFile | None:
