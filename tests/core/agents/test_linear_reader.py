@@ -296,16 +296,19 @@ def test_numbers_that_run_with_time_are_not_read(examples):
 def test_a_number_is_read_within_the_range_that_train_has_shown(examples):
     rng = np.random.default_rng(9)
     values = rng.integers(10, 40, len(examples))
-    titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
+    stories = rng.permutation(90_000)[: len(examples)]
+    titles = [f"Story {s}: maximum {v} degrees." for s, v in zip(stories, values, strict=True)]
     changed = [
         replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
                 truth_H=np.full(48, (value - 25) / 10.0))
         for e, title, value in zip(examples, titles, values, strict=True)
     ]  # fmt: skip
-    named = ["Maximum 39 degrees.", "Maximum 390 degrees."]
+    named = ["Story 7: maximum 39 degrees.", "Story 8: maximum 390 degrees."]
     reader, retriever = _read_news(changed, _make_news([*titles, *named]))
     hottest, beyond = (
         reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
     )
     assert hottest.mean() > 1.0
+    # The word before and the word after it; the story's own number hardly ever repeats.
+    assert (reader.find(0, LOGIC).keys_F > 0).sum() == 2
     np.testing.assert_array_equal(beyond, hottest)
