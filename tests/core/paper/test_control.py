@@ -2,13 +2,18 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
 from compevo_core.agents.logics import find_topics
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper import control as control_module
 from compevo_core.paper.control import (
     ControlPlan,
     compare_topics,
@@ -16,14 +21,20 @@ from compevo_core.paper.control import (
     run_control,
     write_control,
 )
-from compevo_core.paper.planted_news import CONTROL_SCHEMA, EVENTS, ROUNDS_SCHEMA, WORLDS
+from compevo_core.paper.planted_news import (
+    CONTROL_SCHEMA,
+    EVENTS,
+    ROUNDS_SCHEMA,
+    WORLDS,
+    plant_news,
+)
 from compevo_core.training import model, trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +51,71 @@ def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
 
 
+SHARES = (0.9, 0.1, 0.6)  # of what the articles tell, by agent
+
+
+class _ShareForecaster:
+    """Knows all but the effect, and adds shares of what a window's articles tell of it."""
+
+    logics = ("Track news about power outages in any region, at night, as a sign of x.",)
+
+    def __init__(self, base, world):
+        self._without = {window.view.window_id: window.y for window in base}
+        self._told = {
+            view.candidate_ids: world.effects[view.window_id] for view in world.windows.views()
+        }
+
+    def predict_by_agent(self, views):
+        prior_NH = np.stack([self._without[view.window_id] for view in views])
+        told_N1 = np.array([[self._told.get(view.candidate_ids, 0.0)] for view in views])
+        weights_NA = np.tile([0.3, 0.2, 0.5], (len(views), 1))
+        weights_NA[0] = 1.0, 0.0, 0.0
+        return SimpleNamespace(
+            agents=np.stack([prior_NH + share * told_N1 for share in SHARES]),
+            aggregate=prior_NH + 0.75 * told_N1,
+            prior=prior_NH,
+            weights=weights_NA,
+        )
+
+    def predict(self, views):
+        return self.predict_by_agent(views).aggregate
+
+
+def _score_shares(effect, out, monkeypatch):
+    """Return the rows of one world, by arm, whose forecaster is not trained."""
+    plan = ControlPlan(config=search(), effects=(effect,), seeds=(3,), only=("evolved",))
+    world = plant_news(base_windows(), plan.plant(effect, 3), HashingEncoder())
+    forecaster = _ShareForecaster(base_windows(), world)
+    monkeypatch.setattr(CompEvoForecaster, "load", lambda *_: forecaster)
+    monkeypatch.setattr(control_module, "train", lambda *_: None)
+    monkeypatch.setattr(control_module, "read_rewritings", lambda *_: [])
+    rows, _ = run_control(base_windows(), HashingEncoder(), plan, out, LOG)
+    effects = world.effects_of(world.split("test"))
+    return {row["arm"]: row for row in rows.to_dicts()}, float(np.abs(effects).mean())
+
+
+def test_rows_hold_the_share_of_the_effect_that_each_forecast_recovers(tmp_path, monkeypatch):
+    rows, size = _score_shares(2.0, tmp_path, monkeypatch)
+    # The best agent is chosen by its weight in all windows: not the first's, nor the lowest error.
+    shares = {"evolved": 0.75, "best-agent": 0.6, "prior": 0.0, "no-news": 0.0}
+    for arm, share in shares.items():
+        row = rows[arm]
+        assert (row["n_windows"], row["precision"], row["recall"]) == (60, 1.0, 0.5)
+        assert row["mae"] == pytest.approx((1 - share) * size)
+        assert [row["recovered"], row["slope"]] == pytest.approx([share] * 2, abs=1e-9)
+        low, high = row["recovered_low"], row["recovered_high"]
+        assert low < share < high if share else low == high == 0.0
+    assert abs(rows["swapped-news"]["slope"]) < 0.3 < size / rows["swapped-news"]["mae"] < 1.2
+
+
+def test_where_nothing_is_planted_no_share_is_told(tmp_path, monkeypatch):
+    rows, _ = _score_shares(0.0, tmp_path, monkeypatch)
+    for row in rows.values():
+        assert row["mae"] < 1e-9
+        assert row["recovered"] is row["recovered_low"] is row["slope"] is None
+
+
+@slow
 def test_evolved_logics_name_what_acts_and_read_it(control):
     _, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
@@ -53,6 +129,7 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     assert named["recall"][0] == 0.0 < named["recall"][-1]
 
 
+@slow
 def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
     _, rows, _ = control
     for arm in ("no-news", "swapped-news"):
@@ -61,6 +138,7 @@ def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
         assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
 
 
+@slow
 def test_where_news_mean_nothing_the_prior_is_kept(control):
     _, rows, _ = control
     prior = _find(rows, 0.0, "prior")["mae"]
@@ -70,6 +148,7 @@ def test_where_news_mean_nothing_the_prior_is_kept(control):
         assert row["mae"] == pytest.approx(prior, rel=0.05)
 
 
+@slow
 def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
     out, rows, rounds = control
     sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
@@ -85,6 +164,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
 
 
+@slow
 def test_rewritings_tell_the_topics_before_and_after_each(control):
     out, _, _ = control
     run = out / "plain-effect-3-seed-0" / "evolved"
@@ -93,6 +173,7 @@ def test_rewritings_tell_the_topics_before_and_after_each(control):
     assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
 
 
+@slow
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
@@ -109,6 +190,7 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
+@slow
 def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()

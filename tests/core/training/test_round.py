@@ -1,6 +1,7 @@
 """A round and its update: weights of the terms, gradients, clipping, and what stops it."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -203,6 +204,28 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
         assert carried == expected
     assert state.logics != record.logics
     assert 1.0 <= record.effective_agents <= 3.0
+
+
+def test_each_agent_is_told_what_it_did_not_read_by_its_own_news_and_forecasts(monkeypatch):
+    trainer, state, examples = build_round_trainer(news__top_k=1)
+    views = [example.view for example in examples]
+    news = trainer.executor.retrieve_news(state.logics, views)
+    values_ABH = trainer.executor.forecast(state.logics, examples).values_ABH
+    asked = []
+
+    def list_best(row, scored, read, values_BH, rng, count):
+        asked.append((row, read, values_BH, float(rng.random())))
+        return [(f"title {row}", -1.0)]
+
+    trainer.unread_news = SimpleNamespace(list_best=list_best)
+    proposals = _keep_proposals(monkeypatch)
+    run_step(trainer, state, examples)
+    ((observed, _),) = proposals
+    assert observed.unread == [[(f"title {agent}", -1.0)] for agent in range(3)]
+    rows, read, values, drawn = zip(*asked, strict=True)
+    assert rows == (0, 1, 2) and list(read) == news and news[0] != news[1]
+    assert torch.allclose(torch.stack(values), values_ABH, rtol=1e-5)
+    assert len(set(drawn)) == 3
 
 
 def test_an_agent_sees_the_stated_number_of_others():
