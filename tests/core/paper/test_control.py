@@ -25,6 +25,7 @@ from compevo_core.paper.planted_news import (
     CONTROL_SCHEMA,
     EVENTS,
     ROUNDS_SCHEMA,
+    SIGNS,
     WORLDS,
     plant_news,
 )
@@ -51,42 +52,32 @@ def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
 
 
-SHARES = (0.9, 0.1, 0.6)  # of what the articles tell, by agent
-
-
 class _ShareForecaster:
     """Knows all but the effect, and adds shares of what a window's articles tell of it."""
 
     logics = ("Track news about power outages in any region, at night, as a sign of x.",)
 
-    def __init__(self, base, world):
-        self._without = {window.view.window_id: window.y for window in base}
-        self._told = {
-            view.candidate_ids: world.effects[view.window_id] for view in world.windows.views()
-        }
+    def __init__(self, world):
+        self._without = {window.view.window_id: window.y for window in base_windows()}
+        self._told = {v.candidate_ids: world.effects[v.window_id] for v in world.windows.views()}
 
     def predict_by_agent(self, views):
         prior_NH = np.stack([self._without[view.window_id] for view in views])
         told_N1 = np.array([[self._told.get(view.candidate_ids, 0.0)] for view in views])
         weights_NA = np.tile([0.3, 0.2, 0.5], (len(views), 1))
         weights_NA[0] = 1.0, 0.0, 0.0
-        return SimpleNamespace(
-            agents=np.stack([prior_NH + share * told_N1 for share in SHARES]),
-            aggregate=prior_NH + 0.75 * told_N1,
-            prior=prior_NH,
-            weights=weights_NA,
-        )
+        own, *agents = (prior_NH + share * told_N1 for share in (0.75, 0.9, 0.1, 0.6))
+        return SimpleNamespace(prior=prior_NH, aggregate=own, agents=agents, weights=weights_NA)
 
     def predict(self, views):
         return self.predict_by_agent(views).aggregate
 
 
 def _score_shares(effect, out, monkeypatch):
-    """Return the rows of one world, by arm, whose forecaster is not trained."""
+    """Return the rows of a world by arm, without any training, and the mean size of its effect."""
     plan = ControlPlan(config=search(), effects=(effect,), seeds=(3,), only=("evolved",))
     world = plant_news(base_windows(), plan.plant(effect, 3), HashingEncoder())
-    forecaster = _ShareForecaster(base_windows(), world)
-    monkeypatch.setattr(CompEvoForecaster, "load", lambda *_: forecaster)
+    monkeypatch.setattr(CompEvoForecaster, "load", lambda *_: _ShareForecaster(world))
     monkeypatch.setattr(control_module, "train", lambda *_: None)
     monkeypatch.setattr(control_module, "read_rewritings", lambda *_: [])
     rows, _ = run_control(base_windows(), HashingEncoder(), plan, out, LOG)
@@ -105,7 +96,7 @@ def test_rows_hold_the_share_of_the_effect_that_each_forecast_recovers(tmp_path,
         assert [row["recovered"], row["slope"]] == pytest.approx([share] * 2, abs=1e-9)
         low, high = row["recovered_low"], row["recovered_high"]
         assert low < share < high if share else low == high == 0.0
-    assert abs(rows["swapped-news"]["slope"]) < 0.3 < size / rows["swapped-news"]["mae"] < 1.2
+    assert abs(rows["swapped-news"]["slope"]) < 0.3
 
 
 def test_where_nothing_is_planted_no_share_is_told(tmp_path, monkeypatch):
@@ -117,7 +108,7 @@ def test_where_nothing_is_planted_no_share_is_told(tmp_path, monkeypatch):
 
 @slow
 def test_evolved_logics_name_what_acts_and_read_it(control):
-    _, rows, rounds = control
+    out, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
     assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
@@ -127,6 +118,9 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
     named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
     assert named["recall"][0] == 0.0 < named["recall"][-1]
+    rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
+    assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
+    assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
 
 
 @slow
@@ -162,15 +156,6 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
     schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
     for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
-
-
-@slow
-def test_rewritings_tell_the_topics_before_and_after_each(control):
-    out, _, _ = control
-    run = out / "plain-effect-3-seed-0" / "evolved"
-    rows = read_rewritings(run, ("power outages", "rooftop solar"))
-    assert [row["rewriting"] for row in rows] == [0, 1, 2, 3]  # 6 rounds, every other rewrites
-    assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
 
 
 @slow
