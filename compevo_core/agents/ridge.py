@@ -20,6 +20,7 @@ import numpy as np
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
 
 PENALTIES = 10.0 ** np.arange(-1.0, 4.0, 0.5)
+SEARCHED = PENALTIES[::2]  # while hundreds of logics are compared
 
 Blocks = Sequence[tuple[BoolArray, BoolArray]]
 """For each block of time its windows (N,), and the windows that a fit without it may use (N,)."""
@@ -48,7 +49,13 @@ class RidgeFit:
         return predicted_NH
 
 
-def fit_ridge(x_NK: FloatArray, y_NH: FloatArray, blocks: Blocks, usable_N: BoolArray) -> RidgeFit:
+def fit_ridge(
+    x_NK: FloatArray,
+    y_NH: FloatArray,
+    blocks: Blocks,
+    usable_N: BoolArray,
+    penalties: FloatArray = PENALTIES,
+) -> RidgeFit:
     """Fit ridges on the usable rows.
 
     Where no penalty errs less than predicting zero does, zero is predicted.
@@ -56,7 +63,7 @@ def fit_ridge(x_NK: FloatArray, y_NH: FloatArray, blocks: Blocks, usable_N: Bool
 
     def solve(*left_out: int) -> FloatArray:
         rows_N = np.logical_and.reduce([usable_N, *(blocks[b][1] for b in left_out)])
-        return _solve(x_NK[rows_N], y_NH[rows_N])
+        return _solve(x_NK[rows_N], y_NH[rows_N], penalties)
 
     def measure(block: int, weights_PKH: FloatArray) -> FloatArray:
         rows_N = blocks[block][0] & usable_N
@@ -70,7 +77,7 @@ def fit_ridge(x_NK: FloatArray, y_NH: FloatArray, blocks: Blocks, usable_N: Bool
 
     # Behind the last penalty zero is predicted.
     zero_1KH = np.zeros((1, x_NK.shape[1], y_NH.shape[1]))
-    total_P, held_out = np.zeros(len(PENALTIES) + 1), []
+    total_P, held_out = np.zeros(len(penalties) + 1), []
     for block in range(len(blocks)):
         path_PKH = solve(block)
         total_P += measure(block, path_PKH)
@@ -84,7 +91,7 @@ def measure_later(
     x_NK: FloatArray, y_NH: FloatArray, is_before_N: BoolArray, is_later_N: BoolArray
 ) -> FloatArray:
     """Return the squared errors of later windows by fits on earlier ones, and of zero, (P + 1,)."""
-    weights_PKH = _solve(x_NK[is_before_N], y_NH[is_before_N])
+    weights_PKH = _solve(x_NK[is_before_N], y_NH[is_before_N], PENALTIES)
     return _sum_errors(y_NH[is_later_N], x_NK[is_later_N] @ weights_PKH)
 
 
@@ -95,9 +102,7 @@ class KernelFolds:
     the residuals of left-out rows S are ``inv(Q[S, S]) @ (Q @ y)[S]``.
     """
 
-    def __init__(
-        self, y_NH: FloatArray, blocks: Blocks, penalties: FloatArray = PENALTIES[::2]
-    ) -> None:
+    def __init__(self, y_NH: FloatArray, blocks: Blocks, penalties: FloatArray = SEARCHED) -> None:
         """Take what is predicted, known in every window, and the blocks of its windows."""
         self.y_NH = y_NH
         self._penalties = penalties
@@ -163,10 +168,10 @@ def _sum_errors(y_NH: FloatArray, predicted_PNH: FloatArray) -> FloatArray:
     return np.append(errors_P, (y_NH**2).sum())
 
 
-def _solve(x_NK: FloatArray, y_NH: FloatArray) -> FloatArray:
+def _solve(x_NK: FloatArray, y_NH: FloatArray, penalties: FloatArray) -> FloatArray:
     """Return the weights (P, K, H) for each penalty, by the smaller of both Gram matrices."""
     is_wide = x_NK.shape[0] < x_NK.shape[1]
     gram = x_NK @ x_NK.T if is_wide else x_NK.T @ x_NK
-    shifted = gram + PENALTIES[:, None, None] * np.eye(len(gram))
+    shifted = gram + penalties[:, None, None] * np.eye(len(gram))
     solved = np.linalg.solve(shifted, y_NH if is_wide else x_NK.T @ y_NH)
     return np.asarray(x_NK.T @ solved if is_wide else solved)

@@ -66,13 +66,13 @@ def fit_responses(
     ``target_NH`` is the scaled change since the season before, NaN where masked. One that does not
     lower the absolute error of the last train windows is left out.
     """
-    responses = []
-    left_NH = target_NH
-    by_time = np.argsort([view.origin_utc.timestamp() for view in views])
-    n_first = int(len(views) * (1 - _PROOF))
-    first, last = by_time[:n_first].tolist(), by_time[n_first:].tolist()
+    responses, left_NH = [], target_NH
+    # Targets of windows a step apart overlap: one that reaches into the proof would know it.
+    start_utc = sorted(view.origin_utc for view in views)[int(len(views) * (1 - _PROOF))]
+    first = [i for i, view in enumerate(views) if view.end_utc <= start_utc]
+    last = [i for i, view in enumerate(views) if view.origin_utc >= start_utc]
 
-    for name in names:
+    for name in names if first else ():
         response = _fit(name, [views[i] for i in first], left_NH[first])
         left_last_NH = left_NH[last] - response.apply([views[i] for i in last])
         if not np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):

@@ -263,11 +263,18 @@ def _keep_error_models(config: RunConfig) -> Settings:
     return {"population.members": error_models, "population.agents": len(error_models)}
 
 
+# Chance has no policy to train.
+_POLICIES: Settings = {
+    "grpo.enabled": True,
+    "evolution.flat_share": 0.0,
+    "evolution.cross_share": 0.0,
+}
+
 # The printed weights, and what the preset ``default`` has in place of them
 _FOUR_PARTS: Mapping[str, Settings] = {
     "all": {
+        **_POLICIES,
         "evolution.update": "three-stage",
-        "grpo.enabled": True,
         "objective.lambda_div": 0.1,
         "objective.lambda_prune": 0.01,
     },
@@ -296,7 +303,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             # At 0 a logic is carried on by its reward alone.
             changes=_sweep(
                 *("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
-                needs={"grpo.enabled": True},
+                needs=_POLICIES,
             ),
         ),
         Experiment(

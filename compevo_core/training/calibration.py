@@ -402,14 +402,11 @@ def _guard(
     if learnt <= prior:
         return "none", np.zeros(agents), learnt
 
-    if is_joint:
-        return "prior", np.eye(agents)[base_A.argmin()], prior
-
     equal_A = np.full(agents, 1.0 / agents)
     equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, (len(truth_BH), agents)), truth_BH)
-    if equal <= prior:
+    if equal <= prior and not is_joint:
         return "equal", equal_A, equal
-    if error_A.min() <= prior:
+    if error_A.min() <= prior and not is_joint:
         return "best", np.eye(agents)[error_A.argmin()], float(error_A.min())
     return "prior", np.eye(agents)[base_A.argmin()], prior
 

@@ -38,7 +38,7 @@ POLICY_MOVES = 5e-3
 about the rate in each update, and a bandit took 7 updates at 1e-3 (decision 04-policy)."""
 
 DIVERSITY_DROWNS = 1e-3
-"""Weight of L_div above which its gradient can exceed that of the rewards: at 0.1 it was 6 to 100
+"""Weight of L_div above which its gradient can exceed the rewards' own: at 0.1 it was 6 to 100
 times as large (decision 04-policy)."""
 
 Stage = Literal["supervised", "evolution"]

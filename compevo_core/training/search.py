@@ -52,7 +52,7 @@ from compevo_core.training.turns import (
 )
 
 GENERALIST_LOGIC = "Read all news."
-"""What stands in the place of a logic of an agent that chooses nothing."""
+"""Stands in for a logic where an agent chooses nothing."""
 
 
 class ReadingModel(MemberModel):
@@ -158,7 +158,7 @@ class SearchTraining:
 
         if self._validate_every:
             best = load_newest_checkpoint(self.folder.best, self.setup.shards, self.setup.start)
-            state = state if best is None else self._restore(best)
+            state = self._restore(best) if best else state
         self._settle(state.logics)
         return Outcome(state.logics, state.round, state.best_error)
 
@@ -174,9 +174,9 @@ class SearchTraining:
         """Return the state before the first round: every agent plays its seed logic."""
         self.folder.remove_training()
         self.folder.truncate_rounds(0)
-        state = _SearchState(list_first_logics(self.config))
-        self._validate(state)
-        return state
+        first = _SearchState(list_first_logics(self.config))
+        self._validate(first)
+        return first
 
     def _play(self, state: _SearchState) -> RoundRecord:
         """Play one round, and move ``state`` to the next."""
@@ -256,12 +256,12 @@ class SearchTraining:
         if not self._validate_every or (state.round % self._validate_every and not is_last):
             return None
         self._settle(state.logics)
-        errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        found = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
-        if errors.aggregate < state.best_error:
-            state.best_error = errors.aggregate
+        if found.aggregate < state.best_error:
+            state.best_error = found.aggregate
             self._save(state, self.folder.best)
-        return errors.aggregate, errors.prior
+        return found.aggregate, found.prior
 
     def _save(self, state: _SearchState, root: Path) -> None:
         generators = self._generators
@@ -305,7 +305,7 @@ class SearchTraining:
 
 
 def list_first_logics(config: RunConfig) -> list[str]:
-    """Return what all agents begin with: their seed logics."""
+    """Return the logics that all agents begin with."""
     evolution, members = config.evolution, config.population.list_members()
     logics = evolution.start or list_seed_logics(evolution.form)[: len(members)]
     return [

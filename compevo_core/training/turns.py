@@ -44,7 +44,7 @@ class Turns:
     gain_AC: list[FloatArray]  # mean gains of all that was scored: first what was played before
 
     def describe(self, n_samples: int) -> Record:
-        """Return the part of a round's record on rewards; samples stand behind the played logic."""
+        """Return a round's record of rewards; samples come after the logic that was played."""
         samples = slice(1, 1 + n_samples)
         return {
             "evolved": True,

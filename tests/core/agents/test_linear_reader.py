@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents import ridge
+from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.observation import UnreadNews
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.ridge import fit_ridge
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
@@ -43,6 +45,11 @@ def _make_examples(train):
 def _fit(examples, top_k=1):
     retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
     return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1)))
+
+
+def _use_penalty(monkeypatch, penalty):
+    fixed = partial(fit_ridge, penalties=np.array([penalty]))
+    monkeypatch.setattr(linear_reader, "fit_ridge", fixed)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +90,7 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
 
 def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
     # The penalty is one number for all; apart from it, the own truth must be nowhere.
-    monkeypatch.setattr(ridge, "PENALTIES", np.array([10.0]))
+    _use_penalty(monkeypatch, 10.0)
     changed = list(examples)
     changed[40] = replace(changed[40], truth_H=np.full(48, 50.0))
     window_id = changed[40].view.window_id
@@ -95,7 +102,7 @@ def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
 
 def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch):
     # So weak a penalty fits noise on the rest of train, and errs more than without reading.
-    monkeypatch.setattr(ridge, "PENALTIES", np.array([0.1]))
+    _use_penalty(monkeypatch, 0.1)
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
     fit = _fit(noise).find(0, OTHER)
@@ -178,7 +185,7 @@ def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
 
 
 def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch):
-    monkeypatch.setattr(ridge, "PENALTIES", np.array([1.0]))
+    _use_penalty(monkeypatch, 1.0)
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
     rng = np.random.default_rng(4)
     rows, embeddings, changed = [], [], []
@@ -296,16 +303,19 @@ def test_numbers_that_run_with_time_are_not_read(examples):
 def test_a_number_is_read_within_the_range_that_train_has_shown(examples):
     rng = np.random.default_rng(9)
     values = rng.integers(10, 40, len(examples))
-    titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
+    stories = rng.permutation(90_000)[: len(examples)]
+    titles = [f"Story {s}: maximum {v} degrees." for s, v in zip(stories, values, strict=True)]
     changed = [
         replace(e, view=replace(e.view, candidate_ids=(title,), entity="QLD1"),
                 truth_H=np.full(48, (value - 25) / 10.0))
         for e, title, value in zip(examples, titles, values, strict=True)
     ]  # fmt: skip
-    named = ["Maximum 39 degrees.", "Maximum 390 degrees."]
+    named = ["Story 7: maximum 39 degrees.", "Story 8: maximum 390 degrees."]
     reader, retriever = _read_news(changed, _make_news([*titles, *named]))
     hottest, beyond = (
         reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
     )
     assert hottest.mean() > 1.0
+    # The word before and the word after it; the story's own number hardly ever repeats.
+    assert (reader.find(0, LOGIC).keys_F > 0).sum() == 2
     np.testing.assert_array_equal(beyond, hottest)

@@ -172,10 +172,15 @@ def test_a_steady_gain_is_played_before_a_higher_one_of_a_single_window():
     ]
 
 
-def test_a_logic_that_was_not_scored_again_may_still_be_the_best():
+def test_a_logic_is_judged_by_earlier_gains_whether_it_is_scored_again_or_not():
     records = LogicRecords()
     records.add_round([["bad", "steady"]], [np.stack([BAD, STEADY])])
     assert records.add_round([["bad", "lucky"]], [np.stack([BAD, LUCKY])]) == ["steady"]
+
+    gains = np.stack([np.zeros(16), np.full(16, 0.01)])
+    assert records.add_round([["steady", "new"]], [gains]) == ["steady"]
+    weight, total, _ = records.to_json()["0"]["steady"]
+    assert np.allclose((weight, total), (0.49 * 16 + 16, 0.49 * STEADY.sum()))
 
 
 def test_the_played_logic_stays_on_ties_and_a_twin_counts_once():

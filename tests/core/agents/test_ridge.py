@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from compevo_core.agents import ridge
 from compevo_core.agents.ridge import PENALTIES, KernelFolds, fit_ridge, measure_later
 
 ALL = np.ones(60, dtype=bool)
@@ -54,10 +53,9 @@ def test_a_block_is_read_without_its_own_truth_and_with_that_of_others():
         assert np.abs(read_after - read).max() > 0.1
 
 
-def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough(monkeypatch):
-    monkeypatch.setattr(ridge, "PENALTIES", np.array([1e-3]))
+def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
     x_NK, y_NH = _sample(30, effect=0.0)
-    fit = fit_ridge(x_NK, y_NH, _cut(), ALL)
+    fit = fit_ridge(x_NK, y_NH, _cut(), ALL, np.array([1e-3]))
     assert not fit.weights_KH.any()
     assert not fit.held_out_BKH.any()
     residual_NH = KernelFolds(y_NH, _cut(), np.array([1e-3])).hold_out(x_NK @ x_NK.T)

@@ -158,6 +158,8 @@ def test_the_parts_that_are_off_come_back_at_once_after_one_supervised_stage():
     back = list_differences(off, parts["parts=all"])
     assert back == {name: list_differences(off, paper)[name] for name in back}
     assert sorted(back) == [
+        "evolution.cross_share",
+        "evolution.flat_share",
         "evolution.update",
         "grpo.enabled",
         "objective.lambda_div",

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,9 @@ from compevo_core.agents.logics import find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.score_files import read_configs
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper import control as control_module
 from compevo_core.paper.control import (
     EXPERIMENT,
     SPECIALISTS,
@@ -29,6 +33,7 @@ from compevo_core.paper.planted_news import (
     EVENTS,
     HOMES,
     ROUNDS_SCHEMA,
+    SIGNS,
     SPECIALISTS_SCHEMA,
     WORLDS,
     PlantedNews,
@@ -40,6 +45,7 @@ from tests.support.planted import base_windows, planted_world, search, sentence_
 from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
+slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +62,69 @@ def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
 
 
-@pytest.mark.slow
+class _ShareForecaster:
+    """Knows all but what is unusual of the effect, and adds shares of what articles tell of it."""
+
+    config = search()
+    logics = ("Track news about power outages in any region, at night, as a sign of x.",)
+
+    def __init__(self, world):
+        unusual = world.surprises_of(world.windows).tolist()
+        pairs = list(zip(world.windows, unusual, strict=True))
+        self._without = {w.view.window_id: w.y - e for w, e in pairs}
+        self._told = {w.view.candidate_ids: e for w, e in pairs}
+
+    def predict_by_agent(self, views):
+        prior_NH = np.stack([self._without[view.window_id] for view in views])
+        told_N1 = np.array([[self._told.get(view.candidate_ids, 0.0)] for view in views])
+        weights_NA = np.tile([0.3, 0.2, 0.5], (len(views), 1))
+        weights_NA[0] = 1.0, 0.0, 0.0
+        own, *agents = (prior_NH + share * told_N1 for share in (0.75, 0.9, 0.1, 0.6))
+        return SimpleNamespace(prior=prior_NH, aggregate=own, agents=agents, weights=weights_NA)
+
+    def predict(self, views):
+        return self.predict_by_agent(views).aggregate
+
+
+def _score_shares(effect, out, monkeypatch):
+    """Return the rows of a world by arm, without any training, and the mean size of its effect."""
+    plan = ControlPlan(config=search(), effects=(effect,), seeds=(3,), only=("evolved",))
+    world = plant_news(base_windows(), plan.plant(effect, 3), HashingEncoder())
+    monkeypatch.setattr(CompEvoForecaster, "load", lambda *_: _ShareForecaster(world))
+    monkeypatch.setattr(control_module, "train", lambda *_: None)
+    monkeypatch.setattr(control_module, "read_rewritings", lambda *_: [])
+    rows, _ = run_control(base_windows(), HashingEncoder(), plan, out, LOG)
+    unusual_N = world.surprises_of(world.split("test"))
+    return {row["arm"]: row for row in rows.to_dicts()}, float(np.abs(unusual_N).mean())
+
+
+def test_rows_hold_the_share_of_the_effect_that_each_forecast_recovers(tmp_path, monkeypatch):
+    rows, size = _score_shares(2.0, tmp_path, monkeypatch)
+    # The best agent is chosen by its weight in all windows: not the first's, nor the lowest error.
+    shares = {"evolved": 0.75, "best-agent": 0.6, "prior": 0.0, "no-news": 0.0}
+    for arm, share in shares.items():
+        row = rows[arm]
+        assert (row["n_windows"], row["precision"], row["recall"]) == (60, 1.0, 0.5)
+        assert row["mae"] == pytest.approx((1 - share) * size)
+        assert row["recovered"] == pytest.approx(share, abs=1e-9)
+        assert row["effect_r2"] == pytest.approx(1 - (1 - share) ** 2, abs=1e-9)
+        # Series have means of their own, which the pooled line does not know.
+        assert row["slope"] == pytest.approx(share, abs=0.05)
+        low, high = row["recovered_low"], row["recovered_high"]
+        assert low < share < high if share else low == high == 0.0
+    assert abs(rows["swapped-news"]["slope"]) < 0.3
+
+
+def test_where_nothing_is_planted_no_share_is_told(tmp_path, monkeypatch):
+    rows, _ = _score_shares(0.0, tmp_path, monkeypatch)
+    for row in rows.values():
+        assert row["mae"] < 1e-9
+        assert row["recovered"] is row["recovered_low"] is row["slope"] is None
+
+
+@slow
 def test_evolved_logics_name_what_acts_and_read_it(control):
-    _, rows, rounds = control
+    out, rows, rounds = control
     evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
     prior = _find(rows, 3.0, "prior")
     assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
@@ -69,9 +135,12 @@ def test_evolved_logics_name_what_acts_and_read_it(control):
     assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
     named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
     assert named["recall"][0] == 0.0 < named["recall"][-1]
+    rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
+    assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
+    assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
 
 
-@pytest.mark.slow
+@slow
 def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
     _, rows, _ = control
     for arm in ("no-news", "swapped-news"):
@@ -80,7 +149,7 @@ def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
         assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
 
 
-@pytest.mark.slow
+@slow
 def test_where_news_mean_nothing_the_prior_is_kept(control):
     _, rows, _ = control
     prior = _find(rows, 0.0, "prior")["mae"]
@@ -90,7 +159,7 @@ def test_where_news_mean_nothing_the_prior_is_kept(control):
         assert row["mae"] == pytest.approx(prior, rel=0.05)
 
 
-@pytest.mark.slow
+@slow
 def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
     out, rows, rounds = control
     sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
@@ -106,16 +175,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
 
 
-@pytest.mark.slow
-def test_rewritings_tell_the_topics_before_and_after_each(control):
-    out, _, _ = control
-    run = out / "plain-effect-3-seed-0" / "evolved"
-    rows = read_rewritings(run, ("power outages", "rooftop solar"))
-    assert [row["rewriting"] for row in rows] == [0, 1, 2, 3]  # 6 rounds, every other rewrites
-    assert rows[0]["news_gain"] is None and rows[-1]["news_gain"] > 0.0
-
-
-@pytest.mark.slow
+@slow
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
@@ -132,7 +192,7 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
-@pytest.mark.slow
+@slow
 def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()

@@ -9,12 +9,14 @@ import pytest
 from sklearn.base import clone
 
 from compevo_core import Forecaster, build_windows
+from compevo_core.baselines.step_responses import fit_responses
 from compevo_core.config import sections
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.evaluation.leakage import (
     find_unavailable_covariates,
     find_unavailable_step_covariates,
 )
+from tests.support.window_samples import HALF_HOUR, NEW_YEAR, make_window
 
 DAYS, DAY = 90, 24
 HOURS = DAYS * DAY
@@ -132,6 +134,20 @@ def test_a_value_counts_from_the_time_at_which_it_was_known():
     known = clone(AHEAD).set_params(known_at="out").fit(early[early["ds"] < END])
     expected = clone(AHEAD).fit(KNOWN).predict(future=FUTURE)
     assert known.predict(future=early[early["ds"] >= END]).equals(expected)
+
+
+@pytest.mark.parametrize(("begins", "answers"), [(0, 1), (208, 0)])
+def test_an_answer_is_proved_on_values_that_no_window_of_its_fit_holds(begins, answers):
+    # A window each half-hour; the last fifth of 200 begins at the value 208.
+    values_T = np.random.default_rng(0).normal(size=296)
+    views, targets = [], []
+    for i in range(200):
+        now_H, before_H = values_T[i + 48 : i + 96], values_T[i : i + 48]
+        known = {"own_plan": now_H, "own_plan_lag1": before_H}
+        origin = NEW_YEAR + i * HALF_HOUR
+        views.append(make_window(i, origin=origin, step_covariates=known).view)
+        targets.append((now_H - before_H) * (np.arange(i + 48, i + 96) >= begins))
+    assert len(fit_responses(views, ["own_plan"], np.stack(targets))) == answers
 
 
 @pytest.mark.slow

@@ -122,25 +122,30 @@ def test_what_another_agent_forecasts_changes_a_revision_and_not_the_first_forec
     assert torch.equal(first.values_ABH[0], changed.values_ABH[0])
     assert not torch.equal(final.values_ABH[0], revised.values_ABH[0])
     assert not torch.equal(first.values_ABH[0], final.values_ABH[0])
-    assert final.weights_BA is not None and not torch.allclose(
-        final.weights_BA, torch.full_like(final.weights_BA, 1 / 3)
-    )
-    assert torch.allclose(final.weights_BA.sum(1), torch.ones(len(examples)))
 
 
-def test_a_verifier_reads_the_forecast_that_it_verifies():
-    config = settings()
-    examples = make_batch(config)
-    _, executor = debate(config)
-    news = executor.retrieve_news(LOGICS, [example.view for example in examples])
-    values_ABH = executor.forecast(LOGICS, examples, news=news).values_ABH
-    changed_ABH = values_ABH + torch.tensor([0.0, 1.0, 0.0])[:, None, None]
+def test_each_verifier_reads_its_agents_revised_forecast_in_training_and_in_use():
+    trainer, state, batch = build_round_trainer(system="mad-rl", evolution__every=0)
+    executor, logics = trainer.executor, state.logics
+    for parameter in trainer.model.debate.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(3))
+    final = executor.play(logics, batch)
+
+    news = executor.retrieve_news(logics, [example.view for example in batch])
+    first_ABH = executor.forecast(logics, batch, news=news).values_ABH
+    notes = executor.exchange(batch, first_ABH, news)
+    changed_ABH = torch.stack([final.values_ABH[0], first_ABH[1], final.values_ABH[2]])
     before_AB, after_AB = (
-        executor.verify(LOGICS, examples, of_turn_ABH, news=news, notes=None)
-        for of_turn_ABH in (values_ABH, changed_ABH)
+        executor.verify(logics, batch, values_ABH, news=news, notes=notes)
+        for values_ABH in (final.values_ABH, changed_ABH)
     )
     assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])
-    assert not torch.allclose(before_AB[1], after_AB[1], atol=1e-6)
+    assert not torch.allclose(before_AB[1], after_AB[1], atol=1e-4)
+
+    weights_BA = weigh_by_score(before_AB)
+    assert torch.allclose(final.weights_BA, weights_BA, atol=1e-6)
+    trained = torch.tensor(run_step(trainer, state, batch).weights)
+    assert torch.allclose(trained, weights_BA.mean(0), atol=1e-5)
 
 
 def test_a_round_trains_policy_values_and_verifiers_of_every_agent():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from compevo_core.agents import text_decoder
+from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.population import Population
@@ -246,6 +247,21 @@ def test_dropped_news_are_missing_in_the_training_pass_alone(spy):
 
     values_ABH = trainer.executor.forecast(logics, examples, news=news).values_ABH
     assert torch.allclose(played.values_ABH, values_ABH, rtol=1e-6)
+
+
+def test_other_logics_are_seed_logics_of_even_chance_and_bring_their_own_news(spy):
+    trainer, logics, examples = build(news__other_logics=1.0, run__micro_batch_size=3)
+    calls = spy(StrategyExecutor, "forecast")
+    run_forecasts(trainer, logics, examples)
+    (trained, *_) = [options for _, options in calls if options.get("train")]
+
+    # A tenth of the draws is each logic's.
+    draws_AB = np.random.default_rng(0).random((3, 3))
+    assert trained["read_by"] == [[SEED_LOGICS[int(10 * draw)] for draw in row] for row in draws_AB]
+    retrieve = trainer.executor.retrieve_news
+    for agent, read_by in enumerate(trained["read_by"]):
+        for logic, example, read in zip(read_by, examples, trained["news"][agent], strict=True):
+            assert retrieve([logic], [example.view], [agent]) == [[read]]
 
 
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])

@@ -1,6 +1,7 @@
 """A round and its update: weights of the terms, gradients, clipping, and what stops it."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -206,6 +207,26 @@ def test_a_round_weighs_by_the_fitness_before_it_and_hands_on_fitness_rewards_st
     assert 1.0 <= record.effective_agents <= 3.0
 
 
+def test_each_agent_is_told_what_it_did_not_read_by_its_own_news_and_forecasts(monkeypatch):
+    trainer, state, examples = build_round_trainer(news__top_k=1)
+    news = trainer.executor.retrieve_news(state.logics, [example.view for example in examples])
+    values_ABH = trainer.executor.forecast(state.logics, examples).values_ABH
+    asked = []
+
+    def list_best(row, scored, read, values_BH, rng, count):
+        asked.append((row, read, values_BH, float(rng.random())))
+        return [(f"title {row}", -1.0)]
+
+    trainer.unread_news = SimpleNamespace(list_best=list_best)
+    proposals = _keep_proposals(monkeypatch)
+    run_step(trainer, state, examples)
+    assert proposals[0][0].unread == [[(f"title {agent}", -1.0)] for agent in range(3)]
+    rows, read, values, draws = zip(*asked, strict=True)
+    assert rows == (0, 1, 2) and list(read) == news and news[0] != news[1]
+    assert torch.allclose(torch.stack(values), values_ABH, rtol=1e-5)
+    assert len(set(draws)) == 3
+
+
 def test_an_agent_sees_the_stated_number_of_others():
     sampled = [sample_peers(4, 2, np.random.default_rng(seed)) for seed in range(5)]
     for agent, peers in (pair for drawn in sampled for pair in enumerate(drawn)):
@@ -323,19 +344,7 @@ def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_score
         assert any(torch.allclose(found, mean_AG, rtol=1e-5) for mean_AG in means)
 
 
-def test_where_all_logics_forecast_alike_every_agent_keeps_the_one_it_played():
-    trainer, state, examples = build_round_trainer(
-        population__agents=2, grpo__reward_windows=0, optim__forecast_lr=0.0
-    )
-    for parameter in trainer.model.head_parameters():
-        parameter.data.zero_()
-    played = list(state.logics)
-    record = run_step(trainer, state, examples)
-    assert record.equal_groups == 2
-    assert state.logics == played
-
-
-def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not(monkeypatch):
+def test_a_better_sample_replaces_the_played_logic_and_one_that_is_no_better_does_not():
     trainer, _, _ = build_round_trainer()
     # The played logic comes first.
     reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
