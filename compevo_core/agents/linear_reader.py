@@ -27,11 +27,11 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,9 @@ _MOST_DRIFT = 0.8  # rank correlation with time, above which a number is not rea
 _MOST_DISTINCT = 0.9  # different values per article, above which a number hardly ever repeats
 _MONTHS, _DAYS_OF_YEAR = 12, 365.25
 _LEAST_KNOWN = 0.5  # of a window's steps, to be fitted on; the others are interpolated
+
+
+_Made = TypeVar("_Made")
 
 
 class Words(NamedTuple):
@@ -312,13 +315,18 @@ class FittedReader:
         centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
         _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
         self._components_EK = vectors_EE[:, ::-1]
-        # The windows of a round ask for the same few fits again and again.
-        self._find = lru_cache(maxsize=_KEPT_FITS)(self._fit)
-        self.design = lru_cache(maxsize=_KEPT_FITS)(self._design)
+        # The windows of a round ask for the same few fits again and again. Kept in plain tables: a
+        # cache around a method would hold this object, and all of train with it, after its use.
+        self._fits: dict[tuple[int, str], LinearFit] = {}
+        self._designs: dict[tuple[int, str], Design] = {}
 
     def find(self, agent: int, logic: str) -> LinearFit:
         """Return how an agent by itself reads what a logic retrieves."""
-        return self._find(agent, logic)
+        return _keep(self._fits, (agent, logic), self._fit)
+
+    def design(self, agent: int, logic: str) -> Design:
+        """Return what a logic of an agent retrieves, as columns."""
+        return _keep(self._designs, (agent, logic), self._design)
 
     def retrieve(
         self, agent: int, logic: str, views: Sequence[WindowView]
@@ -440,6 +448,17 @@ def list_kinds_of_steps(weights_ANH: FloatArray) -> list[tuple[IntArray, FloatAr
         (np.flatnonzero(kind_H == kind), weight_C.reshape(agents, count).T)
         for kind, weight_C in enumerate(kinds_CS.T)
     ]
+
+
+def _keep(
+    kept: dict[tuple[int, str], _Made], key: tuple[int, str], make: Callable[[int, str], _Made]
+) -> _Made:
+    """Return what was made for a key, or make it and forget the oldest where there are too many."""
+    if key not in kept:
+        if len(kept) >= _KEPT_FITS:
+            del kept[next(iter(kept))]
+        kept[key] = make(*key)
+    return kept[key]
 
 
 def is_generalist(member: MemberConfig) -> bool:

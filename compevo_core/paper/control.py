@@ -65,6 +65,9 @@ from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
 
+GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"
+"""Arms that read the sum of all articles, by itself and beside agents that choose."""
+
 MOST_LOGICS = 64  # that an agent may try in a rewriting, ``grpo.group_size``
 
 RIDGE_ALONE: dict[str, Any] = {
@@ -155,8 +158,8 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
             "grpo.group_size": agents * group // parts,
             "run.rounds": config.run.rounds * parts,
         },
-        "generalist": {**fixed_alone, "population.members": [generalist]},
-        "generalist-and-specialists": {
+        GENERALIST: {**fixed_alone, "population.members": [generalist]},
+        WITH_SPECIALISTS: {
             "population.agents": agents + 1,
             "population.members": [{}] * agents + [generalist],
             "evolution.start": (*SLOT_SEED_LOGICS[:agents], SLOT_SEED_LOGICS[0]),
@@ -565,6 +568,7 @@ class TextPlan:
     def configure_arms(self, data: WordedData, seed: int) -> dict[str, RunConfig]:
         """Return the settings of each trained arm."""
         agents = self.config.population.agents
+        generalist = {"reads": "everything"}
         arms: dict[str, Mapping[str, Any]] = {
             "seed-logics": FIXED,
             "all-articles": {**FIXED, "news.top_k": MOST_ARTICLES},
@@ -572,9 +576,14 @@ class TextPlan:
                 f"hand-{name}": {**FIXED, "evolution.start": (logic,) * agents}
                 for name, logic in data.logics.items()
             },
+            GENERALIST: {**FIXED, "population.agents": 1, "population.members": [generalist]},
+            WITH_SPECIALISTS: {
+                "population.agents": agents + 1,
+                "population.members": [{}] * agents + [generalist],
+            },
             EVOLVED: {},
         }
-        shared = {**RIDGE_ALONE, **data.settings, "forecast.prior": BASE, "run.seed": seed}
+        shared = {**data.settings, "forecast.prior": BASE, "run.seed": seed}
         return {
             arm: self.config.with_overrides({**shared, **changes}) for arm, changes in arms.items()
         }
@@ -615,6 +624,8 @@ def run_text(
             run = out / f"seed-{seed}" / arm
             train(config, data.windows.split("train"), data.windows.split("val"), data.news, run)
             changes = AFTER_TRAINING if arm == EVOLVED else {}
+            if arm == WITH_SPECIALISTS:
+                changes = {f"{arm}-swapped": SWAPPED}
             by_arm, _, logics = forecast_arm(arm, run, data.news, scored, changes)
             shared = facts | {
                 "seed": seed,

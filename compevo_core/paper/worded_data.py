@@ -73,9 +73,6 @@ WEATHER_LOGICS: Mapping[str, str] = {
     "of sudden changes.",
 }
 WEATHER_SETTINGS: Mapping[str, Any] = {
-    # The ridge alone reads: no language model is asked.
-    "backbone.name_or_path": "tiny-random",
-    "run.rounds": 6,
     "news.top_k": 12,  # half of a day's sentences
     "news.selects": True,
     # What the captions of train speak of.

@@ -250,7 +250,7 @@ def run_specialists(
 @experiments.command("text", cls=arguments.DocumentedCommand)
 def run_text(
     name: Annotated[str, typer.Argument(help="weather, demand, ireland, ireland-earlier or toy.")],
-    preset: arguments.Preset = "evidence",
+    preset: arguments.Preset = "specialists",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
     results: arguments.OptionalResults = None,

@@ -344,7 +344,7 @@ def control(
 class TextConfig(LaunchConfig):
     """Which text is read."""
 
-    preset: str = "evidence"
+    preset: str = "specialists"
     """settings of the search"""
     names: list[str] = Field(default=list(TEXTS), min_length=1)
     """worded data of the archive"""

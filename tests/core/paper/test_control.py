@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.agents import retrieval
 from compevo_core.agents.logics import find_topics
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
@@ -39,7 +40,7 @@ from compevo_core.paper.planted_news import (
     PlantedNews,
     plant_news,
 )
-from compevo_core.training import model, trainer
+from compevo_core.training import trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
@@ -54,7 +55,7 @@ def control(tmp_path_factory):
     out = tmp_path_factory.mktemp("control")
     plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+        patch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
         return out, *run_control(base_windows(), sentence_encoder(), plan, out, LOG)
 
 
@@ -177,7 +178,7 @@ def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp
 
 @slow
 def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
     world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
     data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
 
@@ -194,7 +195,7 @@ def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatc
 
 @slow
 def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
     world = planted_world()
     data = world.split("train")[:30], world.split("val")[:4], world.news
     short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}

@@ -12,7 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.agents import retrieval
 from compevo_core.agents.logics import TOPICS
+from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder, load_encoder
 from compevo_core.paper.control import (
@@ -44,7 +46,6 @@ from compevo_core.paper.worded_data import (
     WordedData,
     read_worded_data,
 )
-from compevo_core.training import model
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.window_samples import make_set
 
@@ -274,12 +275,15 @@ def test_truths_of_later_days_change_no_forecast():
 
 @pytest.mark.slow
 def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
     data = _make_data(settings={"news.top_k": 2})
-    plan = TextPlan(config=search(run__rounds=2, grpo__group_size=2), seeds=(0,), commit="abc")
+    fewer = {"population.agents": 2, "run.rounds": 1, "grpo.group_size": 2}
+    config = RunConfig.preset("specialists").with_overrides(fewer)
+    plan = TextPlan(config=config, seeds=(0,), commit="abc")
     rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
     trained = {"seed-logics", "all-articles", "hand-temperature", "evolved"}
-    changed = {"no-news", "swapped-news", "best-agent"}
+    trained |= {"generalist", "generalist-and-specialists"}
+    changed = {"no-news", "swapped-news", "generalist-and-specialists-swapped"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed
     assert {PRIOR, "ridge", "persistence"} <= set(rows.filter(pl.col("seed").is_null())["arm"])
     assert rows["foresight"].all() and set(rows["split"]) == {"test"}
