@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.retrieval import build_retriever
 from compevo_core.lm.backbone import Backbone, load_backbone
 from compevo_core.training.calibration import ValidationErrors, measure_validation
@@ -41,6 +40,7 @@ from compevo_core.training.schedule import (
     seed_dropout,
 )
 from compevo_core.training.training_data import TrainingData
+from compevo_core.training.turns import list_first_logics
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +172,7 @@ class TrainingLoop:
         self._clear()
 
         agents = self.config.population.agents
-        evolution = self.config.evolution
-        logics = list(evolution.start or list_seed_logics(evolution.form)[:agents])
+        logics = list_first_logics(self.config)
         self.executor.centre_readout(self.shards.local(logics), self.data.readout_examples())
         state = RoundState(
             round=0,

@@ -18,7 +18,7 @@ import torch
 
 from compevo_core.agents.joint_reader import JointReader, LogicScorer
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
-from compevo_core.agents.logics import LogicRecords, list_seed_logics
+from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
 from compevo_core.agents.reading_executor import ReadingExecutor
@@ -48,11 +48,9 @@ from compevo_core.training.turns import (
     build_reader,
     choose_windows,
     has_known_truth,
+    list_first_logics,
     take_turns,
 )
-
-GENERALIST_LOGIC = "Read all news."
-"""Stands in for a logic where an agent chooses nothing."""
 
 
 class ReadingModel(MemberModel):
@@ -302,13 +300,3 @@ class SearchTraining:
             generator.set_state(saved.read_agent(agent)["sampling"].clone())
         del values["version"]
         return _SearchState(**values | {"records": LogicRecords.from_json(values["records"])})
-
-
-def list_first_logics(config: RunConfig) -> list[str]:
-    """Return the logics that all agents begin with."""
-    evolution, members = config.evolution, config.population.list_members()
-    logics = evolution.start or list_seed_logics(evolution.form)[: len(members)]
-    return [
-        GENERALIST_LOGIC if member.reads == "everything" else logic
-        for member, logic in zip(members, logics, strict=True)
-    ]

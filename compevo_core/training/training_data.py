@@ -133,9 +133,10 @@ def check_inputs(
             f"the articles are embedded with {news.encoder_name!r}, the run is set to "
             f"{config.news.encoder!r}; set news.encoder or embed the articles again"
         )
-    if not config.is_numeric and config.population.agents > len(SEED_LOGICS):
+    choosing = [m for m in config.population.list_members() if m.reads == "chosen"]
+    if not config.is_numeric and len(choosing) > len(SEED_LOGICS):
         raise ConfigError(
-            f"there are {len(SEED_LOGICS)} seed logics for {config.population.agents} agents; "
+            f"there are {len(SEED_LOGICS)} seed logics for {len(choosing)} agents that choose; "
             "lower population.agents"
         )
 

@@ -16,17 +16,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.joint_reader import LogicScorer, Standing
-from compevo_core.agents.linear_reader import FittedReader, is_known_enough
-from compevo_core.agents.logics import LogicRecords
+from compevo_core.agents.linear_reader import FittedReader, is_generalist, is_known_enough
+from compevo_core.agents.logics import LogicRecords, list_seed_logics
 from compevo_core.agents.objective import own_error_weights
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
 from compevo_core.training.prior import mix_priors
+
+GENERALIST_LOGIC = "Read all news."
+"""Stands in for a logic where an agent chooses nothing."""
 
 #: What a rewriting adds to the record of a round that had none, by the keys of ``RoundResult``.
 Record = dict[str, Any]
@@ -83,7 +87,9 @@ def take_turns(
     for agent in order:
         scored = [played[agent], *candidates[agent]]
         standing = Standing(played, _leave_out(open_NA, is_idle_A), open_NA)
-        gain_CN = scorer.score(agent, scored, standing)
+        # Thousands of small products: threads that wait for each other take up to 50 times as long.
+        with threadpool_limits(limits=1, user_api="blas"):
+            gain_CN = scorer.score(agent, scored, standing)
         gain_AC[agent] = gain_CN.mean(1)
 
         played[agent] = records.add(agent, scored, gain_CN)
@@ -93,6 +99,15 @@ def take_turns(
         if scorer.pays_contribution:
             is_idle_A[agent] = record.lower_bound <= 0
     return Turns(played, records, is_idle_A, gain_AN, entities, gain_AC)
+
+
+def list_first_logics(config: RunConfig) -> list[str]:
+    """Return the logics that all agents begin with: a seed logic for each that chooses its news."""
+    evolution, members = config.evolution, config.population.list_members()
+    if evolution.start:
+        return list(evolution.start)
+    seeds = iter(list_seed_logics(evolution.form))
+    return [GENERALIST_LOGIC if is_generalist(member) else next(seeds) for member in members]
 
 
 def choose_windows(

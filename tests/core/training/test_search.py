@@ -11,8 +11,9 @@ from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.artifact import read_inputs
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.search import GENERALIST_LOGIC, ReadingModel
+from compevo_core.training.search import ReadingModel
 from compevo_core.training.trainer import train
+from compevo_core.training.turns import GENERALIST_LOGIC, list_first_logics
 from tests.support.planted import planted_world, search
 
 SPECIALISTS = {
@@ -104,6 +105,14 @@ def test_several_processes_are_refused(searched):
     shards.processes = 2
     with pytest.raises(ConfigError, match="in one process"):
         ReadingModel(configure(), read_inputs(searched), shards)
+
+
+def test_ten_agents_that_choose_leave_room_for_a_generalist():
+    members = [{}] * 4 + [{"reads": "everything"}] + [{}] * 6
+    config = configure(**{"population.agents": 11, "population.members": members})
+    logics = list_first_logics(config)
+    assert logics[4] == GENERALIST_LOGIC
+    assert len(set(logics)) == 11
 
 
 @pytest.mark.parametrize(
