@@ -35,7 +35,6 @@ from tests.support.planted import base_windows, planted_world, search, sentence_
 from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
-slow = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +49,95 @@ def control(tmp_path_factory):
 
 def _find(rows, effect, arm):
     return rows.row(by_predicate=(pl.col("effect") == effect) & (pl.col("arm") == arm), named=True)
+
+
+@pytest.mark.slow
+def test_evolved_logics_name_what_acts_and_read_it(control):
+    out, rows, rounds = control
+    evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
+    prior = _find(rows, 3.0, "prior")
+    assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
+    assert evolved["recovered_low"] > 0.2
+    assert evolved["mae"] < 0.8 * prior["mae"]
+    assert evolved["precision"] >= 0.5
+    assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
+    named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
+    assert named["recall"][0] == 0.0 < named["recall"][-1]
+    rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
+    assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
+    assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
+
+
+@pytest.mark.slow
+def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
+    _, rows, _ = control
+    for arm in ("no-news", "swapped-news"):
+        row = _find(rows, 3.0, arm)
+        assert abs(row["slope"]) < 0.15
+        assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
+
+
+@pytest.mark.slow
+def test_where_news_mean_nothing_the_prior_is_kept(control):
+    _, rows, _ = control
+    prior = _find(rows, 0.0, "prior")["mae"]
+    for arm in ("evolved", "seed-logics", "all-articles"):
+        row = _find(rows, 0.0, arm)
+        assert row["slope"] is None and row["recovered"] is None
+        assert row["mae"] == pytest.approx(prior, rel=0.05)
+
+
+@pytest.mark.slow
+def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
+    out, rows, rounds = control
+    sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
+    plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
+    again, _ = run_control(base_windows(), sentence_encoder(), plan, out, LOG)
+    assert again.equals(rows)
+    assert sealed == {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
+
+    paths = write_control(tmp_path, "electricity", plan, rows, rounds)
+    assert set(read_configs(tmp_path)) == set(rows["config_hash"])
+    schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
+    for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
+        assert pl.read_csv(path, schema_overrides=schema).equals(frame)
+
+
+@pytest.mark.slow
+def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
+    data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
+
+    trainer.train(*data, whole)
+    with pytest.raises(Killed):
+        trainer.train(*data, stopped, on_round=kill_after(1))
+    trainer.train(*data, stopped)
+    assert read_records(stopped) == read_records(whole)
+    assert read_hash(stopped) == read_hash(whole)
+    # Three logics are remembered beside the played one and the eight new ones.
+    state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
+    assert [len(records) for records in state["records"].values()] > [9, 9, 9]
+
+
+@pytest.mark.slow
+def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
+    world = planted_world()
+    data = world.split("train")[:30], world.split("val")[:4], world.news
+    short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}
+    short |= {"grpo__group_size": 4, "grpo__reward_windows": 4, "run__batch_size": 4}
+
+    def draw(name, **changes):
+        config = search(**short, **changes)
+        trainer.train(config, *data, tmp_path / name)
+        records = RunFolder(tmp_path / name).read_rounds()
+        return [(record.logics, record.group_logics) for record in records]
+
+    without = {"evolution__update": "simplified", "objective__lambda_div": 0.0}
+    whole = draw("whole", objective__lambda_div=1.0, objective__lambda_prune=1.0)
+    assert draw("without", **without, objective__lambda_prune=0.0) == whole
+    assert draw("alone", population__exposed_peers=0) != whole
 
 
 class _ShareForecaster:
@@ -104,95 +192,6 @@ def test_where_nothing_is_planted_no_share_is_told(tmp_path, monkeypatch):
     for row in rows.values():
         assert row["mae"] < 1e-9
         assert row["recovered"] is row["recovered_low"] is row["slope"] is None
-
-
-@slow
-def test_evolved_logics_name_what_acts_and_read_it(control):
-    out, rows, rounds = control
-    evolved, oracle = _find(rows, 3.0, "evolved"), _find(rows, 3.0, "oracle-logics")
-    prior = _find(rows, 3.0, "prior")
-    assert evolved["slope"] > 0.7 * oracle["slope"] > 0.3
-    assert evolved["recovered_low"] > 0.2
-    assert evolved["mae"] < 0.8 * prior["mae"]
-    assert evolved["precision"] >= 0.5
-    assert _find(rows, 3.0, "seed-logics")["precision"] == 0.0
-    named = rounds.filter(pl.col("effect") == 3.0).sort("rewriting")
-    assert named["recall"][0] == 0.0 < named["recall"][-1]
-    rewritings = read_rewritings(out / "plain-effect-3-seed-0" / "evolved", tuple(SIGNS))
-    assert [row["rewriting"] for row in rewritings] == [0, 1, 2, 3]  # 6 rounds, one in two rewrites
-    assert rewritings[0]["news_gain"] is None and rewritings[-1]["news_gain"] > 0.0
-
-
-@slow
-def test_no_news_and_the_news_of_another_day_say_nothing_of_the_effect(control):
-    _, rows, _ = control
-    for arm in ("no-news", "swapped-news"):
-        row = _find(rows, 3.0, arm)
-        assert abs(row["slope"]) < 0.15
-        assert row["mae"] > 0.9 * _find(rows, 3.0, "prior")["mae"]
-
-
-@slow
-def test_where_news_mean_nothing_the_prior_is_kept(control):
-    _, rows, _ = control
-    prior = _find(rows, 0.0, "prior")["mae"]
-    for arm in ("evolved", "seed-logics", "all-articles"):
-        row = _find(rows, 0.0, arm)
-        assert row["slope"] is None and row["recovered"] is None
-        assert row["mae"] == pytest.approx(prior, rel=0.05)
-
-
-@slow
-def test_finished_runs_are_not_trained_again_and_tables_are_written(control, tmp_path):
-    out, rows, rounds = control
-    sealed = {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
-    plan = ControlPlan(config=search(), effects=(0.0, 3.0), seeds=(0,))
-    again, _ = run_control(base_windows(), sentence_encoder(), plan, out, LOG)
-    assert again.equals(rows)
-    assert sealed == {path: path.stat().st_mtime_ns for path in out.rglob("model/manifest.json")}
-
-    paths = write_control(tmp_path, "electricity", plan, rows, rounds)
-    assert set(read_configs(tmp_path)) == set(rows["config_hash"])
-    schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
-    for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
-        assert pl.read_csv(path, schema_overrides=schema).equals(frame)
-
-
-@slow
-def test_a_search_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
-    world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
-    data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
-
-    trainer.train(*data, whole)
-    with pytest.raises(Killed):
-        trainer.train(*data, stopped, on_round=kill_after(1))
-    trainer.train(*data, stopped)
-    assert read_records(stopped) == read_records(whole)
-    assert read_hash(stopped) == read_hash(whole)
-    # Three logics are remembered beside the played one and the eight new ones.
-    state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
-    assert [len(records) for records in state["records"].values()] > [9, 9, 9]
-
-
-@slow
-def test_fusion_diversity_and_pruning_change_no_drawn_logic_and_peers_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "load_encoder", lambda _: sentence_encoder())
-    world = planted_world()
-    data = world.split("train")[:30], world.split("val")[:4], world.news
-    short = {"run__rounds": 2, "evolution__every": 1, "evolution__cross_share": 0.5}
-    short |= {"grpo__group_size": 4, "grpo__reward_windows": 4, "run__batch_size": 4}
-
-    def draw(name, **changes):
-        config = search(**short, **changes)
-        trainer.train(config, *data, tmp_path / name)
-        records = RunFolder(tmp_path / name).read_rounds()
-        return [(record.logics, record.group_logics) for record in records]
-
-    without = {"evolution__update": "simplified", "objective__lambda_div": 0.0}
-    whole = draw("whole", objective__lambda_div=1.0, objective__lambda_prune=1.0)
-    assert draw("without", **without, objective__lambda_prune=0.0) == whole
-    assert draw("alone", population__exposed_peers=0) != whole
 
 
 def test_each_kind_of_world_has_the_settings_that_it_needs():
