@@ -344,7 +344,7 @@ def test_rewards_of_a_round_are_means_of_forecasts_without_dropout(windows_score
         assert any(torch.allclose(found, mean_AG, rtol=1e-5) for mean_AG in means)
 
 
-def test_a_better_sample_replaces_the_played_logic_and_one_that_is_no_better_does_not():
+def test_a_better_sample_replaces_the_played_logic_and_a_worse_one_does_not():
     trainer, _, _ = build_round_trainer()
     # The played logic comes first.
     reward_AC = torch.tensor([[-2.0, -3.0, -1.0], [-2.0, -3.0, -2.0], [-1.0, -2.0, -4.0]])
