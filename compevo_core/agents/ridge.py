@@ -56,9 +56,10 @@ def fit_ridge(
     usable_N: BoolArray,
     penalties: FloatArray = PENALTIES,
 ) -> RidgeFit:
-    """Fit ridges on the usable rows.
+    """Fit ridges on the usable rows, whose blocks are in the order of time.
 
-    Where no penalty errs less than predicting zero does, zero is predicted.
+    Where no penalty errs less than predicting zero does, zero is predicted; so it is after train if
+    that is so on the last block, fitted on earlier ones.
     """
 
     def solve(*left_out: int) -> FloatArray:
@@ -83,8 +84,9 @@ def fit_ridge(
         total_P += measure(block, path_PKH)
         held_out.append(np.concatenate([path_PKH, zero_1KH])[errors.choose(block)])
 
-    whole_PKH = np.concatenate([solve(), zero_1KH])
-    return RidgeFit(whole_PKH[int(total_P.argmin())], np.stack(held_out))
+    *later, zero = measure(len(blocks) - 1, path_PKH)
+    best = -1 if min(later) > zero else int(total_P.argmin())
+    return RidgeFit(np.concatenate([solve(), zero_1KH])[best], np.stack(held_out))
 
 
 def measure_later(

@@ -62,13 +62,15 @@ def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
     np.testing.assert_array_equal(residual_NH, y_NH)
 
 
-def test_a_column_that_runs_with_time_is_judged_by_what_comes_later():
+def test_what_has_drifted_apart_by_the_last_block_is_not_read_after_train():
     at = np.linspace(-1, 1, 60)
     # Up to the last fifth the target follows the column, and then it does not.
     y_NH = np.where(at < 0.6, at, 0.0)[:, None]
     is_last, is_before = _cut()[-1]
     *errors_P, zero = measure_later(at[:, None], y_NH, is_before, is_last)
     assert min(errors_P) > zero
+    assert not fit_ridge(at[:, None], y_NH, _cut(), ALL).weights_KH.any()
+    assert fit_ridge(at[:, None], at[:, None], _cut(), ALL).weights_KH.any()
 
 
 def test_rows_that_are_not_usable_change_nothing():

@@ -351,6 +351,17 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
+def test_a_correction_that_no_longer_helps_is_dropped_whatever_it_was_worth_before():
+    base_1BH = np.zeros((1, 20, 48))
+    truth_BH = np.concatenate([np.full((10, 48), 1.0), np.full((10, 48), -0.2)])
+    first, second = np.arange(10), np.arange(10, 20)
+    forecasts = AgentForecasts(base_1BH + 1.0, base_1BH, truth_BH)
+    assert not fit_blend(forecasts, first, second).any()
+    # In the other order it has begun to help, and what comes later counts.
+    late = AgentForecasts(base_1BH + 1.0, base_1BH, np.where(truth_BH < 0, 0.2, 1.0)[::-1])
+    assert fit_blend(late, first, second).all()
+
+
 DAY = 1440
 
 
