@@ -489,11 +489,10 @@ def fit_blend(
 ) -> FloatArray:
     """Return the blend (A, H), zero for an agent whose correction has not proved its worth.
 
-    It has where the blended error is below the base's three times: on the windows of the fit, on
-    each part under the blend of the other part, and on the later part alone, as it will be used.
-    Any correction fits some of the windows that its blend was fitted on; one that is noise does not
-    fit others, and one that drifts does not fit later ones. ``first`` and ``second`` are the
-    windows of the parts of the validation span; without either only the first test is left.
+    It has where the blended error is below the base's twice: on the windows of the fit, and on each
+    part under the blend of the other part. Any correction fits some of the windows that its blend
+    was fitted on; one that is noise does not fit others. ``first`` and ``second`` are the windows
+    of the parts of the validation span; without either the second test is left out.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH
@@ -511,9 +510,6 @@ def fit_blend(
         both = np.concatenate([first, second])
         base_A = mean_errors(forecasts.base_ABH[:, both], truth_BH[both])
         has_learnt_A &= mean_errors(held_out_ABH, truth_BH[both]) < base_A
-        later = slice(first.size, None)
-        later_A = mean_errors(forecasts.base_ABH[:, second], truth_BH[second])
-        has_learnt_A &= mean_errors(held_out_ABH[:, later], truth_BH[second]) < later_A
 
     return np.asarray(np.where(has_learnt_A[:, None], blend_AH, 0.0))
 

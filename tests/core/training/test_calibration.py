@@ -351,19 +351,6 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_a_correction_that_no_longer_helps_is_dropped_whatever_it_was_worth_before():
-    base_1BH = np.zeros((1, 20, 48))
-    first, second = np.arange(14), np.arange(14, 20)
-
-    def fit(before, after):
-        truth_BH = np.concatenate([np.full((14, 48), before), np.full((6, 48), after)])
-        return fit_blend(AgentForecasts(base_1BH + 1.0, base_1BH, truth_BH), first, second)
-
-    assert fit(1.0, 0.9).all()
-    # Over both parts it still takes more off the error than it adds, but not on the later one.
-    assert not fit(1.0, 0.3).any()
-
-
 DAY = 1440
 
 
