@@ -41,7 +41,7 @@ def test_the_launchpad_shows_every_setting_of_the_library_with_its_note_and_boun
     agents = sections["population"].config_type.fields["agents"].description
     assert "library: 10" in agents and "tiny 3" in agents and "at least 1, at most 64" in agents
     decoder = sections["forecast"].config_type.fields["decoder"].config_type
-    assert decoder.config_values == ["head", "text", "none"]
+    assert decoder.config_values == ["head", "text", "linear", "none"]
     members = sections["population"].config_type.fields["members"].config_type.inner_type
     assert set(members.fields) == set(MemberConfig.model_fields)
 
@@ -175,13 +175,13 @@ def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp
             },
         ),
         ("windows__traffic", {"news_cutoff": "horizon-end"}),
-        ("news__embeddings", {"encoder": "hashing"}),
+        ("news__embeddings", {"encoder": "hashing", "ahead": False}),
     ],
 )
 def test_a_choice_of_what_is_read_reaches_the_step_and_nothing_stands_for_none(job, step, config):
     assert launch(job, config, step) == config
     left_out = launch(job, {}, step)
-    assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False})
+    assert left_out in ({}, {"news_cutoff": "origin"}, {"tolerate_gaps": False}, {"ahead": True})
 
 
 def test_the_choice_to_split_the_backbone_reaches_the_job(tmp_path):
