@@ -19,10 +19,9 @@ from benchmarks.rows import RESULTS, describe_surroundings, measure_seconds, wri
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.joint_reader import LogicScorer, Standing, interpolate
 from compevo_core.agents.linear_reader import FittedReader
-from compevo_core.agents.logics import SLOT_SEED_LOGICS
+from compevo_core.agents.logics import SLOT_SEED_LOGICS, SlotDraws
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import SEARCHED, fit_ridge
-from compevo_core.agents.slot_draws import SlotDraws
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.lm.encoder import load_encoder

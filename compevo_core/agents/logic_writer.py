@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.fusion import StrategyFusion
-from compevo_core.agents.logics import clean_logic
+from compevo_core.agents.logics import SlotDraws, clean_logic
 from compevo_core.agents.observation import Observation, fit_logic_prompt
 from compevo_core.agents.prompts import count_first_line, list_stop_tokens, tokenize_prompt
-from compevo_core.agents.slot_draws import SlotDraws
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.adapters import LOGIC
 from compevo_core.lm.attention import PrefillCache

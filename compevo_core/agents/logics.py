@@ -1,7 +1,8 @@
 """What a logic may be, and what an agent knows of those that it has tried (decision 05-logics).
 
 What belongs here: which texts hold no logic, where a text that was cut off ends, the texts of the
-slots, the regions of a data set, seed logics with slots, what a logic selects; by how much each
+slots, the regions of a data set, seed logics with slots, sentences drawn by chance, what a logic
+selects; by how much each
 logic's news lowered its agent's error, and the choice by that. What does not: sampling
 (``agents.logic_writer``), tokens and probabilities of a grammar (``lm.grammar``), the selection
 itself (``agents.retrieval``), cleaning of special tokens (``agents.prompts``), forecasting under a
@@ -18,7 +19,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from compevo_core.agents.prompts import (
     LOGIC_CHARACTERS,
@@ -27,7 +28,11 @@ from compevo_core.agents.prompts import (
     SEED_LOGICS,
     clean_text,
 )
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+
+if TYPE_CHECKING:
+    import torch
 
 _SHORTEST_LOGIC = 12  # characters; less is not a sentence
 _SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
@@ -250,6 +255,51 @@ def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
     )
     place = ", ".join([region, *selectors, time])
     return f"{verb} news about {' and '.join(topics)} in {place}, as a sign of {sign}."
+
+
+class SlotDraws:
+    """Draws sentences, every text of a slot as likely as any other."""
+
+    def __init__(self, config: RunConfig, entities: Sequence[str]) -> None:
+        """Take the settings, and the entities of the data set for the regions of the slots."""
+        self._cross_share = config.evolution.cross_share
+        self.slots = build_slots(
+            entities,
+            config.evolution.topics,
+            selects=config.news.selects,
+            top_k=config.news.top_k,
+        )
+
+    def draw(
+        self,
+        count: int,
+        logics: Sequence[str],
+        agent: int,
+        peers: Sequence[int],
+        generator: "torch.Generator",
+    ) -> list[str]:
+        """Return so many sentences for an agent, the first crossed with its own logic and a peer's.
+
+        ``logics`` are those that all agents play.
+        """
+        import torch  # a table of logics is read where none is installed
+
+        def choose(below: int) -> int:
+            return int(torch.randint(below, (1,), generator=generator, device=generator.device))
+
+        group = [self._fill_slots(generator) for _ in range(count)]
+        for number in range(round(self._cross_share * count)):
+            peer = [logics[peers[choose(len(peers))]]] if peers else []
+            group[number] = cross_logics([logics[agent], *peer, group[number]], choose)
+        return group
+
+    def _fill_slots(self, generator: "torch.Generator") -> str:
+        import torch
+
+        sizes = torch.tensor([len(slot) for slot in self.slots], device=generator.device)
+        share_S = torch.rand(len(sizes), generator=generator, device=generator.device)
+        texts = zip(self.slots, (share_S * sizes).long().tolist(), strict=True)
+        return "".join(slot[i] for slot, i in texts).strip()
 
 
 class LogicQuery(NamedTuple):

@@ -1,7 +1,8 @@
 """The training of agents that read by ridges alone: a search for logics, without a language model.
 
-What belongs here: the rounds of the search, their checkpoints, the model. What does not: the turns
-of a round (``training.turns``), rounds with a language model (``training.loop``).
+What belongs here: the rounds of the search, their checkpoints, the model and what forecasts by it.
+What does not: the turns of a round (``training.turns``), rounds with a language model
+(``training.loop``).
 
 A round is one rewriting: each agent draws G logics by chance, and plays the best of its record. N
 rounds equal k rounds, a kill and a resume.
@@ -16,17 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from compevo_core.agents.decoders import BaseExecutor, BatchForecasts, ForecastExample
 from compevo_core.agents.joint_reader import JointReader, LogicScorer
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
-from compevo_core.agents.logics import LogicRecords
+from compevo_core.agents.logics import LogicRecords, SlotDraws
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
-from compevo_core.agents.reading_executor import ReadingExecutor
 from compevo_core.agents.retrieval import NewsRetriever, build_retriever
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.slot_draws import SlotDraws
 from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MemberConfig
 from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.calibration import measure_validation
@@ -51,6 +53,43 @@ from compevo_core.training.turns import (
     list_first_logics,
     take_turns,
 )
+
+
+class ReadingExecutor(BaseExecutor):
+    """Forecasts each window by each agent's base and reading."""
+
+    def __init__(
+        self,
+        mix_AP: FloatArray,
+        members: Sequence[MemberConfig],
+        retriever: NewsRetriever,
+        reader: LinearReader,
+    ) -> None:
+        super().__init__(mix_AP)
+        self.reader = reader
+        self._members = members
+        self._retriever = retriever
+
+    def retrieve_news(
+        self, logics: Sequence[str], views: Sequence[WindowView]
+    ) -> list[list[tuple[str, ...]]]:
+        """Return the ids of the articles that each agent reads, by agent, then by window."""
+        return [
+            self._retriever.retrieve_for(member, logic, views)
+            for member, logic in zip(self._members, logics, strict=True)
+        ]
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return bases with readings as the agents' forecasts."""
+        values_ABH = self.base_forecasts(examples)
+        news = self.retrieve_news(logics, [example.view for example in examples])
+        for agent, (logic, by_window) in enumerate(zip(logics, news, strict=True)):
+            fit = self.reader.find(agent, logic)
+            for b, (example, ids) in enumerate(zip(examples, by_window, strict=True)):
+                if ids:
+                    reading_H = fit.read(example.view, self._retriever.resolve(ids))
+                    values_ABH[agent, b] += reading_H
+        return BatchForecasts(values_ABH, np.zeros(len(logics)))
 
 
 class ReadingModel(MemberModel):

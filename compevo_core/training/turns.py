@@ -2,7 +2,7 @@
 
 What belongs here: the windows that score, the order of turns, what each agent plays after its own.
 What does not: the rewards (``agents.joint_reader``), records (``agents.logics``), who writes the
-logics (``agents.logic_writer``, ``agents.slot_draws``).
+logics (``agents.logic_writer``, ``agents.logics``).
 
 Agents that chose at once would all take the niche that is free. So each turn is given what the
 others play by then (decision 04-policy).
