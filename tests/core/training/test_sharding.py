@@ -54,6 +54,14 @@ TEXT = HEAD | {
     "forecast__history_points": 2,
     "run__validate_every": 0,
 }
+JOINT = HEAD | {
+    "news__linear": True,
+    "news__fit": "joint",
+    "evolution__credit": "contribution",
+    "grpo__carry": "record",
+    "grpo__reward_windows": 0,
+    "run__fixed_logics": 0,
+}
 SHORT = {"run__rounds": 2, "run__validate_every": 0}
 PACKAGED_WIDTH = 576
 EXACT = {
@@ -70,6 +78,7 @@ def out(tmp_path_factory):
     assert (
         run({"out": str(root / "head-1"), "set": HEAD})
         == run({"out": str(root / "text-1"), "set": TEXT})
+        == run({"out": str(root / "joint-1"), "set": JOINT})
         == ""
     )
     with pytest.raises(StoppedError):
@@ -77,6 +86,7 @@ def out(tmp_path_factory):
     jobs = [
         {"out": str(root / "head-2"), "set": HEAD},
         {"out": str(root / "text-2"), "set": TEXT},
+        {"out": str(root / "joint-2"), "set": JOINT},
         {"out": str(root / "one-two"), "set": HEAD},
         *({"out": str(root / f"layers-{n}"), "layers": n, "set": SHORT} for n in (2, 4)),
         {"out": str(root / "poisoned"), "poison": 2},
@@ -88,7 +98,7 @@ def out(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("decoder", ["head", "text", "joint"])
 def test_two_processes_train_the_weights_of_one(decoder, out):
     one, two = out / f"{decoder}-1", out / f"{decoder}-2"
     assert_same_model(one, two)
@@ -96,7 +106,7 @@ def test_two_processes_train_the_weights_of_one(decoder, out):
     assert not moved, "an adapter that never moved proves nothing"
 
 
-@pytest.mark.parametrize("decoder", ["head", "text"])
+@pytest.mark.parametrize("decoder", ["head", "text", "joint"])
 def test_the_record_of_two_processes_is_that_of_one_and_complete(decoder, out):
     for one, two in zip(
         read_rounds(out / f"{decoder}-1"), read_rounds(out / f"{decoder}-2"), strict=True
@@ -123,6 +133,8 @@ def expected_bytes(config, width, count):
     # The training pass, and one without dropout where there is any; the played logic again with its
     # group.
     passes = 1 + (config.population.dropout > 0 or config.news.dropout > 0)
+    # What ridges read is scored by every process for all agents.
+    scored = 0 if config.pays_for_readings else scored
     forecasts = 4 * DEFAULT_STEPS * (batch * passes + (1 + group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
     losses = 4 * math.ceil(batch / config.run.micro_batch_size) * passes
@@ -148,9 +160,7 @@ def test_the_bytes_of_a_round_do_not_grow_with_the_layers_of_the_backbone(out):
 
 
 def test_the_documentation_has_the_bytes_of_ten_agents_on_the_packaged_backbone():
-    config = RunConfig.preset("default").with_overrides(
-        {"population.agents": 10, "population.members": (), "grpo.enabled": True}
-    )
+    config = RunConfig.preset("full").with_overrides({"population.agents": 10})
     page = REPO / "docs" / "how-to" / "several-processes.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert f"{expected_bytes(config, PACKAGED_WIDTH, 2):,} bytes" in text
