@@ -102,7 +102,7 @@ def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_wor
 
     for words, said in (
         (["agents", "electricity", "--only", "agents=99"], "agents=99"),
-        (["contrl"], "layers, parts, control, text, context$"),
+        (["contrl"], "layers, parts, control, specialists, text, context$"),
         (["epochs", "electricity", "--budget", "small"], ""),
     ):
         with pytest.raises(ConfigError, match=said):
