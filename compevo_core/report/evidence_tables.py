@@ -524,23 +524,30 @@ def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
     ]
 
 
+_DECISIVE_SEEDS = 5  # that the experiment has at least
+
+
 def judge_question(gains: Sequence[Gain | None]) -> str:
     """Answer a question by the paired differences of effect_r2 in some worlds."""
     known = [gain for gain in gains if gain is not None]
     if not known:
         return "No two seeds of a world yet."
+    # An interval of a few seeds holds zero whatever the truth is.
+    is_open = any(gain.side == 0 and gain.seeds < _DECISIVE_SEEDS for gain in known)
+    none = "not decided by so few seeds" if is_open else "no measurable difference"
     if len(known) == 1:
-        answer = {1: "Yes", 0: "No measurable difference", -1: "No, less"}[known[0].side]
+        answer = {1: "Yes", 0: none.capitalize(), -1: "No, less"}[known[0].side]
         return f"{answer}: {_format_gain(known[0])} of effect_r2, {known[0].seeds} seeds."
 
     counts = {side: [gain.mean for gain in known if gain.side == side] for side in (1, -1, 0)}
-    names = {1: "more", -1: "less", 0: "no measurable difference"}
+    names = {1: "more", -1: "less", 0: none}
     parts = [
         f"{names[side]} in {len(means)} ({min(means):+z.2f} to {max(means):+z.2f})"
         for side, means in counts.items()
         if means
     ]
     answer = "Yes" if len(counts[1]) == len(known) else "In some" if counts[1] else "No"
+    answer = "Not decided" if answer == "No" and is_open else answer
     return f"{answer}: of {len(known)} worlds, {join_items(parts)} of effect_r2."
 
 

@@ -17,11 +17,13 @@ from compevo_core.report import figures
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
 from compevo_core.report.evidence_tables import (
     NO_ROWS,
+    Gain,
     control_table,
     format_control,
     format_specialists,
     format_text,
     judge_control,
+    judge_question,
     judge_text,
     list_specialist_tables,
     list_texts,
@@ -172,9 +174,11 @@ def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
     rows += _make_specialists("plain", 0.0, 2, evolved=1.0, prior=0.5)
     answers, arms = list_specialist_tables(rows)
     assert (
-        "In some: of 2 worlds, more in 1 (+0.40 to +0.40) and no measurable difference in 1 "
+        "In some: of 2 worlds, more in 1 (+0.40 to +0.40) and not decided by so few seeds in 1 "
         "(-0.01 to -0.01) of effect_r2."
     ) in answers.verdict
+    assert judge_question([Gain(0.1, 0.2, 5)]).startswith("No measurable difference")
+    assert judge_question([Gain(0.1, 0.2, 2)] * 2).startswith("Not decided: of 2 worlds")
     assert "of the calendar ridge by +0.50 ± 0.00 MW (2 trainings)." in arms.verdict
 
 
