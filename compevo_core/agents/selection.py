@@ -122,10 +122,7 @@ class FitnessSelection(nn.Module):
         if self.config.uniform:
             return torch.full_like(self.fitness_EA, 1.0 / self.fitness_EA.shape[1])
         weights_EA = weigh_fitness(self.fitness_EA, self.gates_A, self.config)
-        if not self.is_idle_A.any() or self.is_idle_A.all():
-            return weights_EA
-        working_EA = weights_EA.masked_fill(self.is_idle_A, 0.0)
-        return working_EA / working_EA.sum(1, keepdim=True)
+        return leave_out_idle(weights_EA, self.is_idle_A)
 
     def _scope_rows(self, entities: Sequence[str]) -> list[int]:
         """Return the row of ``fitness_EA`` that each window belongs to."""
@@ -139,6 +136,14 @@ class FitnessSelection(nn.Module):
                 "the train split; forecast those, or train with selection.scope = 'all'"
             )
         return [row_of[entity] for entity in entities]
+
+
+def leave_out_idle(weights: Tensor, is_idle_A: Tensor) -> Tensor:
+    """Return weights (..., A) with none for idle agents; as they are where all are or none is."""
+    if not is_idle_A.any() or is_idle_A.all():
+        return weights
+    working = weights.masked_fill(is_idle_A, 0.0)
+    return working / working.sum(-1, keepdim=True)
 
 
 def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from compevo_core.agents.debate import DebateExecutor
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.joint_reader import JointReader, LogicScorer
+from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
@@ -53,9 +53,7 @@ from compevo_core.training.schedule import RunGenerators, RunSchedule
 from compevo_core.training.turns import (
     Turns,
     build_reader,
-    choose_windows,
-    has_known_truth,
-    take_turns,
+    score_readings,
 )
 from compevo_core.training.update import JointUpdate
 
@@ -260,18 +258,15 @@ class RoundTrainer:
         Every process does so for all agents: retrieval and ridges need no language model.
         """
         config, agents = self.config, self.config.population.agents
-        known = [example for example in self.train_examples if has_known_truth(example)]
-        scored = choose_windows(known, config.grpo.reward_windows, rng)
-        reader = build_reader(config, scored, self.executor.news_retriever)
-        groups = self.shards.all_gather_json(proposal.group_logics)
-        remembered = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
-        turns = take_turns(
-            LogicScorer(reader, config),
+        turns = score_readings(
+            config,
+            self.train_examples,
+            self.executor.news_retriever,
             self.model.selection,
             state.logics,
-            [[*written, *best] for written, best in zip(groups, remembered, strict=True)],
+            self.shards.all_gather_json(proposal.group_logics),
             state.records,
-            rng.permutation(agents).tolist(),
+            rng,
         )
         size = config.grpo.group_size
         record = turns.describe(size) | {"fixed_unread_answers": 0}
@@ -488,9 +483,7 @@ class RoundTrainer:
             self.model.selection.update_fitness(played.reward_AB, entities)
         elif turns is not None:
             # Fitness is what a logic earns, and only a rewriting pays.
-            gain_AN = torch.from_numpy(turns.gain_AN).float().to(self.model.device)
-            self.model.selection.update_fitness(gain_AN, turns.entities)
-            self.model.selection.is_idle_A.copy_(torch.from_numpy(turns.is_idle_A))
+            turns.pay(self.model.selection)
         state.rewards = result.rewards
         state.round += 1
 

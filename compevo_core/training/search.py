@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from compevo_core.agents.decoders import BaseExecutor, BatchForecasts, ForecastExample
-from compevo_core.agents.joint_reader import JointReader, LogicScorer
+from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logics import LogicRecords, SlotDraws
 from compevo_core.agents.numeric_inputs import NumericInputs
@@ -48,10 +48,8 @@ from compevo_core.training.training_data import TrainingData
 from compevo_core.training.turns import (
     Record,
     build_reader,
-    choose_windows,
-    has_known_truth,
     list_first_logics,
-    take_turns,
+    score_readings,
 )
 
 
@@ -183,8 +181,7 @@ class SearchTraining:
     def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
         """Play all rounds, from the newest checkpoint with ``resume``; return to the best one."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
-        state = self._resume() if resume else None
-        state = state or self._begin()
+        state = (self._resume() if resume else None) or self._begin()
         while state.round < self.rounds:
             record = self._play(state)
             # The record first: records of more rounds than the checkpoint are written again.
@@ -220,9 +217,8 @@ class SearchTraining:
         started = self.setup.clock()
         record = self._describe_start(state)
         rng, grpo = self._generators.numpy_rng, self.config.grpo
-        agents = self.config.population.agents
-        peers = sample_peers(agents, self.config.population.exposed_peers, rng)
         members = self.config.population.list_members()
+        peers = sample_peers(len(members), self.config.population.exposed_peers, rng)
         groups = [
             []
             if members[agent].reads == "everything"
@@ -230,24 +226,20 @@ class SearchTraining:
             for agent, generator in enumerate(self._generators.agents)
         ]
 
-        known = [example for example in self.data.train_examples if has_known_truth(example)]
-        scored = choose_windows(known, grpo.reward_windows, rng)
-        scorer = LogicScorer(build_reader(self.config, scored, self._retriever), self.config)
-        remembered = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
-        turns = take_turns(
-            scorer,
+        turns = score_readings(
+            self.config,
+            self.data.train_examples,
+            self._retriever,
             self.model.selection,
             state.logics,
-            [[*drawn, *best] for drawn, best in zip(groups, remembered, strict=True)],
+            groups,
             state.records,
-            rng.permutation(agents).tolist(),
+            rng,
         )
         record |= turns.describe(grpo.group_size) | {"group_logics": groups}
 
         state.logics, state.records = turns.logics, turns.records
-        self.model.selection.is_idle_A[:] = torch.from_numpy(turns.is_idle_A)
-        gain_AN = torch.from_numpy(turns.gain_AN).float()
-        self.model.selection.update_fitness(gain_AN, turns.entities)
+        turns.pay(self.model.selection)
         state.round += 1
 
         validation = self._validate(state)
@@ -268,13 +260,11 @@ class SearchTraining:
         """Return what a round begins with; what a language model alone has is zero or empty."""
         selection = self.model.selection
         weights_A = to_array(selection.population_weights())
-        agents = len(weights_A)
-        zeros = ("empty_logics", "unread_answers", "gradient_conflict", "gradient_margin")
+        zeros = ("empty_logics", "unread_answers", "equal_groups", "answers", "grad_norm", "kl")
+        conflict = ("gradient_conflict", "gradient_margin", "clip_fraction")
         losses = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
         return {
-            **dict.fromkeys((*zeros, *losses, "grad_norm", "kl", "clip_fraction"), 0),
-            "equal_groups": 0,
-            "answers": 0,
+            **dict.fromkeys((*zeros, *conflict, *losses), 0),
             "round": state.round,
             "stage": EVOLUTION,
             "logics": list(state.logics),
@@ -282,7 +272,7 @@ class SearchTraining:
             "weight_entropy": weight_entropy(weights_A),
             "fitness": to_array(selection.population_fitness()).tolist(),
             "gates": to_array(selection.gates_A).tolist(),
-            "interaction": np.eye(agents).tolist(),
+            "interaction": np.eye(len(weights_A)).tolist(),
             "candidates": [],
             "unique_news": [],
         }

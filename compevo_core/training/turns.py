@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from threadpoolctl import threadpool_limits
 
 from compevo_core.agents.decoders import ForecastExample
@@ -24,7 +25,7 @@ from compevo_core.agents.linear_reader import FittedReader, is_generalist, is_kn
 from compevo_core.agents.logics import LogicRecords, list_seed_logics
 from compevo_core.agents.objective import own_error_weights
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
 from compevo_core.training.prior import mix_priors
@@ -63,6 +64,35 @@ class Turns:
         samples = slice(1, 1 + n_samples)
         return np.array([(of_C[samples] - of_C[0]).max(initial=0.0) for of_C in self.gain_AC])
 
+    def pay(self, selection: FitnessSelection) -> None:
+        """Give the agents' fitness what their logics earned (Eq. 4), and idle agents no weight."""
+        gain_AN = torch.from_numpy(self.gain_AN).float().to(selection.fitness_EA.device)
+        selection.update_fitness(gain_AN, self.entities)
+        selection.is_idle_A.copy_(torch.from_numpy(self.is_idle_A))
+
+
+def score_readings(
+    config: RunConfig,
+    examples: Sequence[ForecastExample],
+    retriever: NewsRetriever,
+    selection: FitnessSelection,
+    logics: Sequence[str],
+    groups: Sequence[Sequence[str]],
+    records: LogicRecords,
+    rng: np.random.Generator,
+) -> Turns:
+    """Score the new logics of all agents, and their best remembered ones, on some train windows."""
+    truths = np.stack([example.truth_H for example in examples if example.truth_H is not None])
+    known = [e for e, is_known in zip(examples, is_known_enough(truths), strict=True) if is_known]
+    scored = choose_windows(known, config.grpo.reward_windows, rng)
+    scorer = LogicScorer(build_reader(config, scored, retriever), config)
+    candidates = [
+        [*group, *records.list_best(agent, but=logic)]
+        for agent, (group, logic) in enumerate(zip(groups, logics, strict=True))
+    ]
+    order = rng.permutation(len(logics)).tolist()
+    return take_turns(scorer, selection, logics, candidates, records, order)
+
 
 def take_turns(
     scorer: LogicScorer,
@@ -86,7 +116,8 @@ def take_turns(
     scorer.reader.retriever.embed(logic for of_agent in candidates for logic in of_agent)
     for agent in order:
         scored = [played[agent], *candidates[agent]]
-        standing = Standing(played, _leave_out(open_NA, is_idle_A), open_NA)
+        working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
+        standing = Standing(played, to_array(working), open_NA)
         # Thousands of small products: threads that wait for each other take up to 50 times as long.
         with threadpool_limits(limits=1, user_api="blas"):
             gain_CN = scorer.score(agent, scored, standing)
@@ -119,11 +150,6 @@ def choose_windows(
     return [examples[i] for i in sorted(rng.choice(len(examples), count, replace=False).tolist())]
 
 
-def has_known_truth(example: ForecastExample) -> bool:
-    """Return whether enough of a window's truth is known to fit and to judge a reading."""
-    return example.truth_H is not None and is_known_enough(example.truth_H[None])[0]
-
-
 def build_reader(
     config: RunConfig, examples: Sequence[ForecastExample], retriever: NewsRetriever
 ) -> FittedReader:
@@ -137,11 +163,3 @@ def build_reader(
         ]
     )
     return FittedReader(examples, retriever, members, mix_priors(config)[1], weights_ANH)
-
-
-def _leave_out(weights_NA: FloatArray, is_idle_A: BoolArray) -> FloatArray:
-    """Return the weights with none for idle agents; as they are where all are."""
-    if is_idle_A.all():
-        return weights_NA
-    working_NA = np.where(is_idle_A, 0.0, weights_NA)
-    return np.asarray(working_NA / working_NA.sum(1, keepdims=True))
