@@ -70,9 +70,9 @@ def score_pooled(windows, name, train):
 def test_the_splits_have_the_windows_the_archive_can_give(windows):
     counts = windows.manifest["n_by_split"]
     assert {name: counts[name] for name in ("train", "val", "test")} == {
-        "train": 2521,
-        "val": 464,
-        "test": 549,
+        "train": 2703,
+        "val": 647,
+        "test": 913,
     }
     # February and March 2026, and every later day that the archive holds.
     assert windows.manifest["n_by_subset"]["inference-2026-200"] == 200
@@ -144,7 +144,7 @@ def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them
         counts["whole"] += len(pairs) == 96 and not is_shifted
 
     assert counts["equal"] == counts["covered"] > 0, counts
-    assert (counts["whole"], counts["covered"]) == (17, 17 * 96), counts
+    assert (counts["whole"], counts["covered"]) == (33, 33 * 96), counts
     assert counts["shifted equal"] < 0.05 * counts["shifted covered"], counts
 
 

@@ -45,6 +45,7 @@ SERIES = {
             "VIC1": 101_136,
             "SA1": 150_624 // FIVE_MINUTES,
             "NSW1": (69_696 + 105_120) // FIVE_MINUTES,
+            "QLD1": 65_712 + 35_424 // FIVE_MINUTES,  # 2.6
         }.items()
     },
     "aemo_totaldemand_half_hourly": {  # 2.2
@@ -61,7 +62,7 @@ SERIES = {
 }
 FILES = {
     "aemo_histdemand": 396,
-    "aemo_price_and_demand": 108,
+    "aemo_price_and_demand": 157,
     "aemo_totaldemand_half_hourly": 2,
     "aemo_mmsdm": 10,
     "aemo_operational_demand": 354,
@@ -175,9 +176,9 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     ("is_test", "counts"),
     [
-        # Of the 156 days before AEMO's change to five minutes, 34 are covered.
-        (True, {"equal": 34, "different": 0, "not covered": 122}),
-        (False, {"equal": 140, "different": 0, "not covered": 60}),
+        # Of the 156 days before AEMO's change to five minutes, 66 are covered.
+        (True, {"equal": 66, "different": 0, "not covered": 90}),
+        (False, {"equal": 170, "different": 0, "not covered": 30}),
     ],
 )
 def test_the_published_windows_equal_aemo_wherever_the_archive_covers_them(
