@@ -19,7 +19,7 @@ Shapes: N windows, A agents, C logics, K columns, H horizon.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,12 +31,10 @@ from compevo_core.agents.linear_reader import (
 )
 from compevo_core.agents.objective import weigh_own_steps
 from compevo_core.agents.ridge import KernelFolds, fit_ridge
+from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import DataError
-
-Weigh = Callable[[Sequence[str]], FloatArray]
-"""Returns the weights (N, A) of all agents in windows of the given series."""
 
 _UNCHANGED = 1e-6  # weights that differ by less need no new fit
 
@@ -44,16 +42,17 @@ _UNCHANGED = 1e-6  # weights that differ by less need no new fit
 class JointReader:
     """Fits all agents' readings to the error of the population's forecast."""
 
-    def __init__(self, reader: FittedReader, weigh: Weigh) -> None:
+    def __init__(self, reader: FittedReader, selection: FitnessSelection) -> None:
         self.reader = reader
-        self._weigh = weigh
+        self._selection = selection
         self._logics: list[str] = []
         self._weights_NA = np.empty((0, 0))
         self._fits: list[LinearFit] = []
 
     def settle(self, logics: Sequence[str]) -> None:
         """Fit the logics that all agents play, under the weights that they have now."""
-        weights_NA = self._weigh([view.entity for view in self.reader.views])
+        weights = self._selection.weights([view.entity for view in self.reader.views])
+        weights_NA = to_array(weights).astype(np.float64)
         is_fitted = self._logics == list(logics)
         if is_fitted and np.abs(weights_NA - self._weights_NA).max() < _UNCHANGED:
             return

@@ -41,7 +41,7 @@ from torch import nn
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.objective import weigh_own_steps
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.ridge import fit_ridge, measure_later
+from compevo_core.agents.ridge import PENALTIES, fit_ridge, measure_later
 from compevo_core.config.sections import MemberConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
 from compevo_core.data.splits import leave_out_blocks
@@ -290,8 +290,10 @@ class FittedReader:
         members: Sequence[MemberConfig],
         mix_AP: FloatArray,
         weights_ANH: FloatArray | None = None,
+        penalties: FloatArray = PENALTIES,
     ) -> None:
         """Take train windows with held-out priors, and what sets each of all agents apart."""
+        self._penalties = penalties
         self.retriever = retriever
         self.members = members
         self.views = [example.view for example in examples]
@@ -328,12 +330,6 @@ class FittedReader:
         """Return what a logic of an agent retrieves, as columns."""
         return _keep(self._designs, (agent, logic), self._design)
 
-    def retrieve(
-        self, agent: int, logic: str, views: Sequence[WindowView]
-    ) -> list[tuple[str, ...]]:
-        """Return the ids of the articles that an agent reads of each window."""
-        return self.retriever.retrieve_for(self.members[agent], logic, views)
-
     def _fit(self, agent: int, logic: str) -> LinearFit:
         design = self.design(agent, logic)
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
@@ -342,16 +338,15 @@ class FittedReader:
         for steps, weight_NA in list_kinds_of_steps(self.weights_ANH[agent : agent + 1]):
             root_N1 = np.sqrt(weight_NA)
             usable_N = design.is_read_N & self.is_known_N & (weight_NA[:, 0] > 0)
-            fit = fit_ridge(
-                root_N1 * design.x_NK, root_N1 * missed_NH[:, steps], self.blocks, usable_N
-            )
+            x_NK, y_NH = root_N1 * design.x_NK, root_N1 * missed_NH[:, steps]
+            fit = fit_ridge(x_NK, y_NH, self.blocks, usable_N, self._penalties)
             held_out_NH[:, steps] = fit.hold_out(design.x_NK, self.blocks)
             weights_KH[:, steps] = fit.weights_KH
         held_out = design.list_readings(self.views, held_out_NH)
         return design.make_fit(weights_KH, self.members[agent], held_out=held_out)
 
     def _design(self, agent: int, logic: str) -> Design:
-        names = self.retrieve(agent, logic, self.views)
+        names = self.retriever.retrieve_for(self.members[agent], logic, self.views)
         pool = self.retriever.pool
         words = [
             [read_words(pool.get_title(name), view.entity) for name in of_window]

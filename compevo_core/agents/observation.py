@@ -148,7 +148,8 @@ class UnreadNews:
         Of a sample of the articles that it did not read, in the windows that it has forecast.
         """
         views = [example.view for example in examples]
-        seen = self._reader.retrieve(row, _NO_LOGIC, views)
+        member = self._reader.members[row]
+        seen = self._reader.retriever.retrieve_for(member, _NO_LOGIC, views)
         unread = [
             (b, name) for b, names in enumerate(seen) for name in names if name not in read[b]
         ]

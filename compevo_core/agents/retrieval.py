@@ -61,6 +61,7 @@ class NewsRetriever:
 
         # Every logic of an agent chooses from the same articles of a window.
         self._choose_placed = lru_cache(maxsize=_KEPT_CANDIDATES)(choose)
+        self._find_rows = lru_cache(maxsize=_KEPT_CANDIDATES)(pool.find_rows)
 
     def embed(self, logics: Iterable[str]) -> None:
         """Embed what logics rank by, all at once: one by one takes several times as long."""
@@ -126,9 +127,7 @@ class NewsRetriever:
             size = max(1, _RANKED // count)
             for start in range(0, len(of_count), size):
                 part = of_count[start : start + size]
-                rows_BM = self.pool.find_rows(name for n in part for name in candidates[n]).reshape(
-                    len(part), count
-                )
+                rows_BM = np.stack([self._find_rows(candidates[n]) for n in part])
                 similarity_BM = (self.pool.embeddings[rows_BM] @ topics_TE.T).max(2)
 
                 # Candidates come newest first, so a stable sort gives ties to the newer article.

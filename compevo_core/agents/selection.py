@@ -9,10 +9,12 @@ Shapes:
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
@@ -77,6 +79,13 @@ class FitnessSelection(nn.Module):
         idle_A = torch.zeros(agents, dtype=torch.bool)
         self.register_buffer("is_idle_A", idle_A, persistent=pays_contribution)
 
+    @classmethod
+    def for_run(cls, config: RunConfig, entities: Sequence[str]) -> Self:
+        """Return the weighting of a run's agents before its first round."""
+        pays_contribution = config.evolution.credit == "contribution"
+        agents = config.population.agents
+        return cls(agents, config.selection, entities, pays_contribution=pays_contribution)
+
     def weights(self, entities: Sequence[str]) -> Tensor:
         """Return the weights (B, A), softmax(g * M / tau) by window (Eq. 5), with gradient.
 
@@ -84,16 +93,15 @@ class FitnessSelection(nn.Module):
         (Proposition B.5.1). DataError if fitness is kept by series, and there is none for one of
         ``entities``.
         """
-        return self._scope_weights()[self._scope_rows(entities)]
+        return leave_out_idle(self.open_weights(entities), self.is_idle_A)
 
     def open_weights(self, entities: Sequence[str]) -> Tensor:
         """Return the weights (B, A) that agents would have if none of them were idle."""
-        scopes = weigh_fitness(self.fitness_EA, self.gates_A, self.config)
-        return scopes[self._scope_rows(entities)]
+        return self._weigh_scopes()[self._scope_rows(entities)]
 
     def population_weights(self) -> Tensor:
         """Return the weights (A,) of a round's record, with gradient: their mean over series."""
-        return self._scope_weights().mean(0)
+        return leave_out_idle(self._weigh_scopes(), self.is_idle_A).mean(0)
 
     def population_fitness(self) -> Tensor:
         """Return the fitness (A,) of a round's record: its mean over series."""
@@ -117,12 +125,11 @@ class FitnessSelection(nn.Module):
         """Return the fitness (B, A) that weighs each of B series."""
         return self.fitness_EA[self._scope_rows(entities)]
 
-    def _scope_weights(self) -> Tensor:
-        """Return the weights (E, A) of every scope."""
+    def _weigh_scopes(self) -> Tensor:
+        """Return the weights (E, A) of every scope, idle or not."""
         if self.config.uniform:
             return torch.full_like(self.fitness_EA, 1.0 / self.fitness_EA.shape[1])
-        weights_EA = weigh_fitness(self.fitness_EA, self.gates_A, self.config)
-        return leave_out_idle(weights_EA, self.is_idle_A)
+        return weigh_fitness(self.fitness_EA, self.gates_A, self.config)
 
     def _scope_rows(self, entities: Sequence[str]) -> list[int]:
         """Return the row of ``fitness_EA`` that each window belongs to."""

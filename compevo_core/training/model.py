@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +28,6 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
@@ -121,12 +119,7 @@ def build_modules(
         forecast_layers=config.forecast.layers,
         kinds=system.adapters,
     )
-    selection = FitnessSelection(
-        agents,
-        config.selection,
-        entities,
-        pays_contribution=config.evolution.credit == "contribution",
-    ).to(backbone.device)
+    selection = FitnessSelection.for_run(config, entities).to(backbone.device)
     if system.competes:
         fusion = StrategyFusion(agents, neutral_D, generator).to(backbone.device)
         return SystemModules(population, selection, fusion, None)
@@ -199,7 +192,9 @@ class PopulationModel(MemberModel):
         reader: LinearReader | None = self.linear
         if self.linear is not None and train_examples:
             fitted = build_reader(self.config, train_examples, news_retriever)
-            reader = JointReader(fitted, self.weigh) if self.config.news.fit == "joint" else fitted
+            reader = (
+                JointReader(fitted, self.selection) if self.config.news.fit == "joint" else fitted
+            )
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
                 self.config, self.population, self.decoder, news_retriever, self.mix_AP, self.debate
@@ -207,10 +202,6 @@ class PopulationModel(MemberModel):
         return StrategyExecutor(
             self.config, self.population, self.decoder, news_retriever, self.mix_AP, reader
         )
-
-    def weigh(self, entities: Sequence[str]) -> FloatArray:
-        """Return the weights (N, A) of windows of these series."""
-        return to_array(self.selection.weights(entities)).astype(np.float64)
 
     def writer(
         self,

@@ -102,12 +102,8 @@ class ReadingModel(MemberModel):
                 "agents without a language model are trained in one process, in which a search "
                 "takes seconds: start it without torchrun"
             )
-        self.selection = FitnessSelection(
-            config.population.agents,
-            config.selection,
-            sorted(self.scaler.mean),
-            pays_contribution=config.evolution.credit == "contribution",
-        ).requires_grad_(False)
+        selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
+        self.selection = selection.requires_grad_(False)
         self.linear = SealedReadings(
             dict(enumerate(config.population.list_members())),
             inputs.article_size,
@@ -121,10 +117,6 @@ class ReadingModel(MemberModel):
         """Return what forecasts by a reader, the sealed one unless given."""
         members = self.config.population.list_members()
         return ReadingExecutor(self.mix_AP, members, retriever, reader or self.linear)
-
-    def weigh(self, entities: Sequence[str]) -> FloatArray:
-        """Return the weights (N, A) of windows of these series."""
-        return np.asarray(to_array(self.selection.weights(entities)), dtype=np.float64)
 
     def agent_tensors(self) -> dict[str, Any]:
         """Return what an agent has of its own by stored name."""
@@ -170,7 +162,7 @@ class SearchTraining:
         self._reader = build_reader(config, data.train_examples, self._retriever)
         self._played: JointReader | None = None
         if config.news.fit == "joint":
-            self._played = JointReader(self._reader, self.model.weigh)
+            self._played = JointReader(self._reader, self.model.selection)
         self.executor = self.model.reading_executor(self._retriever, self._played or self._reader)
 
         self._draws = SlotDraws(config, sorted(self.model.scaler.mean))

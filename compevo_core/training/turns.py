@@ -25,6 +25,7 @@ from compevo_core.agents.linear_reader import FittedReader, is_generalist, is_kn
 from compevo_core.agents.logics import LogicRecords, list_seed_logics
 from compevo_core.agents.objective import own_error_weights
 from compevo_core.agents.retrieval import NewsRetriever
+from compevo_core.agents.ridge import PENALTIES, SEARCHED
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
@@ -85,7 +86,7 @@ def score_readings(
     truths = np.stack([example.truth_H for example in examples if example.truth_H is not None])
     known = [e for e, is_known in zip(examples, is_known_enough(truths), strict=True) if is_known]
     scored = choose_windows(known, config.grpo.reward_windows, rng)
-    scorer = LogicScorer(build_reader(config, scored, retriever), config)
+    scorer = LogicScorer(build_reader(config, scored, retriever, SEARCHED), config)
     candidates = [
         [*group, *records.list_best(agent, but=logic)]
         for agent, (group, logic) in enumerate(zip(groups, logics, strict=True))
@@ -127,7 +128,7 @@ def take_turns(
         record = records.get(agent, played[agent])
         is_scored = played[agent] in scored
         gain_AN[agent] = gain_CN[scored.index(played[agent])] if is_scored else record.gain
-        if scorer.pays_contribution:
+        if scorer.pays_contribution and not selection.config.uniform:
             is_idle_A[agent] = record.lower_bound <= 0
     return Turns(played, records, is_idle_A, gain_AN, entities, gain_AC)
 
@@ -151,7 +152,10 @@ def choose_windows(
 
 
 def build_reader(
-    config: RunConfig, examples: Sequence[ForecastExample], retriever: NewsRetriever
+    config: RunConfig,
+    examples: Sequence[ForecastExample],
+    retriever: NewsRetriever,
+    penalties: FloatArray = PENALTIES,
 ) -> FittedReader:
     """Return what fits the readings of all agents on train windows."""
     members = config.population.list_members()
@@ -162,4 +166,5 @@ def build_reader(
             for agent, member in enumerate(members)
         ]
     )
-    return FittedReader(examples, retriever, members, mix_priors(config)[1], weights_ANH)
+    mix_AP = mix_priors(config)[1]
+    return FittedReader(examples, retriever, members, mix_AP, weights_ANH, penalties)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from compevo_core.agents.joint_reader import JointReader, LogicScorer, Standing, fit_jointly
 from compevo_core.agents.linear_reader import FittedReader
@@ -11,7 +12,7 @@ from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import MemberConfig
+from compevo_core.config.sections import MemberConfig, SelectionConfig
 from compevo_core.errors import DataError
 from compevo_core.training.turns import take_turns
 from tests.core.agents.test_linear_reader import _make_examples
@@ -168,6 +169,13 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
     turns = take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
     assert turns.is_idle_A.all()
+    # Where all are to weigh alike, nobody is left out either.
+    alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
+    alike.fitness_EA += torch.tensor([1.0, 0.0])
+    turns = take_turns(scorer, alike, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
+    assert not turns.is_idle_A.any()
+    assert alike.open_weights([""]).tolist() == [[0.5, 0.5]]
+
     selection.is_idle_A[:] = True
     assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were
     selection.is_idle_A[0] = False
@@ -189,7 +197,9 @@ def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
     reader = _read(examples, [generalist, MemberConfig()])
     fit = reader.find(0, "whatever")
     view = examples[0].view
-    articles = reader.retriever.resolve(reader.retrieve(0, "whatever", [view])[0])
+    articles = reader.retriever.resolve(
+        reader.retriever.retrieve_for(reader.members[0], "whatever", [view])[0]
+    )
     assert len(articles) == len(view.candidate_ids)
     words = fit.mean_X[:384]
     total = np.sum([article.embedding for article in articles], axis=0) - words
@@ -210,7 +220,7 @@ def test_readers_follow_their_members(examples):
     )
     assert np.abs(apart.find(0, OUTAGES).weights_ZH - apart.find(1, OUTAGES).weights_ZH).max() > 0
     fits = fit_jointly(apart, [OUTAGES, OUTAGES], _equal(examples, 2))
-    article = apart.retriever.resolve(apart.retrieve(1, OUTAGES, [views[0]])[0])
+    article = apart.retriever.resolve(apart.retriever.retrieve(OUTAGES, views[0]))
     readings = {
         entity: fits[1].predict(replace(views[0], entity=entity), article)
         for entity in ("NSW1", "SA1")
@@ -220,15 +230,15 @@ def test_readers_follow_their_members(examples):
 
 
 def test_a_joint_reader_fits_again_where_weights_or_logics_change(examples):
-    weights = [np.array([0.5, 0.5])]
-    reader = JointReader(_read(examples, 2), lambda names: np.tile(weights[0], (len(names), 1)))
+    selection = FitnessSelection(2, SelectionConfig())
+    reader = JointReader(_read(examples, 2), selection)
     with pytest.raises(DataError, match="settle what all agents play"):
         reader.find(0, OUTAGES)
     reader.settle([OUTAGES, SOLAR])
     first = reader.find(0, OUTAGES)
     reader.settle([OUTAGES, SOLAR])
     assert reader.find(0, OUTAGES) is first
-    weights[0] = np.array([0.8, 0.2])
+    selection.fitness_EA += torch.tensor([0.1, 0.0])
     reader.settle([OUTAGES, SOLAR])
     assert reader.find(0, OUTAGES) is not first
     with pytest.raises(DataError, match="not fitted under the logic"):

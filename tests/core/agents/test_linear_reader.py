@@ -2,18 +2,16 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents import linear_reader
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
 from compevo_core.agents.observation import UnreadNews
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.ridge import fit_ridge
+from compevo_core.agents.ridge import PENALTIES
 from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
@@ -42,14 +40,10 @@ def _make_examples(train):
     ]
 
 
-def _fit(examples, top_k=1):
+def _fit(examples, top_k=1, penalties=PENALTIES):
     retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
-    return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1)))
-
-
-def _use_penalty(monkeypatch, penalty):
-    fixed = partial(fit_ridge, penalties=np.array([penalty]))
-    monkeypatch.setattr(linear_reader, "fit_ridge", fixed)
+    members = [MemberConfig()]
+    return FittedReader(examples, retriever, members, np.ones((1, 1)), penalties=penalties)
 
 
 @pytest.fixture(scope="module")
@@ -88,24 +82,23 @@ def test_a_window_of_another_day_is_read_by_the_fit_on_all_and_sealed_as_it_is(e
     assert _slope(readings, _scale_effects(test)) > 0.4
 
 
-def test_no_window_is_read_with_its_own_truth(examples, monkeypatch):
+def test_no_window_is_read_with_its_own_truth(examples):
     # The penalty is one number for all; apart from it, the own truth must be nowhere.
-    _use_penalty(monkeypatch, 10.0)
     changed = list(examples)
     changed[40] = replace(changed[40], truth_H=np.full(48, 50.0))
     window_id = changed[40].view.window_id
-    before, after = (_fit(e).find(0, LOGIC).held_out for e in (examples, changed))
+    of_both = (_fit(e, penalties=np.array([10.0])) for e in (examples, changed))
+    before, after = (reader.find(0, LOGIC).held_out for reader in of_both)
     np.testing.assert_array_equal(before[window_id], after[window_id])
     elsewhere = changed[-1].view.window_id
     assert not np.array_equal(before[elsewhere], after[elsewhere])
 
 
-def test_articles_that_say_nothing_are_read_as_zero(examples, monkeypatch):
+def test_articles_that_say_nothing_are_read_as_zero(examples):
     # So weak a penalty fits noise on the rest of train, and errs more than without reading.
-    _use_penalty(monkeypatch, 0.1)
     rng = np.random.default_rng(1)
     noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
-    fit = _fit(noise).find(0, OTHER)
+    fit = _fit(noise, penalties=np.array([0.1])).find(0, OTHER)
     assert not fit.weights_ZH.any()
     assert not any(values_H.any() for values_H in fit.held_out.values())
 
@@ -184,8 +177,7 @@ def test_a_number_moves_each_entity_by_a_weight_of_its_own(examples):
     assert warm > 0.8 and cold < -0.8
 
 
-def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples, monkeypatch):
-    _use_penalty(monkeypatch, 1.0)
+def test_each_part_of_the_day_is_read_with_weights_of_its_own(examples):
     warm, cold = (sentence_encoder().encode([text])[0] for text in ("warm", "cold"))
     rng = np.random.default_rng(4)
     rows, embeddings, changed = [], [], []
