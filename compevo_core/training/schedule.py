@@ -254,6 +254,7 @@ _LEARNING = 6.0  # forecast of a window with its backward pass, and the second r
 _WRITTEN_TOKEN = 0.2  # by one agent, through one layer
 _ANSWER_TOKENS = 200  # 48 numbers as text
 _POLICY_UPDATE = 11.0  # one logic scored by policy and reference, with the backward pass
+_READ_BY_RIDGE = 0.1  # by one logic, whatever the layers
 
 
 class Work(StrEnum):
@@ -310,10 +311,12 @@ def guess_units(config: RunConfig, layers: int, calibration_windows: int) -> dic
     forecast = read * (1.0 + (_WRITTEN_TOKEN * _ANSWER_TOKENS if is_text else 0.0))
 
     scored = grpo.reward_windows or run.batch_size
+    score = _READ_BY_RIDGE if config.pays_for_readings else forecast
     written = layers * _WRITTEN_TOKEN * config.evolution.max_new_tokens
+    written *= 1.0 - config.evolution.flat_share
     policy = layers * _POLICY_UPDATE * grpo.iterations if grpo.enabled else 0.0
     training = run.batch_size * (forecast + read * (_LEARNING - 1.0))
-    rewriting = (grpo.group_size + 1) * scored * forecast + grpo.group_size * (written + policy)
+    rewriting = (grpo.group_size + 1) * scored * score + grpo.group_size * (written + policy)
     return {
         Work.TRAINING: agents * training,
         Work.REWRITING: agents * (training + rewriting),

@@ -175,7 +175,6 @@ def test_an_agent_that_adds_nothing_is_left_out_and_can_come_back(examples):
     turns = take_turns(scorer, alike, [OUTAGES, SOLAR], [[], []], LogicRecords(), [0, 1])
     assert not turns.is_idle_A.any()
     assert alike.open_weights([""]).tolist() == [[0.5, 0.5]]
-
     selection.is_idle_A[:] = True
     assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were
     selection.is_idle_A[0] = False
@@ -197,9 +196,8 @@ def test_a_generalist_reads_the_sum_of_all_and_specialists_add_to_it(examples):
     reader = _read(examples, [generalist, MemberConfig()])
     fit = reader.find(0, "whatever")
     view = examples[0].view
-    articles = reader.retriever.resolve(
-        reader.retriever.retrieve_for(reader.members[0], "whatever", [view])[0]
-    )
+    ids = reader.retriever.retrieve_for(reader.members[0], "whatever", [view])[0]
+    articles = reader.retriever.resolve(ids)
     assert len(articles) == len(view.candidate_ids)
     words = fit.mean_X[:384]
     total = np.sum([article.embedding for article in articles], axis=0) - words
