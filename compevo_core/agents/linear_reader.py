@@ -302,7 +302,9 @@ class FittedReader:
         )
         self.base_ANH = mix_bases(mix_AP, examples)
         self.is_known_N = is_known_enough(self.truth_NH)
-        self.blocks = list(leave_out_blocks(self.views, FOLDS))
+        # News may begin late in train: blocks without any would judge no penalty.
+        readable = [view for view in self.views if view.candidate_ids]
+        self.blocks = list(leave_out_blocks(self.views, FOLDS, readable))
         if weights_ANH is None:
             weights_ANH = np.ones_like(self.base_ANH)
         self.weights_ANH = weights_ANH

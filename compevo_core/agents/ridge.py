@@ -85,7 +85,7 @@ def fit_ridge(
         held_out.append(np.concatenate([path_PKH, zero_1KH])[errors.choose(block)])
 
     *later, zero = measure(len(blocks) - 1, path_PKH)
-    best = -1 if min(later) > zero else int(total_P.argmin())
+    best = -1 if min(later) > zero else _find_lowest(total_P)
     return RidgeFit(np.concatenate([solve(), zero_1KH])[best], np.stack(held_out))
 
 
@@ -161,7 +161,12 @@ class _CrossErrors:
         """Return the position of the penalty for a block; that behind the last one is for zero."""
         # Where there is no other block nothing can judge, and zero is predicted: the last position.
         of_block = self._of[block]
-        return int(np.sum(of_block, axis=0).argmin()) if of_block else -1
+        return _find_lowest(np.sum(of_block, axis=0)) if of_block else -1
+
+
+def _find_lowest(errors_P: FloatArray) -> int:
+    """Return the position of the lowest error, of equal ones the last: nothing gained, no fit."""
+    return len(errors_P) - 1 - int(errors_P[::-1].argmin())
 
 
 def _sum_errors(y_NH: FloatArray, predicted_PNH: FloatArray) -> FloatArray:

@@ -211,14 +211,15 @@ def assign_split(windows: WindowSet, split: str) -> WindowSet:
 
 
 def leave_out_blocks(
-    views: Sequence[WindowView], blocks: int
+    views: Sequence[WindowView], blocks: int, of: Sequence[WindowView] = ()
 ) -> Iterator[tuple[BoolArray, BoolArray]]:
     """Yield contiguous blocks of origins: which windows (N,) are left out, and which to fit on.
 
     One horizon lies between the targets of the two: targets that overlap would make too small a
-    penalty look good. In a short sample none may be left to fit on.
+    penalty look good. In a short sample none may be left to fit on. Blocks have as many of the
+    origins of the windows ``of``, by default of all.
     """
-    origins = sorted({view.origin_utc for view in views})
+    origins = sorted({view.origin_utc for view in of or views})
     for block in np.array_split(np.arange(len(origins)), blocks):
         if not block.size:
             continue

@@ -63,10 +63,6 @@ def _sum(examples, fits, weights_A):
     )
 
 
-def _truth(examples):
-    return np.stack([e.truth_H for e in examples])
-
-
 def test_one_agent_is_read_as_it_is_by_itself(examples):
     reader = _read(examples)
     (joint,), own = fit_jointly(reader, [OUTAGES], _equal(examples, 1)), reader.find(0, OUTAGES)
@@ -79,7 +75,7 @@ def test_two_agents_read_what_neither_reads_alone(examples):
     reader = _read(examples, 2)
     together = fit_jointly(reader, [OUTAGES, SOLAR], _equal(examples, 2))
     alone = [reader.find(0, OUTAGES), reader.find(1, SOLAR)]
-    truth_NH = _truth(examples)
+    truth_NH = np.stack([e.truth_H for e in examples])
     joint, mean, first = (
         float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
         for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))

@@ -103,6 +103,13 @@ def test_articles_that_say_nothing_are_read_as_zero(examples):
     assert not any(values_H.any() for values_H in fit.held_out.values())
 
 
+def test_where_news_begins_late_every_block_has_some(examples):
+    views = [replace(e.view, candidate_ids=()) for e in examples[:180]]
+    late = [replace(e, view=view) for e, view in zip(examples, views, strict=False)]
+    blocks = _fit([*late, *examples[180:]]).blocks
+    assert [int(is_held_out_N[180:].sum()) for is_held_out_N, _ in blocks] == [12] * 5
+
+
 def test_an_article_like_all_others_is_read_as_zero(examples):
     fit = _fit(examples).find(0, LOGIC)
     usual = RetrievedArticle("id", "1 Jan", "title", fit.mean_X[:SIZE])

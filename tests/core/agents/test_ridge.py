@@ -62,6 +62,13 @@ def test_noise_is_read_as_zero_where_no_penalty_is_strong_enough():
     np.testing.assert_array_equal(residual_NH, y_NH)
 
 
+def test_of_equal_errors_none_is_read_by_a_penalty_that_nothing_judged():
+    x_NK, y_NH = _sample(4)
+    x_NK[:48] = 0.0  # all but the last block
+    assert not fit_ridge(x_NK, y_NH, _cut(), ALL).weights_KH.any()
+    np.testing.assert_allclose(_hold_out(x_NK, y_NH), [y_NH, y_NH], atol=1e-9)
+
+
 def test_what_has_drifted_apart_by_the_last_block_is_not_read_after_train():
     at = np.linspace(-1, 1, 60)
     # Up to the last fifth the target follows the column, and then it does not.

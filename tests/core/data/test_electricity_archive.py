@@ -110,13 +110,6 @@ def test_no_split_overlaps_and_nothing_in_a_view_is_later_than_its_origin(archiv
     assert all(w.view.published is not None for w in windows.split("inference"))
 
 
-def iterate_benchmark_values(window):
-    """Yield (start, value, whether it is a target) of a benchmark window."""
-    start = window.view.origin_utc - 48 * HALF_HOUR
-    for i, value in enumerate([*window.view.x, *window.y]):
-        yield start + i * HALF_HOUR, float(value), i >= 48
-
-
 def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them(
     archive_dir, windows
 ):
@@ -131,10 +124,11 @@ def test_the_published_windows_equal_our_own_totaldemand_wherever_it_covers_them
     counts = Counter()
     for window in windows.subset(SUBSET):
         is_shifted = SHIFTED_SUBSET in window.view.subsets
+        entity, origin = window.view.entity, window.view.origin_utc
         pairs = [
-            (v, archive_values[key])
-            for at, v, _ in iterate_benchmark_values(window)
-            if (key := (window.view.entity, at)) in archive_values
+            (float(v), archive_values[key])
+            for step, v in enumerate([*window.view.x, *window.y], -48)
+            if (key := (entity, origin + step * HALF_HOUR)) in archive_values
         ]
         close = sum(abs(a - b) <= ONE_DECIMAL for a, b in pairs)
         prefix = "shifted " if is_shifted else ""

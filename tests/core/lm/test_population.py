@@ -273,16 +273,13 @@ def _prompts(population, *, soft):
     )
 
 
-def _table(population):
-    return population.embed(torch.tensor(WORDS)).detach()
-
-
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
 def test_soft_tokens_that_equal_embeddings_give_the_states_of_the_words(build):
     population = Population(build(), CONFIG, torch.Generator().manual_seed(0))
     packed = _prompts(population, soft=True)
 
-    embeds = population.embed(packed.ids_AL, _table(population))
+    table = population.embed(torch.tensor(WORDS)).detach()
+    embeds = population.embed(packed.ids_AL, table)
     with torch.no_grad():
         soft = population.hidden_states(packed, embeds)
         words = population.hidden_states(_prompts(population, soft=False))

@@ -251,11 +251,8 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     by_cutoff = error.groupby(table["cutoff"]).mean()
     assert scores.loc["mae"]["calendar-ridge"].tolist() == pytest.approx(by_cutoff.tolist())
     covered = scores.loc["coverage_level80"]["calendar-ridge"].mean()
-    assert covered == table["y"].between(*_bounds(table, 80)).mean() and 0.5 < covered < 1
-
-
-def _bounds(table, level):
-    return tuple(table[f"calendar-ridge-{side}-{level}"] for side in ("lo", "hi"))
+    low, high = (table[f"calendar-ridge-{side}-80"] for side in ("lo", "hi"))
+    assert covered == table["y"].between(low, high).mean() and 0.5 < covered < 1
 
 
 @pytest.mark.parametrize(

@@ -115,10 +115,6 @@ def _nothing(day, residual_H):
     return np.zeros(48)
 
 
-def _noise(day, residual_H):
-    return np.random.default_rng(day).normal(size=48)
-
-
 def _half_too_much(day, residual_H):
     return 2.0 * residual_H
 
@@ -165,7 +161,8 @@ def test_an_agent_that_has_learnt_nothing_returns_its_prior_exactly():
 
 def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
     def morning(day, residual_H):
-        return np.where(np.arange(48) < 24, residual_H, _noise(day, residual_H))
+        noise_H = np.random.default_rng(day).normal(size=48)
+        return np.where(np.arange(48) < 24, residual_H, noise_H)
 
     population = MadeUpPopulation([morning])
     _calibrate(population, make_examples(120), blend=True)
