@@ -182,9 +182,10 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     if found == planted:
         verdict = "all of it was found"
     return [
-        *wrap(f"What the agents learned to look for: {'; '.join(looked_for)}."),
+        *wrap(f"What agents kept, of logics drawn by chance: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
         *(line for name, text in errors.items() for line in wrap(f"{name}: {text}.")),
+        *wrap("Logics written by policies, which GRPO trains: see the research page."),
     ]
 
 

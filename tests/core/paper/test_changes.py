@@ -102,13 +102,15 @@ def test_one_agent_with_all_trials_samples_as_many_logics_as_the_population():
     assert [member.window_share for member in config.population.members] == [0.5]
 
 
-def test_the_papers_method_is_its_preset_for_as_many_rounds_at_most_and_the_same_seed():
-    config = find_variant("paper-method").configure(tiny(run__seed=7))
-    preset = RunConfig.preset(PAPER_METHOD)
-    assert config.run.rounds == min(tiny().run.rounds, preset.run.rounds)
-    names = ("rounds", "supervised_rounds", "seed")
-    again = {f"run.{name}": getattr(preset.run, name) for name in names}
-    assert config.with_overrides(again) == preset
+@pytest.mark.parametrize(("name", "rounds"), [("default", 16), ("demo", 1)])
+def test_the_papers_method_is_its_preset_on_the_same_priors_for_few_rounds(name, rounds):
+    full, preset = RunConfig.preset(name), RunConfig.preset(PAPER_METHOD)
+    config = find_variant("paper-method").configure(full.with_overrides({"run.seed": 7}))
+    assert (config.run.rounds, config.run.supervised_rounds, config.run.seed) == (rounds, rounds, 7)
+    assert config.population.members == full.population.members
+    assert config.forecast.prior_folds == full.forecast.prior_folds
+    for section in ("evolution", "grpo", "objective", "optim"):
+        assert getattr(config, section) == getattr(preset, section)
 
 
 def test_what_would_repeat_the_full_method_is_known_before_it_trains():

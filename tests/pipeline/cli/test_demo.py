@@ -36,6 +36,9 @@ def test_the_demo_beats_the_best_numeric_method_and_says_so_first(tmp_path):
     assert numeric["mean_difference"].max() < -LEAST_GAIN_MW  # against the best of them
     assert numeric["interval_high"].max() < 0
     assert set(numeric["n"]) == {150}
+    # The paper's own way of writing logics is run as well.
+    ablation = pl.read_csv(results / "ablation-electricity.csv")
+    assert "paper-method" in set(ablation["method"])
 
     # The last screen and the report's first sentence name the same difference.
     difference = re.search(r"All test days: .*?\(difference (-\d+\.\d)", said)[1]
