@@ -57,7 +57,7 @@ METHOD_NAMES = {
     "fixed-logics": "Fixed logics",
     "one-agent": "One agent",
     "one-agent-all-trials": "One agent, all trials",
-    "paper-method": "The paper's rewriting",
+    "paper-method": "The paper's rewriting, few rounds",
     "equal-weights": "Equal weights",
     "no-known-errors": "No known errors",
     "alike-agents": "Agents alike",

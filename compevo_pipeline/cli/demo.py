@@ -185,7 +185,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
         *wrap(f"What agents kept, of logics drawn by chance: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
         *(line for name, text in errors.items() for line in wrap(f"{name}: {text}.")),
-        *wrap("Logics written by policies, which GRPO trains: see the research page."),
+        *wrap("Logics that policies write, after one round: the ablation of the research page."),
     ]
 
 
