@@ -39,19 +39,13 @@ ResultsFolder = Annotated[Path, typer.Argument(help="Folder of result rows (CSV)
 Results = Annotated[Path, typer.Option(help="Folder of result rows (CSV).")]
 Every = Annotated[int, typer.Option(min=1, help="Score every n-th origin.")]
 BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose windows are built.")]
-Preset = Annotated[
-    str,
-    typer.Option(
-        help="paper, paper-small, default, operational, evidence, tiny, demo, or a path to a .toml "
-        "file."
-    ),
-]
+_PRESETS = (
+    "paper, paper-small, full, default, specialists, operational, operational-agents, evidence, "
+    "tiny, demo, or a path to a .toml file"
+)
+Preset = Annotated[str, typer.Option(help=f"{_PRESETS}.")]
 OptionalPreset = Annotated[
-    str | None,
-    typer.Option(
-        help="Of the method compevo: paper, paper-small, default, operational, evidence, tiny, "
-        "demo, or a path to a .toml file (default: default)."
-    ),
+    str | None, typer.Option(help=f"Of the method compevo: {_PRESETS} (default: default).")
 ]
 Changes = Annotated[
     list[str] | None,
