@@ -112,8 +112,7 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
-the same priors for at most as many rounds; beside a search without a language model for an eighth
-of its rounds, one of which takes longer than all of the search."""
+the same priors, for at most as many rounds, or an eighth of those without a language model."""
 
 MOST_SAMPLES = 64  # that a group may have
 
@@ -140,8 +139,9 @@ def _give_all_trials(config: RunConfig) -> Settings:
 def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
-    share = 8 if config.forecast.decoder == "linear" else 1
-    rounds = min(preset.run.rounds, -(-config.run.rounds // share))
+    # A round without a language model takes a second or two, one of the preset half a minute.
+    divisor = 8 if config.forecast.decoder == "linear" else 1
+    rounds = min(preset.run.rounds, -(-config.run.rounds // divisor))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
     return {
         **settings,

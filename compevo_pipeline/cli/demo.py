@@ -182,10 +182,10 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     if found == planted:
         verdict = "all of it was found"
     return [
-        *wrap(f"What agents kept, of logics drawn by chance: {'; '.join(looked_for)}."),
+        *wrap(f"Of logics drawn by chance, the agents kept: {'; '.join(looked_for)}."),
         *wrap(f"Planted in this invented world: {join_items(planted)}; {verdict}."),
         *(line for name, text in errors.items() for line in wrap(f"{name}: {text}.")),
-        *wrap("Logics that policies write, after one round: the ablation of the research page."),
+        *wrap("One round of the paper's own rewriting is in the research page's ablation."),
     ]
 
 
