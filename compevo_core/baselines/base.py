@@ -8,11 +8,13 @@ any model. Baselines are saved without pickle, in files that other tools can rea
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.scaling import Scaler
@@ -28,6 +30,7 @@ from compevo_core.data.view import (
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError, LeakageError
 from compevo_core.runtime.files import write_json
+from compevo_core.runtime.usage import count_cores
 
 BASELINE_FILE = "baseline.json"
 
@@ -188,13 +191,14 @@ class RoutedBaseline(ABC, Generic[SpaceT, ModelT]):
         """Fit the model of every route on the unmasked targets of train windows."""
         raise_if_held_out(train, cls.name)
         space = cls._space_class.fit(train)
-        return cls(
-            space,
-            {
-                route: cls._fit_model(space, space.select_train(train, route), route, seed)
-                for route in space.routes
-            },
-        )
+
+        # Trees leave Python's lock. Limits of BLAS that each route set would not end in order.
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(count_cores()) as threads:
+            fits = {
+                of: threads.submit(cls._fit_model, space, space.select_train(train, of), of, seed)
+                for of in space.routes
+            }
+        return cls(space, {route: fit.result() for route, fit in fits.items()})
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H); DataError if a view lacks what train has."""

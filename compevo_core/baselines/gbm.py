@@ -43,6 +43,7 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_st
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.files import write_text
+from compevo_core.runtime.usage import count_cores
 
 if TYPE_CHECKING:
     import lightgbm as lgb
@@ -128,8 +129,9 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         rows = _build_rows(self._build_columns(self._space, views, route), find_horizon(views))
-        output = np.asarray(self._models[route].predict(rows), dtype=np.float64)
-        return output.reshape(len(views), -1)
+        # Each row is walked through by itself: the number of threads changes no bit.
+        output = self._models[route].predict(rows, num_threads=count_cores())
+        return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 
     def save(self, folder: Path) -> None:
         """Write LightGBM's own text models and, last, ``baseline.json``."""
@@ -137,10 +139,8 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
             # -1 writes all trees: the default would stop at a "best" iteration, and none is chosen.
             text = booster.model_to_string(num_iteration=-1)
             write_text(folder / self._name_file(route), text)
-        write_baseline_file(folder, self.name, space=self._space.to_dict(), **self._list_files())
-
-    def _list_files(self) -> dict[str, list[str]]:
-        return {}
+        files = [self._name_file(route) for route in self._models]
+        write_baseline_file(folder, self.name, space=self._space.to_dict(), models=files)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -149,10 +149,9 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
         facts = read_baseline_file(folder, cls.name)
         space = cls._space_class.from_dict(facts["space"])
-        files = {route: folder / cls._name_file(route) for route in space.routes}
         boosters = {
-            route: lgb.Booster(model_str=file.read_text(encoding="utf-8"))
-            for route, file in files.items()
+            route: lgb.Booster(model_str=(folder / cls._name_file(route)).read_text("utf-8"))
+            for route in space.routes
         }
         return cls(space, boosters)
 
@@ -173,9 +172,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     @staticmethod
     def _name_file(route: int) -> str:
         return MODEL_FILES[bool(route)]
-
-    def _list_files(self) -> dict[str, list[str]]:
-        return {"models": [self._name_file(route) for route in self._models]}
 
     @staticmethod
     def _build_columns(

@@ -9,7 +9,6 @@ Shapes: N texts, D width of a vector.
 """
 
 import hashlib
-import os
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.model_sources import DEFAULT_CACHE, find_wheel_folder
 from compevo_core.runtime.files import fill_folder_atomically, hash_file
+from compevo_core.runtime.usage import count_cores
 
 PACKAGED_ENCODER = "packaged:minilm"
 
@@ -101,9 +101,7 @@ def use_all_cores() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    # macOS binds no process to cores, and its Python cannot ask.
-    can_ask = hasattr(os, "sched_getaffinity")
-    torch.set_num_threads(len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1)
+    torch.set_num_threads(count_cores())
     try:
         yield
     finally:

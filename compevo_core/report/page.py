@@ -86,9 +86,10 @@ Scope = tuple[str, str]
 FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"
 
 
-def write_report(inputs: ReportInputs, folder: Path) -> Path:
+def write_report(inputs: ReportInputs, folder: Path, *, has_research: bool = True) -> Path:
     """Write both pages, each in one step, so that nobody sees half of one; return the first."""
-    write_text(folder / RESEARCH_PAGE, render_research(inputs))
+    if has_research:
+        write_text(folder / RESEARCH_PAGE, render_research(inputs))
     return write_text(folder / FORECAST_PAGE, render_forecasts(inputs))
 
 

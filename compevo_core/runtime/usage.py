@@ -24,10 +24,14 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 # getrusage reports bytes on macOS and kibibytes elsewhere.
 _BYTES_PER_UNIT = 1 if sys.platform == "darwin" else 1024
-_BYTES_PER_GIGABYTE = 1e9
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"  # proc(5): set the peak to what is resident now
+
+
+def count_cores() -> int:
+    """Return on how many cores this process may run; macOS, which binds none to it, means all."""
+    can_ask = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if can_ask else os.cpu_count() or 1
 
 
 def format_duration(seconds: float) -> str:
@@ -76,9 +80,7 @@ class Steps:
 
 def read_cpu_facts() -> str:
     """Return how the processor describes itself; empty where, as on macOS, no file says so."""
-    if not _CPU_FACTS.is_file():
-        return ""
-    return _CPU_FACTS.read_text(encoding="utf-8", errors="replace")
+    return _CPU_FACTS.read_text("utf-8", "replace") if _CPU_FACTS.is_file() else ""
 
 
 def lacks_bfloat16(cpu_facts: str) -> bool:
@@ -109,7 +111,7 @@ def memory_bytes(device: "torch.device") -> int:
 def reset_peak_memory() -> bool:
     """Start the high-water mark of this process anew; False where, as on macOS, it cannot be."""
     try:
-        _CLEAR_REFS.write_text(_RESET_PEAK)
+        _CLEAR_REFS.write_text("5")  # proc(5): set the peak to what is resident now
     except OSError:
         return False
     return True
@@ -124,4 +126,4 @@ def peak_memory_gigabytes(*, include_children: bool = False) -> float:
     units = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if include_children:
         units += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return units * _BYTES_PER_UNIT / _BYTES_PER_GIGABYTE
+    return units * _BYTES_PER_UNIT / 1e9

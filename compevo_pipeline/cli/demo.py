@@ -50,7 +50,7 @@ def demo(
         # Of the day after the sample data; the report then shows it.
         deployment = Deployment(settings=settings, mode=Mode.SAMPLE)
         issued = show_forecast(deployment, dataset, None)
-        write_site(deployment, utc_now())
+        write_site(deployment, utc_now(), has_research=False)  # the job has written it
         if found := describe_findings(deployment.layout, dataset, issued):
             typer.echo("\n".join(["", *found]))
             show_paths(deployment.layout)

@@ -67,8 +67,10 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     return complete_rows(rows)
 
 
-def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInputs]:
-    """Write the page of a deployment's mode; return it and what it shows."""
+def write_site(
+    deployment: Deployment, now: datetime, *, has_research: bool = True
+) -> tuple[Path, ReportInputs]:
+    """Write the pages of a deployment's mode; return the one of forecasts and what they show."""
     from compevo_core.report.page import write_report
 
     layout = deployment.layout
@@ -87,7 +89,7 @@ def write_site(deployment: Deployment, now: datetime) -> tuple[Path, ReportInput
             layout.forecasts / "issued", layout.root / "windows", layout.forecasts / "scored"
         ),
     )
-    return write_report(inputs, layout.report), inputs
+    return write_report(inputs, layout.report, has_research=has_research), inputs
 
 
 def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
