@@ -36,7 +36,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import DataError
 
-_UNCHANGED = 1e-6  # weights that differ by less need no new fit
+_DECIMALS = 3  # of weights that are fitted under: gates move them a little in every round
 
 
 class JointReader:
@@ -52,9 +52,8 @@ class JointReader:
     def settle(self, logics: Sequence[str]) -> None:
         """Fit the logics that all agents play, under the weights that they have now."""
         weights = self._selection.weights([view.entity for view in self.reader.views])
-        weights_NA = to_array(weights).astype(np.float64)
-        is_fitted = self._logics == list(logics)
-        if is_fitted and np.abs(weights_NA - self._weights_NA).max() < _UNCHANGED:
+        weights_NA = to_array(weights).astype(np.float64).round(_DECIMALS)
+        if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
             return
         self._logics, self._weights_NA = list(logics), weights_NA
         self._fits = fit_jointly(self.reader, logics, weights_NA)

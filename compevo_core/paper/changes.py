@@ -74,14 +74,19 @@ class NamedChange:
 class Experiment:
     """A list of named changes, one of which is the reference that the others are paired with."""
 
-    name: str  # its name on the command line
     title: str  # what is varied, for readers
-    reference: str  # the change that the others are paired with
+    # The change that the others are paired with, ``name=value`` but in the ablation
+    reference: str
     changes: tuple[NamedChange, ...]  # the changes, in order
     # Whether each change is trained; otherwise it is applied to finished runs of the full method
     trains: bool = True
     scores_later: bool = False  # whether the days after the test split are scored as well
     split: Literal["test", "val"] = "test"  # whose windows are scored
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+        return ABLATION if self.reference == FULL_METHOD else self.reference.partition("=")[0]
 
     @property
     def names(self) -> list[str]:
@@ -295,13 +300,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         Experiment(
-            name=ABLATION,
             title="Architecture and controls",
             reference=FULL_METHOD,
             changes=tuple(_list_ablation()),
         ),
         Experiment(
-            name="lambda-pg",
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
             # At 0 a logic is carried on by its reward alone.
@@ -311,14 +314,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="lambda-div",
             title="Weight of the diversity term",
             reference="lambda-div=0.1",
             # The paper's figure has no printed numbers.
             changes=_sweep("lambda-div", "5.7", "objective.lambda_div", 0.0, 0.01, 0.1, 0.5, 1.0),
         ),
         Experiment(
-            name="lambda-prune",
             title="Weight of the pruning term",
             reference="lambda-prune=0.01",
             # Rewards are negative: see decision 10-fitness for its sign.
@@ -327,7 +328,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="tau",
             title="Temperature of the weights",
             reference="tau=0.5",
             changes=_sweep("tau", "E.7", "selection.temperature", 0.1, 0.5, 1.0, 2.0, 5.0),
@@ -335,34 +335,29 @@ EXPERIMENTS: dict[str, Experiment] = {
             trains=False,
         ),
         Experiment(
-            name="beta",
             title="Memory of the fitness",
             reference="beta=0.9",
             # The paper says "moderate" and prints nothing.
             changes=_sweep("beta", "E.8", "selection.ema", 0.0, 0.5, 0.9, 0.98),
         ),
         Experiment(
-            name="t-gen",
             title="Temperature of sampled logics",
             reference="t-gen=0.7",
             # The default preset samples at 3, because a grammar leaves few tokens.
             changes=_sweep("t-gen", "E.6", "evolution.temperature", 0.1, 0.7, 1.0, 1.5, 3.0),
         ),
         Experiment(
-            name="agents",
             title="Number of agents",
             reference="agents=10",
             # The paper has 2 to 10; one agent is the control of all of them.
             changes=tuple(_set_agents(count) for count in range(1, 11)),
         ),
         Experiment(
-            name="epochs",
             title="Passes over the train windows",
             reference="epochs=3",
             changes=tuple(_set_epochs(count) for count in range(1, 6)),
         ),
         Experiment(
-            name="instruction",
             title="Wording of the logic-update instruction",
             reference="instruction=original",
             # The judge's prompt stays, the task of the agents is worded otherwise.
@@ -371,7 +366,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="news",
             title="News perturbed at inference",
             reference="news=own",
             # What the paper lacks: no news at all, and news of another day.
@@ -382,7 +376,6 @@ EXPERIMENTS: dict[str, Experiment] = {
             trains=False,
         ),
         Experiment(
-            name="weather",
             title="Weather, and members that know it (a second look at this test)",
             reference="weather=own",
             changes=(
@@ -399,14 +392,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             scores_later=True,
         ),
         Experiment(
-            name="layers",
             title="Layers of the backbone that a forecast passes through",
             reference="layers=30",
             # The paper varies the model; here the packaged one is read after fewer layers.
             changes=_sweep("layers", "5.5", "forecast.layers", 4, 8, 16, 30),
         ),
         Experiment(
-            name=PARTS,
             title="Four parts of the method at once",
             reference="parts=all",
             changes=tuple(

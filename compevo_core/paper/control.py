@@ -41,6 +41,7 @@ from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.score_files import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.changes import MOST_SAMPLES
 from compevo_core.paper.news_changes import NONE, SWAPPED, change_news
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
@@ -65,22 +66,19 @@ from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
 
+POLICY, ADAPTERS = "policy", "-adapters"
+CORRECTED = (EVOLVED, "independent", "one-agent", "seed-logics")
+"""Arms that are trained with adapters as well, under names with their suffix."""
+
 GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"
 """Arms that read the sum of all articles, by itself and beside agents that choose."""
 
-MOST_LOGICS = 64  # that an agent may try in a rewriting, ``grpo.group_size``
-
-RIDGE_ALONE: dict[str, Any] = {
+_SEARCH: dict[str, Any] = {
     "run.supervised_rounds": 2,
     "run.rounds": 8,
     "evolution.every": 1,
     "optim.forecast_lr": 0.0,
     "forecast.layers": 1,
-}
-"""A search of eight rewritings, whose reader is the ridge alone."""
-
-_SEARCH: dict[str, Any] = {
-    **RIDGE_ALONE,
     "evolution.temperature": 2.0,
     "evolution.unread": 3,
     "evolution.max_new_tokens": 48,
@@ -89,7 +87,19 @@ _SEARCH: dict[str, Any] = {
     "evolution.flat_share": 0.0,
     "evolution.cross_share": 0.0,
 }
-"""The same, by the agents' own policies."""
+"""Eight rewritings by the agents' own policies, whose reader is the ridge alone."""
+
+_MODEL: dict[str, Any] = {
+    "backbone.name_or_path": "packaged:smollm2-135m",
+    "backbone.context_length": 1024,
+    "forecast.decoder": "head",
+    "forecast.layers": 4,
+    "forecast.logic_in_prompt": False,
+    "news.form": "token",
+    "optim.forecast_lr": 4e-4,
+    "run.supervised_rounds": 16,
+}
+"""Adapters of a language model correct what ridges read."""
 
 _CHANCE: dict[str, Any] = {"evolution.flat_share": 1.0, "grpo.enabled": False}
 
@@ -139,7 +149,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
     the articles of all regions are candidates, a generalist reads only what names its own region.
     """
     agents, group = config.population.agents, config.grpo.group_size
-    parts = -(-agents * group // MOST_LOGICS)
+    parts = -(-agents * group // MOST_SAMPLES)
     generalist: dict[str, Any] = {
         "reads": "everything",
         "news_scope": "place" if planted.is_regional else "all",
@@ -234,6 +244,8 @@ class ControlPlan:
                 "news.selects": planted.has_places,
             }
             specialists = list_specialists(base, planted)
+            specialists |= {arm + ADAPTERS: _MODEL | specialists[arm] for arm in CORRECTED}
+            specialists[POLICY] = _MODEL | _SEARCH
             arms = {arm: together | settings for arm, settings in specialists.items()}
         else:
             place = "the home region" if planted.is_regional else "any region"
@@ -257,6 +269,7 @@ class Cells(NamedTuple):
     seeds: int = 5
     agents: int = 5
     series: Sequence[str] = ("NSW1", "VIC1")
+    arms: Sequence[str] = ()  # empty: all in which no language model has a part
 
 
 EXPERIMENT: Sequence[Cells] = (
@@ -268,6 +281,7 @@ EXPERIMENT: Sequence[Cells] = (
     Cells("events"),
     Cells("regional"),
     Cells("niches-wide", agents=10),
+    Cells("niches-wide", arms=(POLICY, *(arm + ADAPTERS for arm in CORRECTED))),
     Cells("niches-wide", (0.0,)),
     Cells("plain", (0.0,)),
 )
@@ -285,42 +299,39 @@ def list_cells(
 ) -> list[ControlPlan]:
     """Return the experiment on specialists as one plan for each world, effect and seed.
 
-    It may be cut by worlds, effects, arms (``only``) and the number of seeds; the first seeds of
-    all worlds come first. ConfigError if a name is unknown or nothing is left.
+    First seeds come first. ConfigError if a name is unknown or nothing is left.
     """
     if unknown := set(worlds) - {cells.world for cells in EXPERIMENT}:
         raise ConfigError(
             f"the experiment has no world {min(unknown)!r}; known: "
             f"{', '.join(dict.fromkeys(cells.world for cells in EXPERIMENT))}"
         )
+    ridges = list(list_specialists(config, PlantedNews(effect=0.0)))
     chosen = [
-        (seed, cells, effect)
+        (seed, cells, effect, arms)
         for seed in range(max(cells.seeds for cells in EXPERIMENT) if seeds is None else seeds)
         for cells in EXPERIMENT
         for effect in cells.effects
         if seed < cells.seeds
         and cells.world in (worlds or [cells.world])
         and effect in (effects or [effect])
+        and (arms := [arm for arm in cells.arms or ridges if arm in (only or [arm])])
     ]
-    if not chosen:
-        raise ConfigError("the experiment has no such world, effect and seed: see EXPERIMENT")
+    if not chosen or set(only) - {arm for *_, arms in chosen for arm in arms}:
+        raise ConfigError("the experiment has no such world, effect, seed and arm: see EXPERIMENT")
 
-    of_size = {
-        cells.agents: config.with_overrides({"population.agents": cells.agents})
-        for cells in EXPERIMENT
-    }
     return [
         ControlPlan(
-            config=of_size[cells.agents],
+            config=config.with_overrides({"population.agents": cells.agents}),
             world=cells.world,
             series=cells.series,
             compares=SPECIALISTS,
-            only=only,
+            only=arms,
             effects=(effect,),
             seeds=(seed,),
             commit=commit,
         )
-        for seed, cells, effect in chosen
+        for seed, cells, effect, arms in chosen
     ]
 
 
@@ -545,15 +556,12 @@ def measure_effect(added_NH: FloatArray, world: PlantedWorld, windows: WindowSet
     return float(1 - (left_NH**2).mean() / (effect_N1**2).mean())
 
 
-#: Real text with signal.
-
 BASE = "calendar-ridge"
 FOLDS = 5
 
 RIDGE = "ridge"
-"""A ridge on all articles: by part of the day, with the numbers of their words.
-
-Beside it are a ridge on the numbers alone and one on the words alone."""
+"""A ridge on all articles, by part of the day and with their numbers; beside it are a ridge on the
+numbers alone and one on the words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -323,14 +324,13 @@ def test_the_share_of_the_effect_is_one_for_all_of_it_less_what_the_prior_holds(
 
 def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
     cells = list_cells(TOGETHER)
-    count = {}
-    for cell in cells:
-        key = (cell.world, cell.effects[0], cell.config.population.agents)
-        count[key] = count.get(key, 0) + 1
+    count = Counter(
+        (c.world, *c.effects, c.config.population.agents, "policy" in c.only) for c in cells
+    )
     for world in ("plain", "niches-wide", "niches-regional"):
-        assert count[world, 1.0, 5] == count[world, 2.0, 5] == 10
-    assert {world for world, _, _ in count} == set(WORLDS)
-    assert count["plain", 0.0, 5] == count["niches-wide", 2.0, 10] == count["regional", 2.0, 5] == 5
+        assert count[world, 1.0, 5, False] == count[world, 2.0, 5, False] == 10
+    assert {world for world, *_ in count} == set(WORLDS)
+    assert count["plain", 0.0, 5, False] == count["niches-wide", 2.0, 5, True] == 5
     assert len(cells) == sum(cells.seeds * len(cells.effects) for cells in EXPERIMENT)
     assert [cell.seeds for cell in cells] == sorted(cell.seeds for cell in cells)
 
@@ -340,8 +340,9 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
     ]
     with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
         list_cells(TOGETHER, worlds=["flat"])
-    with pytest.raises(ConfigError, match="no such world, effect and seed"):
-        list_cells(TOGETHER, effects=[3.0])
+    for cut in ({"effects": [3.0]}, {"only": ["generalist", "gneralist"]}):
+        with pytest.raises(ConfigError, match="no such world, effect, seed and arm"):
+            list_cells(TOGETHER, **cut)
 
 
 def test_arms_with_rows_of_the_same_settings_are_left_out_and_old_rows_lack_a_column(tmp_path):

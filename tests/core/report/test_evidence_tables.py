@@ -154,10 +154,10 @@ def test_questions_are_answered_by_differences_that_are_paired_by_seed():
     answers, arms = list_specialist_tables(rows)
     first = dict(zip(answers.header, answers.rows[0], strict=True))
     assert first["World"] == "eight of a hundred topics" and first["Seeds"] == "3"
-    assert (first["effect_r2"], first["Difference"]) == ("0.71 ± 0.01", "+0.40 ± 0.00")
+    assert first["specialists, not independent agents"] == "+0.40 ± 0.00"
+    assert first["specialists, not generalist"] == "-0.10 ± 0.00" and len(answers.header) == 7
     assert "independent search? Yes: +0.40 ± 0.00 of effect_r2, 3 seeds." in answers.verdict
     assert "reads everything? No, less: -0.10 ± 0.00 of effect_r2" in answers.verdict
-    assert "add to one that reads everything? No two seeds of a world yet." in answers.verdict
     assert [row[0] for row in arms.rows][-1] == "specialists, news of another day"
     assert arms.header == ["Arm", "niches-wide, 5 agents, effect 2"]
     assert arms.verdict == "With news of another day their effect_r2 is -0.49 on average."
@@ -186,11 +186,9 @@ def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothi
     assert "compevo experiment specialists" in format_specialists([])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9)
     page = render_undrawn(make_inputs(specialists=rows))
-    assert "what agents that are read together add" in page and "No two seeds" in page
-    text = format_specialists(rows)
-    assert (
-        text.count("No two seeds of a world yet.") == 4 and "| specialists: both | 0.90 |" in text
-    )
+    assert "what agents that are read together add" in page
+    text = format_specialists([*rows, *_make_specialists("plain", 2.0, 1, independent=0.8)])
+    assert text.count("No two seeds of a world yet.") == 1 and "contribution | 0.90 |" in text
 
 
 def test_documents_get_verdict_table_and_pictures_or_the_command():
