@@ -308,8 +308,8 @@ class FittedReader:
         if weights_ANH is None:
             weights_ANH = np.ones_like(self.base_ANH)
         self.weights_ANH = weights_ANH
-        # What less than a year shows of a season would be carried into another one.
-        months = {view.calendar.day_of_year // 31 for view in self.views}
+        # What news of less than a year shows of a season would be carried into another one.
+        months = {view.calendar.day_of_year // 31 for view in readable}
         self._waves = _list_waves(self.views)[: 3 if len(months) == _MONTHS else 1]
 
         names = sorted({name for view in self.views for name in view.candidate_ids})

@@ -334,10 +334,8 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
     assert len(cells) == sum(cells.seeds * len(cells.effects) for cells in EXPERIMENT)
     assert [cell.seeds for cell in cells] == sorted(cell.seeds for cell in cells)
 
-    cut = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
-    assert [(c.world, *c.effects, *c.seeds, *c.only) for c in cut] == [
-        ("plain", 2.0, 0, "generalist")
-    ]
+    (c,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1, only=["generalist"])
+    assert (c.world, *c.effects, *c.seeds, *c.only) == ("plain", 2.0, 0, "generalist")
     with pytest.raises(ConfigError, match="no world 'flat'; known: niches-wide"):
         list_cells(TOGETHER, worlds=["flat"])
     for cut in ({"effects": [3.0]}, {"only": ["generalist", "gneralist"]}):
