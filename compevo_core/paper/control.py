@@ -67,7 +67,7 @@ from compevo_core.training.trainer import train
 FIXED: dict[str, Any] = {"evolution.every": 0}
 
 POLICY, ADAPTERS = "policy", "-adapters"
-CORRECTED = (EVOLVED, "independent", "one-agent", "seed-logics")
+CORRECTED = (EVOLVED, "one-agent", "seed-logics")
 """Arms that are trained with adapters as well, under names with their suffix."""
 
 GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"

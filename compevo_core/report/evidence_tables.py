@@ -271,7 +271,6 @@ SPECIALIST_TITLES = {
     "policy": "specialists, logics by policies that GRPO trains",
     "seed-logics-adapters": "seed logics, with adapters",
     "one-agent-adapters": "one agent, all trials, with adapters",
-    "independent-adapters": "independent agents, with adapters",
     "evolved-adapters": "specialists, with adapters",
 }
 QUESTIONS = {
