@@ -42,22 +42,17 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    slug: Metric(slug, *names)
+    slug: Metric(slug, *([slug] * (3 - len(names))), *names)  # one name for all, or each its own
     for slug, *names in (
-        ("transactions", "transactions", "transactions", "transactions per day"),
+        ("transactions", "transactions per day"),
         ("size", "block_size", "block_size_bytes", "bytes"),
         ("confirmationtime", "confirmation_time", "confirmation_time_minutes", "minutes"),
-        ("difficulty", "difficulty", "difficulty", "1"),
+        ("difficulty", "1"),
         ("hashrate", "hashrate", "hashrate_per_second", "H/s"),
         ("price", "price", "price_usd", "USD"),
         ("sentbyaddress", "sent_addresses", "sent_addresses", "addresses per day"),
         ("sentinusd", "send_usd", "sent_usd", "USD per day"),
-        (
-            "mining_profitability",
-            "mining_profitability",
-            "mining_profitability",
-            "USD per day per TH/s",
-        ),
+        ("mining_profitability", "USD per day per TH/s"),
         ("median_transaction_fee", "median_transaction_size", "median_transaction_fee_usd", "USD"),
         (
             "mediantransactionvalue",
@@ -67,11 +62,11 @@ METRICS = {
         ),
         ("transactionvalue", "av_transaction_value", "mean_transaction_value_usd", "USD"),
         ("marketcap", "market_cap", "market_cap_usd", "USD"),
-        ("tweets", "tweets", "tweets", "tweets per day"),
+        ("tweets", "tweets per day"),
         ("activeaddresses", "active_addresses", "active_addresses", "addresses per day"),
         ("fee_to_reward", "fee_reward", "fee_to_reward_percent", "%"),
         ("top100cap", "top_100_percent", "top_100_percent", "%"),
-        ("google_trends", "google_trends", "google_trends", "index"),
+        ("google_trends", "index"),
     )
 }
 """By slug. By its values ``median_transaction_size`` is the median fee."""

@@ -42,7 +42,6 @@ from compevo_pipeline.sources.own.guesses import (
     guess_series,
     guess_time,
     guess_value,
-    is_numeric,
     list_numbers,
     refuse_changing_clock,
 )
@@ -56,6 +55,7 @@ from compevo_pipeline.sources.own.table import (
     DecimalMark,
     TextColumn,
     guess_decimal,
+    is_numeric,
     read_columns,
     read_numbers,
     read_text_table,
@@ -146,6 +146,7 @@ def draft_declaration(
     steps = count_steps(cast(datetime, stamps.min()), cast(datetime, stamps.max()), step) + 1
     horizon = request.horizon or _fit_horizon(steps, step, draft)
     lookback = request.lookback or _fit_lookback(steps, step, horizon, draft)
+    usable = (steps - lookback - 2 * horizon) * _FRACTIONS[1] - horizon
 
     sections: dict[str, dict[str, object]] = {
         "series": {
@@ -160,7 +161,8 @@ def draft_declaration(
             "decimal": decimal,
         },
         "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
-        "splits": {"fractions": _choose_fractions(steps, lookback, horizon)},
+        # A short file needs more of it for validation.
+        "splits": {"fractions": list(_SHORT_FRACTIONS if usable < 0 else _FRACTIONS)},
         "place": {"time_zone": place, "country": request.country},
         "covariates": _draft_covariates(request, others.get("covariates"), decimal),
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
@@ -289,12 +291,6 @@ def _fit_horizon(steps: int, step: timedelta, draft: DraftedDeclaration) -> int:
             "--horizon for another number"
         )
     return horizon
-
-
-def _choose_fractions(steps: int, lookback: int, horizon: int) -> list[float]:
-    """Return the shares of the splits: a short file needs more of it for validation."""
-    usable = steps - lookback - 2 * horizon
-    return list(_FRACTIONS if usable * _FRACTIONS[1] >= horizon else _SHORT_FRACTIONS)
 
 
 def _fit_lookback(steps: int, step: timedelta, horizon: int, draft: DraftedDeclaration) -> int:

@@ -13,7 +13,7 @@ import polars as pl
 from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.tables import LINE, parse_stamp
 from compevo_pipeline.sources.own.stamps import FORMATS
-from compevo_pipeline.sources.own.table import TextColumn
+from compevo_pipeline.sources.own.table import TextColumn, is_numeric
 
 ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start")
@@ -83,13 +83,6 @@ def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[
 def guess_value(columns: Sequence[str]) -> str:
     """Return the likeliest column of values: one with a usual name, or the first."""
     return min(columns, key=lambda column: _rank(column, _VALUES))
-
-
-def is_numeric(column: TextColumn) -> bool:
-    """Whether every cell that is not empty begins like a number, and one is not empty."""
-    filled = column.table.filter(~column.is_blank)
-    looks_numeric = pl.col(column.name).str.contains(r"^\s*[+-]?[\d.,]+")
-    return filled.height > 0 and bool(filled.select(looks_numeric.all()).item())
 
 
 def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:

@@ -33,6 +33,9 @@ _SHOWN_COLUMNS = 20
 DecimalMark = Literal[".", ","]
 
 _NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
+_NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
+_WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
 _GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
 
 
@@ -73,7 +76,8 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
             "each value"
         )
 
-    separator = find_separator(header)
+    counts = {mark: len(split_cells(header, mark, Quoting.CELLS)) for mark in SEPARATORS}
+    separator = max(counts, key=counts.__getitem__)
     cells = [cell.strip() for cell in split_cells(header, separator, Quoting.CELLS)]
     if LINE in cells:
         # The reader's own column of line numbers has this name.
@@ -81,12 +85,6 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
 
     quoting = Quoting.LINES if '"' in body else Quoting.NONE
     return read_rows(body, name, cells, first_line=2, separator=separator, quoting=quoting)
-
-
-def find_separator(header: str) -> str:
-    """Return the separator that gives a header most cells."""
-    counts = {mark: len(split_cells(header, mark, Quoting.CELLS)) for mark in SEPARATORS}
-    return max(SEPARATORS, key=lambda mark: counts[mark])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,11 @@ class TextColumn:
     def text(self) -> pl.Expr:
         """The cells without space around them; an empty one is ""."""
         return pl.col(self.name).fill_null("").str.strip_chars()
+
+    @property
+    def number(self) -> pl.Expr:
+        """The cells as text, with the minus of a bookkeeper's 3.25- or (3.25) before the digits."""
+        return self.text.str.replace(_NEGATIVE, "-$1$2$3")
 
     @property
     def is_blank(self) -> pl.Expr:
@@ -186,9 +189,9 @@ class NumberReport:
 def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, NumberReport]:
     """Return a column as numbers, null where a cell is empty."""
     empty = column.is_blank
-    unit = pl.when(empty).then(pl.lit("")).otherwise(column.text.str.replace(_NUMBER, ""))
+    unit = pl.when(empty).then(pl.lit("")).otherwise(column.number.str.replace(_NUMBER, ""))
     parts = column.add(
-        _digits=column.text.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
+        _digits=column.number.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
         _unit=unit.str.strip_chars(),
     )
 
@@ -196,7 +199,8 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     # 1,234,567.8: one to three digits, then groups of three; or no group at all.
     fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
     remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
-    bad_number = ~empty & ~pl.col("_digits").str.contains(fits).fill_null(value=False)
+    is_good = pl.col("_digits").str.contains(fits) & pl.col("_unit").str.contains(f"^$|{_UNIT}")
+    bad_number = ~empty & ~is_good.fill_null(value=False)
     parts.raise_if(bad_number, f"is not a number with {decimal!r} as mark", remedy)
 
     number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
@@ -208,6 +212,13 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     return parts.table["_value"], _check_units(parts)
 
 
+def is_numeric(column: TextColumn) -> bool:
+    """Whether every cell that is not empty begins like a number, and one is a number and a unit."""
+    filled = column.table.filter(~column.is_blank)
+    begins, is_whole = (column.number.str.contains(form) for form in (_NUMBER, _WHOLE))
+    return filled.height > 0 and all(filled.select(begins.all(), is_whole.any().alias("_")).row(0))
+
+
 def guess_decimal(column: TextColumn) -> DecimalMark:
     """Return the decimal mark that all cells of a column fit.
 
@@ -215,7 +226,8 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
         DataError: both marks fit, and give different numbers.
     """
     text = pl.col("_digits")
-    cells = column.add(_digits=column.text.str.extract(_NUMBER, 1)).table.filter(text.is_not_null())
+    parts = column.add(_digits=column.number.str.extract(_NUMBER, 1))
+    cells = parts.table.filter(text.is_not_null())
 
     is_comma = text.str.contains(r"\.\d{3},\d") | text.str.contains(r",\d{1,2}$|,\d{4,}$|^-?0,\d")
     is_comma |= text.str.contains(r"\.\d{3}\.\d{3}")
@@ -248,6 +260,12 @@ def _check_units(parts: TextColumn) -> NumberReport:
             pl.col("_unit") == units[1],
             f"is in {units[1]!r}, rows before it in {units[0]!r}",
             "write all values in one unit",
+        )
+    if 0 < with_unit.height < filled.height:
+        replace(parts, table=with_unit).raise_if(
+            pl.lit(value=True),
+            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
+            "write it in all cells or in none",
         )
     return NumberReport(
         unit=units[0] if units else "",

@@ -84,22 +84,22 @@ def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error():
     assert_close({k: v for k, v in found.items() if k in heads}, heads, 1e-4)
 
 
-@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+def run_both(key, values, **settings):
+    shared = {"objective__lambda_own": 0.5, "population__members": MEMBERS, **settings}
+    return [run_forecasts(*build(**{key: value}, **shared)) for value in values]
+
+
+DECODERS = ["head", pytest.param("text", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("gradient", ["joint", "by-agent"])
 def test_the_size_of_a_micro_batch_changes_no_gradient(decoder, gradient):
-    settings = {
-        "forecast__decoder": decoder,
-        "run__gradient": gradient,
-        "objective__lambda_own": 0.5,
-        "population__members": MEMBERS,
-    }
-    whole, in_parts = (
-        run_forecasts(*build(run__micro_batch_size=size, **settings)) for size in (3, 2)
-    )
+    settings = {"forecast__decoder": decoder, "run__gradient": gradient}
+    whole, in_parts = run_both("run__micro_batch_size", (3, 2), **settings)
     assert_close(in_parts[1], whole[1], 1e-4)
-    assert in_parts[0].loss_pred == pytest.approx(whole[0].loss_pred, rel=1e-5)
-    assert in_parts[0].loss_own == pytest.approx(whole[0].loss_own, rel=1e-5)
-    assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
+    for loss in ("loss_pred", "loss_own", "loss_tokens"):
+        assert getattr(in_parts[0], loss) == pytest.approx(getattr(whole[0], loss), rel=1e-5)
     assert torch.allclose(in_parts[0].reward_AB, whole[0].reward_AB, rtol=1e-5)
 
 
@@ -122,18 +122,11 @@ def test_answers_that_cannot_be_taught_move_no_weight_between_micro_batches(grad
         assert in_parts[0].loss_tokens == pytest.approx(whole[0].loss_tokens, rel=1e-5)
 
 
-@pytest.mark.parametrize("decoder", ["head", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("scope", ["all", "series"])
 def test_agent_by_agent_the_gradient_is_that_of_all_agents_at_once(decoder, scope):
-    settings = {
-        "forecast__decoder": decoder,
-        "selection__scope": scope,
-        "objective__lambda_own": 0.5,
-        "population__members": MEMBERS,
-    }
-    joint, by_agent = (
-        run_forecasts(*build(run__gradient=kind, **settings)) for kind in ("joint", "by-agent")
-    )
+    settings = {"forecast__decoder": decoder, "selection__scope": scope}
+    joint, by_agent = run_both("run__gradient", ("joint", "by-agent"), **settings)
     assert_close(by_agent[1], joint[1], 1e-6 if decoder == "head" else 1e-5)
     assert by_agent[0].loss_pred == pytest.approx(joint[0].loss_pred, rel=1e-6)
     assert by_agent[0].loss_tokens == pytest.approx(joint[0].loss_tokens, rel=1e-6)
