@@ -116,11 +116,6 @@ def parse(raw: RawFile) -> pl.DataFrame:
     )
 
 
-def has_chart(content: bytes) -> bool:
-    """Return whether a page holds chart data at all."""
-    return _POINT_START.search(content.decode("utf-8", errors="replace")) is not None
-
-
 def _read_long_table(raw: RawFile) -> pl.DataFrame:
     table = tables.read_table(read_text(raw.content, raw.name), raw.name, _LONG_COLUMNS)
     is_unknown = ~pl.col("ID").is_in([metric.id for metric in METRICS.values()])
@@ -244,7 +239,7 @@ def _fetch_page(live: LiveContext, name: str) -> RawFile | None:
 
     url = f"{PAGES}/{name}"
     raw = live.client.fetch(FileRequest(url=url, source=SOURCE, name=name, html_expected=True))
-    if raw is None or has_chart(raw.content):
+    if raw is None or _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
         return raw
 
     message = f"{url}: a page without chart data (bot protection or a log-in)"

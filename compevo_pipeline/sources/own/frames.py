@@ -209,7 +209,10 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repai
     """Return one row a stamp and series, in order."""
     key = ["_entity", _START]
     rows = column.table
-    out_of_order = int(rows.select(_count_disorder(rows)).item())
+    # A file whose newest row comes first is in order as well.
+    ordered = rows.reverse() if rows[_START][0] > rows[_START][-1] else rows
+    newest = pl.col(_START).cum_max().over("_entity")
+    out_of_order = int(ordered.select((pl.col(_START) < newest).sum()).item())
     # The same value twice is the same row twice; an empty cell gives way to a value.
     distinct = rows.unique([*key, _VALUE], keep="first", maintain_order=True)
     has_value = pl.col(_VALUE).is_not_null().any().over(key)
@@ -237,15 +240,6 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, Repai
         joined_duplicates=distinct.height - joined.height,
     )
     return joined.sort(key), repairs
-
-
-def _count_disorder(rows: pl.DataFrame) -> pl.Expr:
-    start = pl.col(_START)
-    # A file whose newest row comes first is in order as well.
-    is_descending = rows[_START][0] > rows[_START][-1]
-    ordered = start.reverse() if is_descending else start
-    entity = pl.col("_entity").reverse() if is_descending else pl.col("_entity")
-    return (ordered < ordered.cum_max().over(entity)).sum()
 
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:

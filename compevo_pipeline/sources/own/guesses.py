@@ -11,8 +11,8 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.tables import LINE, parse_stamp
-from compevo_pipeline.sources.own.stamps import FORMATS
+from compevo_pipeline.sources.common.tables import LINE
+from compevo_pipeline.sources.own.stamps import FORMATS, parse_walls, spell
 from compevo_pipeline.sources.own.table import TextColumn, is_numeric
 
 ALL = "all"  # what `--value` says for every column of numbers
@@ -147,12 +147,12 @@ def _list_columns(table: pl.DataFrame) -> list[str]:
 def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
     # An offset at the end belongs to no format; 20240101 may be a number as well as a day.
-    text = column.text.str.replace(r"(:\d{2}(?:\.\d+)?)\s*(Z|[+-]\d{2}:?\d{2})$", "$1")
-    looks_dated = column.text.str.contains(r"\d[-/.: ]\d|^(19|20)\d{6}")
+    text = spell(column).str.replace(r"(:\d{2}(?:\.\d+)?)\s*(Z|[+-]\d{2}:?\d{2})$", "$1")
+    looks_dated = spell(column).str.contains(r"\d[-/.: ]\d|^(19|20)\d{6}")
     if not filled.height or not filled.select(looks_dated.all()).item():
         return False
     parsed = filled.select(
-        parse_stamp(text, (form,), _FIRST_YEAR).is_not_null().all().alias(form) for form in FORMATS
+        parse_walls(text, (form,), _FIRST_YEAR).is_not_null().all().alias(form) for form in FORMATS
     )
     return bool(parsed.select(pl.any_horizontal(pl.all())).item())
 

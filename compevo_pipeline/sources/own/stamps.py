@@ -10,6 +10,7 @@ exist.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -38,6 +39,14 @@ FORMATS = (
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
+_SPELLINGS = (
+    (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
+    *((rf"^(\d{{4}})-?Q{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
+    (r"\s*(?:UTC|GMT)$", "Z"),
+    (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
+)
+_END_OF_DAY = r"\b24:00"
 _FIRST_YEAR = 1700
 _WALL = "_wall"
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
@@ -82,13 +91,31 @@ def read_stamps(
             f"has no offset, and {with_offset:,} other rows have one",
             "write all stamps with an offset, or none",
         )
+        offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
+        hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
+        sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
+        instant = pl.col(_WALL) - pl.duration(minutes=sign * (hours * 60 + minutes))
         report = StampReport(are_days=False, with_offset=with_offset, repeated=0)
-        return _subtract_offsets(parts.table), report
+        return parts.table.select(instant.dt.replace_time_zone("UTC")).to_series(), report
 
     walls = parts.table[_WALL]
     are_days = bool((walls.dt.truncate("1d") == walls).all())
     instants, repeated = _read_on_clock(parts, zone, by, repeated_hour)
     return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
+
+
+def spell(column: TextColumn) -> pl.Expr:
+    """Return stamps in usual letters: months and quarters as days, an interval as its start."""
+    text = column.text
+    for found, usual in _SPELLINGS:
+        text = text.str.replace(found, usual)
+    return text
+
+
+def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
+    """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
+    wall = parse_stamp(text.str.replace(_END_OF_DAY, "00:00"), formats, first_year)
+    return pl.when(text.str.contains(_END_OF_DAY)).then(wall + _DAY).otherwise(wall)
 
 
 def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
@@ -113,10 +140,10 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    text = _strip_offset(column.text)
+    text = _strip_offset(spell(column))
     walls = cells.table.select(
-        parse_stamp(text, ISO, _FIRST_YEAR).alias("iso"),
-        *(parse_stamp(text, (form,), _FIRST_YEAR).alias(form) for form in FORMATS),
+        parse_walls(text, ISO).alias("iso"),
+        *(parse_walls(text, (form,)).alias(form) for form in FORMATS),
     )
     counts = {form: walls[form].count() for form in walls.columns}
     if any(counts[form] == rows for form in ("iso", *ISO)):
@@ -127,7 +154,7 @@ def guess_format(column: TextColumn) -> str:
         best = max(FORMATS, key=lambda form: counts[form])
         likely = f"; most stamps fit {best}" if counts[best] else ""
         cells.raise_if(
-            parse_stamp(text, (best,), _FIRST_YEAR).is_null(),
+            parse_walls(text, (best,)).is_null(),
             f"is not a stamp in a format that is known{likely}",
             "correct the cell, or give the format with --time-format",
         )
@@ -155,9 +182,9 @@ def _has_time(text: pl.Expr) -> pl.Expr:
 
 def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     formats = (time_format,) if time_format else ISO
-    text = column.text
+    text = spell(column)
     parts = column.add(
-        _wall=parse_stamp(_strip_offset(text), formats, _FIRST_YEAR),
+        _wall=parse_walls(_strip_offset(text), formats),
         _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
     )
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
@@ -167,14 +194,6 @@ def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
         "correct the cell, or time_format in the declaration",
     )
     return parts
-
-
-def _subtract_offsets(parts: pl.DataFrame) -> pl.Series:
-    offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
-    sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
-    hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
-    duration = pl.duration(minutes=sign * (hours * 60 + minutes))
-    return parts.select((pl.col(_WALL) - duration).dt.replace_time_zone("UTC")).to_series()
 
 
 def _read_on_clock(

