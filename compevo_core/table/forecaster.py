@@ -13,8 +13,9 @@ import dataclasses
 import html
 import inspect
 import warnings
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -107,7 +108,7 @@ class Forecaster:
         method: str = AUTO,
         horizon: int | None = None,
         lookback: int | None = None,
-        freq: str | None = None,
+        freq: str | timedelta | None = None,
         *,
         series: str = "unique_id",
         time: str = "ds",
@@ -202,9 +203,8 @@ class Forecaster:
     ) -> Self:
         from compevo_core.training.trainer import train
 
-        for name in ("horizon", "lookback"):
-            number = getattr(self, name)
-            if number is not None and (not isinstance(number, int) or number < 1):
+        for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
+            if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
         # Refuses an unknown name before anything is cut.
         config = self._configure()
@@ -247,8 +247,8 @@ class Forecaster:
         return WindowPlan.make(
             rows,
             form,
-            horizon=self.horizon,
-            lookback=self.lookback,
+            horizon=self.horizon and int(self.horizon),
+            lookback=self.lookback and int(self.lookback),
             country=self.country,
             bounds=self._bounds,
         )
@@ -287,7 +287,7 @@ class Forecaster:
         horizon: int | None = None,
         future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | None = None,
+        level: Sequence[int] | int | None = None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the steps after the last value that all series have.
 
@@ -348,7 +348,7 @@ class Forecaster:
         *,
         windows: int = 4,
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | None = None,
+        level: Sequence[int] | int | None = None,
         on_step: OnStep = lambda _: None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the last windows of a table as they would have been forecast.
@@ -402,7 +402,7 @@ class Forecaster:
             names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
         )
 
-    def _name_series(self, form: TableForm, level: Sequence[int] | None) -> TableForm:
+    def _name_series(self, form: TableForm, level: Sequence[int] | int | None) -> TableForm:
         """Return the form of an output: Nixtla's columns name the series, also where it is one."""
         return (
             form if level is None else dataclasses.replace(form, series=form.series or self.series)
@@ -554,7 +554,7 @@ def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tabulate(
-    prediction: "Prediction", steps: int, level: Sequence[int] | None, method: str
+    prediction: "Prediction", steps: int, level: Sequence[int] | int | None, method: str
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 
@@ -562,13 +562,14 @@ def _tabulate(
     """
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
+        percents = list(level) if isinstance(level, Iterable) else [level]
         known = [round(100 * (1 - 2 * low)) for low in LEVELS if low < 0.5]
-        if unknown := [percent for percent in level if percent not in known]:
+        if unknown := [percent for percent in percents if percent not in known]:
             raise ConfigError(f"level = {unknown}: give some of {', '.join(map(str, known))}")
         sides = {"lo": -1, "hi": 1}
         names = {
             f"{method}-{side}-{percent}": round(0.5 + sign * percent / 200, 3)
-            for percent in level
+            for percent in percents
             for side, sign in sides.items()
         }
 

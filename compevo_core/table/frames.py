@@ -111,7 +111,7 @@ class TableForm:
 def read_table(
     table: Any,  # noqa: ANN401 - a frame of the user's kind
     columns: ColumnNames,
-    clock: Clock | str | None = None,
+    clock: Clock | str | timedelta | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 

@@ -48,7 +48,9 @@ class Clock:
     day: int = 1  # of the month, on which stamps of months are; 31: the last, as their step ends
 
     @classmethod
-    def find(cls, stamps: pl.DataFrame, freq: str | None, *, zone: str, is_date: bool) -> Self:
+    def find(
+        cls, stamps: pl.DataFrame, freq: str | timedelta | None, *, zone: str, is_date: bool
+    ) -> Self:
         """Find the clock of the instants of each series (columns ``series, start``), in order.
 
         ConfigError if ``freq`` is not a step; DataError if the stamps are too unlike each other.
@@ -177,18 +179,15 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     if kind == pl.String:
+        are_days = stamps.str.contains(r"^\d{4}-\d{1,2}-\d{1,2}$").all()
         try:
-            stamps = stamps.str.to_datetime("%Y-%m-%d", time_unit="us")
-            kind = pl.Date()
-        except pl.exceptions.InvalidOperationError:
-            try:
-                stamps = stamps.str.to_datetime(time_unit="us")
-            except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
-                raise DataError(
-                    f"column {stamps.name!r} holds texts that are not stamps, such as "
-                    f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
-                ) from error
-            kind = stamps.dtype
+            stamps = stamps.str.to_datetime("%Y-%m-%d" if are_days else None, time_unit="us")
+        except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
+            raise DataError(
+                f"column {stamps.name!r} holds texts that are not stamps, such as "
+                f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
+            ) from error
+        kind = pl.Date() if are_days else stamps.dtype
 
     if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
         raise DataError(
@@ -203,7 +202,7 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
 
 
-def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
+def _find_step(stamps: pl.DataFrame, freq: str | timedelta | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
     if freq is not None:
         try:
@@ -233,8 +232,10 @@ def _find_step(stamps: pl.DataFrame, freq: str | None) -> timedelta:
         raise DataError(f"{problem}: {error}") from error
 
 
-def _name_as_ours(freq: str) -> str:
+def _name_as_ours(freq: str | timedelta) -> str:
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
+    if isinstance(freq, timedelta):
+        return name_step(freq)
     digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
     word = freq.strip().lstrip("0123456789 ").partition("-")[0]
     ours = _ALIASES.get(word) or _ALIASES.get(word.lower())

@@ -25,7 +25,7 @@ from compevo_pipeline.sources.common.decode import TomlSection
 from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 SERIES_PREFIX = "OWN"
-_NO_LABEL = re.compile(r"[^A-Za-z0-9._+]+")
+_NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
 _LAST_DAY = date(2199, 12, 31)
 _FIRST_DAY = date(1900, 1, 1)
