@@ -57,9 +57,9 @@ def init(
     lookback: Lookback = None,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
-        Literal["start", "end"],
-        typer.Option(help="Whether a stamp marks the start or the end of its interval."),
-    ] = "start",
+        Literal["start", "end"] | None,
+        typer.Option(help="Whether a stamp starts or ends its interval; or as its column says."),
+    ] = None,
     time_format: Annotated[
         str, typer.Option(help="strptime format of the stamps, if it is ambiguous.")
     ] = "",
@@ -100,7 +100,7 @@ def init(
         zone=zone,
         decimal=decimal or "",
         time_format=time_format,
-        stamps=stamps,
+        stamps=stamps or "",
         step=step,
         horizon=horizon or 0,
         lookback=lookback or 0,

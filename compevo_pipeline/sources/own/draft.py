@@ -8,6 +8,7 @@ Whatever is guessed is said, in the file and to the user.
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -71,6 +72,7 @@ _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step
 _FRACTIONS = (0.7, 0.1, 0.2)
 _SHORT_FRACTIONS = (0.6, 0.2, 0.2)
 _HORIZONS_OF_A_FILE = 9  # at least: look-back, train, validation, test and what lies between
+_IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending)(?![a-z])|hourending")
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
 _LOOKBACKS_OF_A_FILE = 5  # that a file holds at least, where windows shall be left
@@ -89,7 +91,7 @@ class Request:
     zone: str = ""
     decimal: str = ""
     time_format: str = ""
-    stamps: str = "start"
+    stamps: str = ""  # "start" or "end"
     step: str = ""
     horizon: int = 0
     lookback: int = 0
@@ -135,6 +137,9 @@ def draft_declaration(
     decimal: DecimalMark = "," if "," in marks else "."
     unit = _find_unit(request, columns, decimal, draft)
 
+    ends = not request.stamps and _IS_END.search(request.time) is not None
+    if ends:
+        draft.guesses.append(f"{request.time!r} ends its interval; if not, give --stamps start")
     zone = request.zone or "UTC"
     stamps = _read_instants(request, zone, times, time_format, draft)
     place = find_place_zone(zone)
@@ -157,7 +162,7 @@ def draft_declaration(
             "unit": unit,
             "time_zone": zone,
             "time_format": time_format,
-            "stamps": request.stamps,
+            "stamps": "end" if ends else request.stamps or "start",
             "decimal": decimal,
         },
         "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
@@ -183,10 +188,20 @@ def draft_declaration(
     draft.warnings += filter(None, map(describe_odd_values, parts))
 
     raw_keys["grid"] |= _allow_gaps(gaps, step, lookback, draft)
-    raw_keys["grid"] |= _find_season(parts, step, lookback, draft)
+    if season := choose_season(parts, step, lookback):
+        draft.guesses.append(
+            f"the values repeat after {season} steps, not after {find_season(step)}; without "
+            "grid.season_steps the step decides"
+        )
+        raw_keys["grid"] |= {"season_steps": season}
     days = _find_days(frame, make_spec(declaration))
     validation = (days["test_from"] - days["validation_from"]) // step
-    raw_keys["grid"] |= _thin_windows(frame, step, horizon, validation, draft)
+    stride = choose_stride(step, horizon, frame.height // len(parts), len(parts), validation)
+    if stride != choose_stride(step, horizon, 0, 1):
+        draft.guesses.append(
+            f"a forecast every {stride} steps is enough to learn from; set grid.stride otherwise"
+        )
+        raw_keys["grid"] |= {"stride": stride}
     raw_keys["splits"] = dict(days)
     is_train = pl.col("start_utc").dt.date() < days["validation_from"]
     lowest = frame.filter(is_train)["value"].min()
@@ -235,7 +250,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request  # whose reading says which columns there are
     series = request.id
     if not series and not (len(request.values) > 1 or ALL in request.values):
-        series = guess_series(table, time)
+        series = guess_series(table, raw.name, time)
         if series:
             draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
@@ -365,34 +380,6 @@ def _allow_gaps(
         f"carried over gaps of up to {longest} steps"
     )
     return {"max_fill_steps": longest, "max_filled_inputs": filled}
-
-
-def _find_season(
-    parts: Sequence[pl.DataFrame], step: timedelta, lookback: int, draft: DraftedDeclaration
-) -> dict[str, object]:
-    """Return the season that the values of train show, where the step suggests another one."""
-    season = choose_season(parts, step, lookback)
-    if not season:
-        return {}
-    draft.guesses.append(
-        f"the values repeat after {season} steps, not after {find_season(step)}; without "
-        "grid.season_steps the step decides"
-    )
-    return {"season_steps": season}
-
-
-def _thin_windows(
-    frame: pl.DataFrame, step: timedelta, horizon: int, validation: int, draft: DraftedDeclaration
-) -> dict[str, object]:
-    """Return a longer stride than usual where a table would give more windows than needed."""
-    series = frame["series_id"].n_unique()
-    stride = choose_stride(step, horizon, frame.height // series, series, validation)
-    if stride == choose_stride(step, horizon, 0, 1):
-        return {}
-    draft.guesses.append(
-        f"a forecast every {stride} steps is enough to learn from; set grid.stride otherwise"
-    )
-    return {"stride": stride}
 
 
 def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:

@@ -4,6 +4,7 @@ What belongs here: guesses that ``compevo init`` says and the user can overrule.
 reading cells (``own.table``, ``own.stamps``), what follows from the columns (``own.draft``).
 """
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import cast
@@ -22,10 +23,13 @@ _LOOKED_AT = 500  # rows, from the top
 _FIRST_YEAR = 1900
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
+_PART_OF_DAY = r"^\d{1,3}(:\d\d)?$"  # 1 to 50 half-hours where clocks go back
+_PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
 _HOUR = timedelta(hours=1)
 _SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
-_FAR = 10.0  # spreads of the middle nine tenths, from the middle
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_FAR, _FAR_AGAIN = 10.0, 20.0  # spreads of the middle nine tenths, and half, from the middle
 
 
 def guess_time(table: pl.DataFrame, name: str) -> str:
@@ -50,8 +54,8 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     return time
 
 
-def guess_series(table: pl.DataFrame, time: str) -> str:
-    """Return the column that names each row's series, where stamps repeat; "" where none does."""
+def guess_series(table: pl.DataFrame, name: str, time: str) -> str:
+    """Return the column that names each row's series, "" without; DataError for parts of days."""
     # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table[time].n_unique() > table.height:
         return ""
@@ -60,6 +64,12 @@ def guess_series(table: pl.DataFrame, time: str) -> str:
         if column == time or cells.null_count() or _LEAST_ROWS * cells.n_unique() > table.height:
             continue
         if not table.select(pl.struct(time, column).is_duplicated().any()).item():
+            are_parts = cells.str.contains(_PART_OF_DAY) & ~table[time].str.contains(":")
+            if cells.n_unique() in _PARTS_OF_DAY and are_parts.all():
+                raise DataError(
+                    f"{name}: {column!r} numbers the parts of the days of {time!r}; write both as "
+                    "one column of stamps, such as 2024-03-31 13:30, or give --id for its series"
+                )
             return column
     return ""
 
@@ -125,17 +135,20 @@ def describe_odd_values(part: pl.DataFrame) -> str:
     if values.n_unique() < 2:
         return f"all values of {name} are equal, so there is nothing to forecast"
 
-    low, middle, high = (cast(float, values.quantile(q)) for q in (0.05, 0.5, 0.95))
-    reach = _FAR * (high - low)
-    far = known.filter((pl.col("value") - middle).abs() > reach)
-    # Where most values are one, as zeros are at night, nothing is far from the middle nine tenths.
-    if not reach or not far.height:
+    low, below, middle, above, high = (cast(float, values.quantile(q)) for q in _QUANTILES)
+    distance = (pl.col("value") - middle).abs()
+    # Where most values are one, as zeros are at night, nothing is far from them. A filler comes
+    # again and again, and may be more than a tenth of all.
+    is_far = distance > (_FAR * (high - low) or math.inf)
+    is_far |= (distance > (_FAR_AGAIN * (above - below) or math.inf)) & (pl.len().over("value") > 2)
+    far = known.filter(is_far)
+    if not far.height:
         return ""
     first = far.row(0, named=True)
     stamp = cast(datetime, first["start_utc"])
     return (
         f"{name}: {far.height:,} value(s) are far from the others, first {first['value']:,.10g} at "
-        f"{stamp:%Y-%m-%d %H:%M} UTC, where nine in ten lie between {low:,g} and {high:,g}; if "
+        f"{stamp:%Y-%m-%d %H:%M} UTC, where half of all lie between {below:,g} and {above:,g}; if "
         "they are not measurements, empty their cells"
     )
 

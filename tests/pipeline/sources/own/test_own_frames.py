@@ -333,10 +333,9 @@ def test_stamps_and_values_are_guessed_and_said():
     draft = look(write_hours())
     assert 'time = "when"' in draft.text and 'values = ["load"]' in draft.text
     assert "the stamps are in 'when'; if not, give --time" in draft.guesses
-    assert any(
-        "'load', not in 'temperature'; to change that, give --value" in line
-        for line in draft.guesses
-    )
+    others = "'load', not in 'temperature'; to change that, give --value"
+    assert any(others in line for line in draft.guesses) and 'stamps = "start"' in draft.text
+    assert 'stamps = "end"' in look(write_hours().replace("when", "End of Hour")).text
 
 
 def test_all_values_are_series_of_their_own():
@@ -345,12 +344,14 @@ def test_all_values_are_series_of_their_own():
 
 
 def test_a_column_that_tells_repeated_stamps_apart_names_the_series():
-    rows = [
-        f"{FIRST + timedelta(days=day):%Y-%m-%d},{store},{day % 7 + store}"
-        for store in (1, 2)
-        for day in range(700)
-    ]
-    draft = look("date,store,sales\n" + "\n".join(rows) + "\n")
+    def write(stores, days):
+        rows = [(FIRST + timedelta(days=day), store) for store in stores for day in range(days)]
+        lines = [f"{day:%Y-%m-%d},{store},{day.day % 7 + store}" for day, store in rows]
+        return "date,store,sales\n" + "\n".join(lines) + "\n"
+
+    with pytest.raises(CompEvoError, match="'store' numbers the parts of the days of 'date'"):
+        look(write(range(1, 25), 60))
+    draft = look(write((1, 2), 700))
     assert 'id = "store"' in draft.text and 'values = ["sales"]' in draft.text
     assert "horizon = 48" in draft.text and "lookback = 77" in draft.text
 
@@ -375,6 +376,8 @@ def test_values_far_from_all_others_and_constants_are_warned_of():
     assert warning.startswith("OWN/load: 1 value(s) are far from the others, first 9,999,999 at ")
     assert f"# Warning: {warning}" in draft.text
     assert look(write_hours()).warnings == []
+    fillers = {f"n{i}": f"{FIRST + timedelta(hours=i)},1,-9999" for i in range(0, 1440, 12)}
+    assert "OWN/load: 120 value(s) are far" in look(write_hours(**fillers)).warnings[0]
 
     constant = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},5\n" for i in range(700))
     (warning,) = look(constant).warnings
@@ -413,14 +416,10 @@ def test_a_season_that_the_step_does_not_suggest_is_said():
     assert any("the values repeat after" in guess for guess in draft.guesses)
 
 
-def test_a_sheet_of_excel_reads_as_the_same_table():
+def test_a_sheet_of_excel_reads_as_the_same_table_and_a_broken_one_is_named():
     pytest.importorskip("fastexcel")
     table = read_text_table(Path(__file__).with_name("sheet.xlsx").read_bytes(), "a.xlsx")
     assert table.row(0, named=True) == {"line": 1, "when": "2024-01-01 01:00", "load": "1.5"}
-
-
-def test_a_broken_excel_file_is_named():
-    pytest.importorskip("fastexcel")
     with pytest.raises(CompEvoError, match=r"demand\.xlsx is not an Excel file"):
         read_text_table(b"PK nothing", "demand.xlsx")
 
