@@ -114,8 +114,8 @@ def spell(column: TextColumn) -> pl.Expr:
 
 def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
     """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
-    wall = parse_stamp(text.str.replace(_END_OF_DAY, "00:00"), formats, first_year)
-    return pl.when(text.str.contains(_END_OF_DAY)).then(wall + _DAY).otherwise(wall)
+    local = parse_stamp(text.str.replace(_END_OF_DAY, "00:00"), formats, first_year)
+    return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
 
 
 def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
