@@ -255,10 +255,10 @@ _PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-prun
 """Arms that differ from the policies by one part of the paper's method."""
 SPECIALIST_TITLES = {
     "seed-logics": ARM_TITLES["seed-logics"],
-    "2A-articles": "one agent, articles for all without choice",
-    "all-articles-mean": "one agent, mean of all articles",
+    "2A-articles": "one agent: articles for all without choice",
+    "all-articles-mean": "one agent: mean of all articles",
     "generalist": "generalist: one agent, sum of all articles",
-    "one-agent": "one agent, all trials",
+    "one-agent": "one agent: all trials",
     "independent": "independent agents",
     "crossed": "independent agents, crossed with peers",
     "credit-alone": "crossed, paid by contribution",
@@ -268,10 +268,10 @@ SPECIALIST_TITLES = {
     "oracle-joint": "logics that share out the acting topics",
     "no-news": "specialists, no news",
     "swapped-news": "specialists, news of another day",
-    "policy": "specialists, logics by policies that GRPO trains",
-    "seed-logics-adapters": "seed logics, with adapters",
-    "one-agent-adapters": "one agent, all trials, with adapters",
-    "evolved-adapters": "specialists, with adapters",
+    "policy": "policies: specialists whose logics GRPO trains",
+    "seed-logics-adapters": "seed logics with adapters",
+    "one-agent-adapters": "one agent with adapters: all trials",
+    "evolved-adapters": "specialists with adapters",
 }
 QUESTIONS = {
     "Do peers and credit make agents read more than independent search?": (EVOLVED, "independent"),
@@ -572,7 +572,7 @@ def answers_table(rows: Sequence[Row]) -> Table:
         return _pair(first, other, "effect_r2")
 
     def title(question: str) -> str:
-        return ", not ".join(
+        return " less ".join(
             SPECIALIST_TITLES[arm].partition(":")[0] for arm in QUESTIONS[question]
         )
 

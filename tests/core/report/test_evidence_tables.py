@@ -154,8 +154,8 @@ def test_questions_are_answered_by_differences_that_are_paired_by_seed():
     answers, arms = list_specialist_tables(rows)
     first = dict(zip(answers.header, answers.rows[0], strict=True))
     assert first["World"] == "eight of a hundred topics" and first["Seeds"] == "3"
-    assert first["specialists, not independent agents"] == "+0.40 ± 0.00"
-    assert first["specialists, not generalist"] == "-0.10 ± 0.00" and len(answers.header) == 7
+    assert first["specialists less independent agents"] == "+0.40 ± 0.00"
+    assert first["specialists less generalist"] == "-0.10 ± 0.00" and len(answers.header) == 7
     assert "independent search? Yes: +0.40 ± 0.00 of effect_r2, 3 seeds." in answers.verdict
     assert "reads everything? No, less: -0.10 ± 0.00 of effect_r2" in answers.verdict
     assert [row[0] for row in arms.rows][-1] == "specialists, news of another day"
