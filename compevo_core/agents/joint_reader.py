@@ -36,7 +36,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.errors import DataError
 
-_DECIMALS = 3  # of weights that are fitted under: gates move them a little in every round
+_DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
 
 
 class JointReader:

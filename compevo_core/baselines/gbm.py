@@ -129,7 +129,7 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
         rows = _build_rows(self._build_columns(self._space, views, route), find_horizon(views))
-        # Each row is walked through by itself: the number of threads changes no bit.
+        # Rows are independent: the number of threads changes no bit.
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
 

@@ -297,9 +297,9 @@ def list_cells(
     only: Sequence[str] = (),
     commit: str = "",
 ) -> list[ControlPlan]:
-    """Return the experiment on specialists as one plan for each world, effect and seed.
+    """Return the experiment on specialists, cut as asked: a plan for each world, effect and seed.
 
-    First seeds come first. ConfigError if a name is unknown or nothing is left.
+    The first seeds of all worlds come first. ConfigError if a name is unknown or nothing is left.
     """
     if unknown := set(worlds) - {cells.world for cells in EXPERIMENT}:
         raise ConfigError(

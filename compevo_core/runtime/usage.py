@@ -80,7 +80,7 @@ class Steps:
 
 def read_cpu_facts() -> str:
     """Return how the processor describes itself; empty where, as on macOS, no file says so."""
-    return _CPU_FACTS.read_text("utf-8", "replace") if _CPU_FACTS.is_file() else ""
+    return _CPU_FACTS.read_text(encoding="utf-8", errors="replace") if _CPU_FACTS.is_file() else ""
 
 
 def lacks_bfloat16(cpu_facts: str) -> bool:

@@ -10,6 +10,13 @@ SIZES = {"d_model": 32, "d_kv": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
 PATCHES = {"context_length": 64, "input_patch_size": 16, "input_patch_stride": 16}
 
 
+def save_random(model_class, config, folder):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model_class(config).save_pretrained(folder)
+    return folder
+
+
 def save_timesfm(folder):
     from transformers import TimesFm2_5Config, TimesFm2_5ModelForPrediction
 
@@ -26,10 +33,7 @@ def save_timesfm(folder):
         output_quantile_len=64,
         max_position_embeddings=64,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        TimesFm2_5ModelForPrediction(config).save_pretrained(folder)
-    return folder
+    return save_random(TimesFm2_5ModelForPrediction, config, folder)
 
 
 def save_chronos_2(folder):
@@ -42,10 +46,7 @@ def save_chronos_2(folder):
         chronos_config=forecasting | {"quantiles": QUANTILES, "use_reg_token": True},
         chronos_pipeline_class="Chronos2Pipeline",
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        Chronos2Model(config).save_pretrained(folder)
-    return folder
+    return save_random(Chronos2Model, config, folder)
 
 
 def save_chronos_bolt(folder):
@@ -62,10 +63,7 @@ def save_chronos_bolt(folder):
         chronos_config=PATCHES | {"prediction_length": 64, "quantiles": QUANTILES},
         chronos_pipeline_class="ChronosBoltPipeline",
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        ChronosBoltModelForForecasting(config).save_pretrained(folder)
-    return folder
+    return save_random(ChronosBoltModelForForecasting, config, folder)
 
 
 def save_toto(folder):

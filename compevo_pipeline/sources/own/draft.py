@@ -169,7 +169,7 @@ def draft_declaration(
         # A short file needs more of it for validation.
         "splits": {"fractions": list(_SHORT_FRACTIONS if usable < 0 else _FRACTIONS)},
         "place": {"time_zone": place, "country": request.country},
-        "covariates": _draft_values(request, others.get("covariates"), request.covariates, decimal),
+        "covariates": _draft_covariates(request, others.get("covariates"), decimal),
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
         "news": _draft_news(request, others.get("news")),
     }
@@ -203,14 +203,12 @@ def draft_declaration(
         )
         raw_keys["grid"] |= {"stride": stride}
     raw_keys["splits"] = dict(days)
-    is_train = pl.col("start_utc").dt.date() < days["validation_from"]
-    lowest = frame.filter(is_train)["value"].min()
-    raw_keys["evaluation"] = {}
-    if isinstance(lowest, float) and lowest >= 0:
+    lowest = frame.filter(pl.col("start_utc").dt.date() < days["validation_from"])["value"].min()
+    raw_keys["evaluation"] = {"low": 0.0} if isinstance(lowest, float) and lowest >= 0 else {}
+    if raw_keys["evaluation"]:
         draft.guesses.append(
             "no value is below 0, so forecasts stay at or above 0 (evaluation.low)"
         )
-        raw_keys["evaluation"] = {"low": 0.0}
     if "max_fill_steps" in raw_keys["grid"]:
         raw_keys["evaluation"] |= {"max_gap_share": max(share for share, *_ in gaps)}
     # The checks of a declaration hold for the draft as well, before it is written.
@@ -405,35 +403,34 @@ def _find_days(frame: pl.DataFrame, spec: DatasetSpec) -> dict[str, date]:
     return {"validation_from": starts["val"], "test_from": starts["test"]}
 
 
+def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> dict[str, object]:
+    if raw is None or request.covariates is None:
+        return {}
+    table = read_text_table(raw.content, raw.name)
+    return _draft_values(request, request.covariates, table, decimal, {"known": "after"})
+
+
 def _draft_ahead(
     request: Request, raw: RawFile | None, decimal: str, draft: DraftedDeclaration
 ) -> dict[str, object]:
-    if raw is None:
+    if raw is None or request.ahead is None:
         return {}
-    columns = read_text_table(raw.content, raw.name).columns
-    known_at = next((name for name in columns if name.lower() in _KNOWN_AT), "")
+    table = read_text_table(raw.content, raw.name)
+    known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
     if not known_at:
         draft.guesses.append(
             f"the values of {raw.name} count as known from the start, as there is no column "
             f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
         )
     known = {"known_at": known_at} if known_at else {"known": "start"}
-    return _draft_values(request, raw, request.ahead, decimal, known)
+    return _draft_values(request, request.ahead, table, decimal, known)
 
 
 def _draft_values(
-    request: Request,
-    raw: RawFile | None,
-    file: Path | None,
-    decimal: str,
-    known: Mapping[str, str] | None = None,
+    request: Request, file: Path, table: pl.DataFrame, decimal: str, known: Mapping[str, str]
 ) -> dict[str, object]:
     """Return the columns of a table beside the series: its stamps, numbers and series."""
-    if raw is None or file is None:
-        return {}
-    table = read_text_table(raw.content, raw.name)
     time = _find_column(table, file.name, (request.time, "date", "day", "time", "stamp"))
-    known = known or {"known": "after"}
     no_values = ("line", time, request.id, known.get("known_at"))
     others = [column for column in table.columns if column not in no_values]
     numeric = [column for column in others if is_numeric(TextColumn(table, file.name, column))]

@@ -160,8 +160,9 @@ def _list_columns(table: pl.DataFrame) -> list[str]:
 def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
     # An offset at the end belongs to no format; 20240101 may be a number as well as a day.
-    text = spell(column).str.replace(r"(:\d{2}(?:\.\d+)?)\s*(Z|[+-]\d{2}:?\d{2})$", "$1")
-    looks_dated = spell(column).str.contains(r"\d[-/.: ]\d|^(19|20)\d{6}")
+    spelled = spell(column)
+    text = spelled.str.replace(r"(:\d{2}(?:\.\d+)?)\s*(Z|[+-]\d{2}:?\d{2})$", "$1")
+    looks_dated = spelled.str.contains(r"\d[-/.: ]\d|^(19|20)\d{6}")
     if not filled.height or not filled.select(looks_dated.all()).item():
         return False
     parsed = filled.select(

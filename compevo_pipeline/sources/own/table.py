@@ -261,8 +261,8 @@ def _check_units(parts: TextColumn) -> NumberReport:
             "write all values in one unit",
         )
     if 0 < with_unit.height < filled.height:
-        replace(parts, table=with_unit).raise_if(
-            pl.lit(value=True),
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") != "",
             f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
             "write it in all cells or in none",
         )

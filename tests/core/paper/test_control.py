@@ -330,7 +330,8 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
     for world in ("plain", "niches-wide", "niches-regional"):
         assert count[world, 1.0, 5, False] == count[world, 2.0, 5, False] == 10
     assert {world for world, *_ in count} == set(WORLDS)
-    assert count["plain", 0.0, 5, False] == count["niches-wide", 2.0, 5, True] == 5
+    assert count["plain", 0.0, 5, False] == count["niches-wide", 2.0, 10, False] == 5
+    assert count["regional", 2.0, 5, False] == count["niches-wide", 2.0, 5, True] == 5
     assert len(cells) == sum(cells.seeds * len(cells.effects) for cells in EXPERIMENT)
     assert [cell.seeds for cell in cells] == sorted(cell.seeds for cell in cells)
 

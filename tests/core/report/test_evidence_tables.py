@@ -159,6 +159,7 @@ def test_questions_are_answered_by_differences_that_are_paired_by_seed():
     assert "independent search? Yes: +0.40 ± 0.00 of effect_r2, 3 seeds." in answers.verdict
     assert "reads everything? No, less: -0.10 ± 0.00 of effect_r2" in answers.verdict
     assert [row[0] for row in arms.rows][-1] == "specialists, news of another day"
+    assert "0.71 ± 0.01" in [row[1] for row in arms.rows if row[0].startswith("specialists: ")]
     assert arms.header == ["Arm", "niches-wide, 5 agents, effect 2"]
     assert arms.verdict == "With news of another day their effect_r2 is -0.49 on average."
 
@@ -184,10 +185,10 @@ def test_worlds_of_several_kinds_are_counted_by_the_side_of_their_interval():
 
 def test_no_rows_of_specialists_name_the_command_and_one_arm_alone_answers_nothing():
     assert "compevo experiment specialists" in format_specialists([])
-    rows = _make_specialists("plain", 2.0, 1, evolved=0.9)
+    rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
     page = render_undrawn(make_inputs(specialists=rows))
-    assert "what agents that are read together add" in page
-    text = format_specialists([*rows, *_make_specialists("plain", 2.0, 1, independent=0.8)])
+    assert "what agents that are read together add" in page and "No two seeds" in page
+    text = format_specialists(rows)
     assert text.count("No two seeds of a world yet.") == 1 and "contribution | 0.90 |" in text
 
 

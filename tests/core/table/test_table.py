@@ -140,7 +140,7 @@ def test_a_table_of_business_days_is_forecast_on_business_days():
     table = TABLE[TABLE["unique_id"] == "a"].head(500).assign(ds=days)
     # Weekends and Easter are left out: more than a quarter of the steps.
     table = table[(days.day_of_week < 5) & ~days.isin(pd.date_range("2024-03-29", "2024-04-01"))]
-    chosen = Forecaster(horizon=np.int64(5), freq=pd.Timedelta("1D")).fit(table)
+    chosen = Forecaster(horizon=np.int64(5), freq="B").fit(table)
     assert chosen.choice_.windows > 50
     forecast = chosen.predict()
     assert forecast.drop(columns="q0.025").notna().all(axis=None)
@@ -241,9 +241,10 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     one = TABLE[TABLE["unique_id"] == "a"][["ds", "y"]]
     table = clone(RIDGE).backtest(one, windows=3, level=[80, 95])
     assert list(table.columns[:4]) == ["unique_id", "ds", "cutoff", "y"]
-    plain = clone(RIDGE).backtest(one, windows=3)
+    plain = clone(RIDGE).set_params(freq=pd.Timedelta("1h")).backtest(one, windows=3)
     assert np.array_equal(table["calendar-ridge-lo-95"], plain["q0.025"])
     assert np.array_equal(table["calendar-ridge-hi-80"], plain["q0.9"])
+    assert "calendar-ridge-hi-80" in clone(RIDGE).fit(one).predict(level=80)
     scores = evaluation.evaluate(
         table, [losses.mae, losses.coverage, losses.scaled_crps], level=[80, 95]
     ).set_index("metric")
@@ -287,7 +288,7 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(ConfigError, match=r"24 steps were fitted; fit again with"):
         fitted.predict(horizon=48)
     with pytest.raises(ConfigError, match=r"level = \[85\]: give some of 95, 90, 80, 60, 40"):
-        fitted.predict(level=85)
+        fitted.predict(level=[80, 85])
     with pytest.raises(ConfigError, match="no method 'ridge'; known: "):
         Forecaster("ridge").fit(TABLE)
     with pytest.raises(ConfigError, match="no parameter horizons; there are method, horizon"):
