@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from compevo_core.config.sections import (
@@ -98,9 +98,7 @@ class RunConfig(SettingsSection):
     evolution: EvolutionConfig = EvolutionConfig()
     grpo: GrpoConfig = GrpoConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
-    debate: DebateConfig = Field(
-        default=DebateConfig(), exclude_if=lambda debate: debate == DebateConfig()
-    )
+    debate: DebateConfig = DebateConfig()
     optim: OptimConfig = OptimConfig()
     run: RunLengthConfig = RunLengthConfig()
 

@@ -98,14 +98,12 @@ class MemberConfig(SettingsSection):
     news_scope: Literal["all", "place", "none"] = "all"
     """articles it may choose from: all candidates, those that name its series' own region, or
     none"""
-    reads: Literal["chosen", "everything"] = Field(
-        default="chosen", exclude_if=lambda reads: reads == "chosen"
-    )
+    reads: Literal["chosen", "everything"] = "chosen"
     """what a linear reader reads: the articles that its logic chooses, or the sum of all of its
     scope (the generalist, whose logic is never rewritten)"""
     seed: int = Field(default=0, ge=0)
     """varies the draws that are its own: numeric tokens and window share"""
-    weight: float = Field(default=1.0, gt=0.0, exclude_if=lambda weight: weight == 1.0)
+    weight: float = Field(default=1.0, gt=0.0)
     """what online weights begin with, relative to the other members, under the rules 'boa' and
     'equal'; the second keeps them"""
 
@@ -131,7 +129,7 @@ class MemberConfig(SettingsSection):
 class PopulationConfig(SettingsSection):
     """Agents and their adapters (paper D.2)."""
 
-    system: SystemName = Field(default="compevo", exclude_if=lambda name: name == "compevo")
+    system: SystemName = "compevo"
     """how the agents work together; another than 'compevo' needs the settings that
     ``compevo train --variant`` gives it"""
     agents: int = Field(default=10, ge=1, le=64)
@@ -180,7 +178,7 @@ class ForecastConfig(SettingsSection):
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
-    zero_shot_model: str = Field(default="", exclude_if=lambda path: not path)
+    zero_shot_model: str = ""
     """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
     known_errors: Literal["none", "mean", "kalman"] = "none"
     """what is added to the priors' forecasts before the agents see them: nothing, or the level of
@@ -219,16 +217,16 @@ class NewsConfig(SettingsSection):
     """whether the head decoder reads an article as its headline or as one token, its embedding"""
     dropout: float = Field(default=0.0, ge=0.0, le=1.0)
     """probability that an agent is shown no news of a train window"""
-    other_logics: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    other_logics: float = Field(default=0.0, ge=0.0, le=1.0)
     """probability that an agent reads a train window by a random seed logic in place of its own, so
     that it can read what later logics retrieve"""
-    linear: bool = Field(default=False, exclude_if=lambda is_linear: not is_linear)
+    linear: bool = False
     """whether a ridge reads what a logic retrieves, by part of the day and number, before the
     adapters do"""
-    fit: Literal["own", "joint"] = Field(default="own", exclude_if=lambda fit: fit == "own")
+    fit: Literal["own", "joint"] = "own"
     """what linear readers are fitted to: each agent's own error, or the error of the population's
     forecast, all agents at once (decision 04-policy)"""
-    selects: bool = Field(default=False, exclude_if=lambda selects: not selects)
+    selects: bool = False
     """whether a logic is a query: what it names of region, country, age and number selects, and its
     topics rank; otherwise the similarity to its whole sentence ranks"""
     encoder: str = "packaged:minilm"
@@ -298,31 +296,29 @@ class EvolutionConfig(SettingsSection):
     """T_gen of logic sampling (paper E.6)"""
     every: int = Field(default=1, ge=0)
     """rounds from one rewriting of the logics to the next (paper: 1); 0 = never"""
-    selector: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
+    selector: str = "backbone"
     """what mutates logics in the system 'mae-gpt': the frozen backbone, or 'endpoint:NAME', a model
     behind an OpenAI-compatible endpoint"""
-    writer: str = Field(default="backbone", exclude_if=lambda name: name == "backbone")
+    writer: str = "backbone"
     """what samples logics in the system 'compevo': the backbone in this process, or 'server:NAME',
     a server of vLLM's protocol that holds it under this name and loads the agents' adapters"""
     form: Literal["free", "slots"] = "free"
     """free text, or a sentence with slots for topics, region, part of the day and direction"""
-    flat_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    flat_share: float = Field(default=0.0, ge=0.0, le=1.0)
     """share of an agent's new logics that is drawn from the slots by chance, every text of a slot
     as likely as any other, in place of being written by its policy"""
-    cross_share: float = Field(default=0.0, ge=0.0, le=1.0, exclude_if=lambda share: share == 0.0)
+    cross_share: float = Field(default=0.0, ge=0.0, le=1.0)
     """share of the logics drawn by chance that are crossed: one or two topics of the agent's own
     logic, a peer's and the drawn one, and of each other slot the text of one of the three"""
-    credit: Literal["own", "contribution"] = Field(
-        default="own", exclude_if=lambda credit: credit == "own"
-    )
+    credit: Literal["own", "contribution"] = "own"
     """what a logic earns: minus its agent's own error (Eq. 3), or by how much the population's
     linear reading gets worse without the agent (decision 04-policy)"""
-    topics: TextList = Field(default=(), exclude_if=lambda topics: not topics)
+    topics: TextList = ()
     """topics that a logic with slots may name; empty = the ten that the seed logics name"""
-    unread: int = Field(default=0, ge=0, le=16, exclude_if=lambda count: count == 0)
+    unread: int = Field(default=0, ge=0, le=16)
     """unread titles that an agent is shown when it rewrites its logic, each with what reading it
     would have changed"""
-    start: TextList = Field(default=(), exclude_if=lambda logics: not logics)
+    start: TextList = ()
     """the logic that each agent starts with; empty = the seed logics"""
 
     @model_validator(mode="after")
@@ -387,7 +383,7 @@ class ObjectiveConfig(SettingsSection):
     """what L_pred minimises: the metric itself, or Huber's loss"""
     huber_delta: float = Field(default=1.0, gt=0.0)
     """scaled error above which Huber's loss is linear"""
-    lambda_pred: float = Field(default=1.0, ge=0.0, exclude_if=lambda weight: weight == 1.0)
+    lambda_pred: float = Field(default=1.0, ge=0.0)
     """weight of L_pred, the error of the population's forecast (paper: 1)"""
     lambda_own: float = Field(default=0.0, ge=0.0)
     """weight of each agent's own error in L_pred (paper: 0)"""
@@ -444,7 +440,7 @@ class RunLengthConfig(SettingsSection):
     supervised_epochs: int = Field(default=0, ge=0)
     """passes over the train windows before the first rewriting of logics, with a schedule of their
     own (paper D.2 names the stage)"""
-    supervised_rounds: int = Field(default=0, ge=0, exclude_if=lambda rounds: rounds == 0)
+    supervised_rounds: int = Field(default=0, ge=0)
     """rounds before the first rewriting of logics, in place of ``supervised_epochs``; 0 = those"""
     rounds: int = Field(default=0, ge=0)
     """rounds after the supervised stage; 0 = all epochs"""

@@ -51,7 +51,7 @@ from compevo_core.data.splits import (
     split_chronologically,
 )
 from compevo_core.data.steps import count_steps, shift
-from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Window, WindowView
+from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text
@@ -65,17 +65,6 @@ ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 UNIT = "MW"
 
 _LISTED_SERIES = 8  # how many given series an error message names
-_UNDESCRIBED = {
-    "lookback_steps": DEFAULT_STEPS,
-    "horizon_steps": DEFAULT_STEPS,
-    "bounds": list(NO_BOUNDS),
-    "past_evidence": False,
-    "season_steps": 0,
-    "year_evidence": False,
-    "totals": {},
-}
-"""Fields that a manifest leaves out with these values, so that published windows keep theirs."""
-
 _NOT_LEARNT = "of a series without a train window"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -532,9 +521,6 @@ def _find_subsets(
 def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
     # JSON and back, so that a manifest in memory equals the one that is read from its file.
     described = json.loads(json.dumps(asdict(spec), default=str))
-    for name, usual in _UNDESCRIBED.items():
-        if described[name] == usual:
-            del described[name]
     return {"spec": described, "spec_hash": hash_text(json.dumps(described, sort_keys=True))}
 
 

@@ -80,10 +80,9 @@ _UNHASHED: dict[str, Any] = {
     "bounds": list(NO_BOUNDS),
     "season": 0,
 }
-"""Columns that stay out of the hash with these values, so that published windows keep theirs.
+"""Columns that stay out of the hash with these values.
 
-A file that was written before a column was added lacks it, and means such a value."""
-
+Rows of results name windows by their hash, which nobody can compute anew who lacks their data."""
 
 _SERIALIZED: "WeakKeyDictionary[Window, bytes]" = WeakKeyDictionary()
 
@@ -113,7 +112,6 @@ def to_row(window: Window) -> dict[str, Any]:
 
 def from_row(row: dict[str, Any]) -> Window:
     """Return the window of a row."""
-    row = _UNHASHED | row
     published = row["published"]
     fields = {name: value for name, value in row.items() if name != "y"}
 
@@ -319,8 +317,8 @@ class WindowSet(Sequence[Window]):
     def _from_files(cls, files: FileSet) -> Self:
         path = files.paths[WINDOWS_FILE]
         frame = pl.read_parquet(path)
-        if any(FRAME_SCHEMA[name] != kind for name, kind in frame.schema.items()):
-            raise DataError(f"{path} has columns of an earlier version; build the windows again")
+        if dict(frame.schema) != FRAME_SCHEMA:
+            raise DataError(f"{path} has other columns than windows; build the windows again")
         windows = cls(
             (from_row(row) for row in frame.iter_rows(named=True)),
             dataset=files.facts["dataset"],

@@ -165,7 +165,7 @@ def score_issued(
     entity is not its truth. Rows that are new or differ from ``before`` get the time
     ``scored_at``. CheckpointMismatch if a forecast was altered since it was issued.
     """
-    stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else complete_rows(before)
+    stored = pl.DataFrame(schema=SCORED_SCHEMA) if before is None else before
     hash_columns = stored.select(*KEY[:4], "truth_hash", "forecast_hash")
     known_hashes = {row[:4]: row[4:] for row in hash_columns.iter_rows()}
     rows: list[dict[str, Any]] = []
@@ -192,13 +192,6 @@ def score_issued(
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
-
-
-def complete_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the columns that came in after they were written, which are null."""
-    return pl.concat([pl.DataFrame(schema=SCORED_SCHEMA), rows], how="diagonal").select(
-        list(SCORED_SCHEMA)
-    )
 
 
 def _name_day(facts: Mapping[str, Any]) -> date:

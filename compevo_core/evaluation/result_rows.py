@@ -72,8 +72,6 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "peak_memory_gb": pl.Float64(),
 }
 RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
-ADDED_COLUMNS = RESULT_COLUMNS[RESULT_COLUMNS.index("news_choice_share") :]
-"""Columns that files of older versions lack; read as null there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

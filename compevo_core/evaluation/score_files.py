@@ -33,7 +33,6 @@ def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
 
     DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
     """
-    # By file name: rows carry the hash that the configuration had when it was written.
     return {
         path.stem: RunConfig.from_mapping(
             read_json(path, "restore the file or evaluate the run again")

@@ -15,7 +15,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -342,7 +341,7 @@ def leave_out_scored(plan: ControlPlan, path: Path) -> ControlPlan | None:
     """
     if not path.exists():
         return plan
-    rows = read_control(path, SPECIALISTS_SCHEMA)
+    rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA)
     (effect,), (seed,) = plan.effects, plan.seeds
     hashes = set(rows.filter(world=plan.world, effect=effect, seed=seed)["config_hash"])
     arms = plan.configure_arms(seed).items()
@@ -421,16 +420,9 @@ def write_control(
             path,
             frame,
             (*key, "arm"),
-            read=partial(read_control, schema=frame.schema),
             arrange=lambda rows: rows.sort(key, maintain_order=True),
         )
     return paths
-
-
-def read_control(path: Path, schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows of a control; a column that they do not have yet is null."""
-    rows = pl.read_csv(path, schema_overrides=schema)
-    return pl.concat([pl.DataFrame(schema=schema), rows], how="diagonal")
 
 
 def read_rewritings(run: Path, topics: Sequence[str]) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.issued_scores import (
     OPERATOR_SCHEMA,
     SCORED_SCHEMA,
-    complete_rows,
     name_known_to,
 )
 from compevo_core.evaluation.scopes import ForecastPanel, read_panels
@@ -126,8 +125,9 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         before = read_issued(folder, chain) if is_issued(folder) else None
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
-        stored = pl.read_parquet(path) if path and path.exists() else pl.DataFrame()
-        rows = complete_rows(stored)
+        rows = pl.DataFrame(schema=SCORED_SCHEMA)
+        if path and path.exists():
+            rows = pl.read_parquet(path)
         scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
         day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
         days.append(replace(day, earlier=older, head=chain.head))
@@ -140,11 +140,11 @@ AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
 # The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
 _KINDS = {
     "checks": CHECK_COLUMNS,
-    "paired": ("dataset", "subset", "method_a", "method_b", "n", "p_value"),
+    "paired": tuple(PAIRED_TEST_SCHEMA),
     "lud": LUD_COLUMNS,
     "audit": AUDIT_COLUMNS,
     "specialists": tuple(SPECIALISTS_SCHEMA),
-    "control": ("world", "effect", "arm", "known_mae"),
+    "control": tuple(CONTROL_SCHEMA),
     "control_rounds": tuple(ROUNDS_SCHEMA),
     "text": tuple(TEXT_SCHEMA),
     "context": tuple(CONTEXT_SCHEMA),
@@ -326,9 +326,7 @@ def read_inputs(
             logics.append(read_typed(path, LOGIC_SCHEMA))
         else:
             unread.append(path.name)
-    # What a file of paired tests, or an older one of the control, lacks is shown as missing.
-    paired = [dict.fromkeys(PAIRED_TEST_SCHEMA) | test for test in tables.pop("paired")]
-    tables["control"] = [dict.fromkeys(CONTROL_SCHEMA) | row for row in tables["control"]]
+    paired = tables.pop("paired")
 
     # Runs are shown in the order they were named in.
     runs = [read_run(folder) for folder in run_folders]

@@ -17,7 +17,7 @@ import polars as pl
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
 from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
-from compevo_core.evaluation.result_rows import ADDED_COLUMNS, POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
 from compevo_core.evaluation.scopes import TEST_SUBSETS
 from compevo_core.paper.changes import ABLATION, PREFIX
 
@@ -65,23 +65,19 @@ def read_result_file(path: Path) -> pl.DataFrame:
     DataError if a column is missing, or a value has the wrong type.
     """
     header = read_header(path)
-    absent = [name for name in RESULT_SCHEMA if name not in header]
-    if missing := [name for name in absent if name not in ADDED_COLUMNS]:
+    if missing := [name for name in RESULT_SCHEMA if name not in header]:
         raise DataError(
             f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
         )
 
     # The schema is forced, so that text in a column of numbers is an error and not a string column.
-    present = [name for name in RESULT_SCHEMA if name not in absent]
     try:
-        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, columns=present, null_values=[""])
+        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, null_values=[""])
     except pl.exceptions.ComputeError as error:
         raise DataError(
             f"{path}: a value does not fit its column ({error}); evaluate again"
         ) from error
-
-    # What a row was not measured for is unknown, not false.
-    return pl.concat([empty_rows(), rows], how="diagonal")
+    return rows.select(*RESULT_SCHEMA)
 
 
 def read_rows(folder: Path) -> pl.DataFrame:

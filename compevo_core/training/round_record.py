@@ -10,7 +10,7 @@ Shapes: A agents, G sampled logics of an agent, K fixed logics of an agent.
 import json
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 REWRITING_KEYS = frozenset(
     (
@@ -22,20 +22,16 @@ REWRITING_KEYS = frozenset(
 
 
 class RoundResult(BaseModel):
-    """What :meth:`~compevo_core.training.round.RoundTrainer.step` measured in one round.
+    """What :meth:`~compevo_core.training.round.RoundTrainer.step` measured in one round."""
 
-    A key that older versions did not write has a default, so that their runs can still be read.
-    """
-
-    # Keys of other versions are ignored: a report must be able to read any run. Field docstrings
-    # are the descriptions of the JSON schema.
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    # Field docstrings are the descriptions of the JSON schema.
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     round: int
     """number of the round, from 0"""
     stage: Literal["supervised", "evolution"] = "evolution"
     """stage of the run: supervised before any logic is rewritten, then evolution (D.2)"""
-    gradient: str = Field(default="", exclude_if=lambda gradient: not gradient)
+    gradient: str = ""
     """how the backward pass of L_pred went where ``run.gradient = "auto"`` chose it"""
     evolved: bool = True
     """whether the agents wrote new logics; if not, what belongs to samples is empty or 0"""
@@ -154,7 +150,7 @@ class RoundRecord(RoundResult):
         """Read one line of ``rounds.jsonl``.
 
         Raises:
-            ValueError: the line is not a JSON object, or it lacks a key that every version wrote.
+            ValueError: the line is not a JSON object, or it has other keys.
         """
         return cls.model_validate(json.loads(line))
 

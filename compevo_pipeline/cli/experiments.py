@@ -227,7 +227,9 @@ def run_specialists(
     Rows go to specialists-DATASET.csv after each world; what has rows under the same settings is
     not made again.
     """
-    from compevo_core.paper.control import list_cells, read_control
+    import polars as pl
+
+    from compevo_core.paper.control import list_cells
     from compevo_core.paper.planted_news import SPECIALISTS_SCHEMA
     from compevo_core.report.evidence_tables import format_specialists
     from compevo_pipeline.storage.code_versions import read_commit
@@ -243,7 +245,7 @@ def run_specialists(
     )
     _show_progress()
     path = run_specialists_on(arguments.open_deployment(), dataset, cells, log=log, results=results)
-    rows = read_control(path, SPECIALISTS_SCHEMA).to_dicts()
+    rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA).to_dicts()
     typer.echo(f"{format_specialists(rows)}\n\nRows: {path}")
 
 

@@ -18,7 +18,6 @@ from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.evaluation.issued_scores import (
     SCORED_SCHEMA,
     ScoredRows,
-    complete_rows,
     score_by_step,
     score_issued,
 )
@@ -63,8 +62,7 @@ def update_scored(
 def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     """Return the scores of a data set's issued forecasts; empty where nothing was scored."""
     path = layout.scored(dataset)
-    rows = pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
-    return complete_rows(rows)
+    return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 
 
 def write_site(

@@ -380,7 +380,8 @@ def freeze_timings(run: Path) -> Path:
     copy = run.parent / "stills" / run.name
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT_BY_EVALUATE))
     lines = (copy / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    fixed = [json.dumps(json.loads(line) | dict.fromkeys(TIMINGS, 1.0)) for line in lines]
+    still = dict.fromkeys(TIMINGS - {"peak_memory_gb"}, 1.0)  # which is the summary's alone
+    fixed = [json.dumps(json.loads(line) | still) for line in lines]
     (copy / "rounds.jsonl").write_text("".join(f"{line}\n" for line in fixed), encoding="utf-8")
     summary = read(copy / "metrics.json") | dict.fromkeys(TIMINGS, 1.0)
     (copy / "metrics.json").write_text(json.dumps(summary), encoding="utf-8")

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.evaluation.scopes import ForecastPanel, write_panels
 from compevo_core.paper.changes import ALL_TRIALS
@@ -322,7 +323,8 @@ def make_inputs(**changes):
             ),
         ],
         "paired": [
-            {
+            dict.fromkeys(PAIRED_TEST_SCHEMA)
+            | {
                 "dataset": "electricity",
                 "subset": "n2f-test-100",
                 "method_a": "compevo",
@@ -335,8 +337,6 @@ def make_inputs(**changes):
                 "rank_sign": -1,
                 "interval_low": -12.5,
                 "interval_high": 0.25,
-                "seeds": None,
-                "sd_between_seeds": None,
             }
         ],
     }

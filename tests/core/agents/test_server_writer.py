@@ -8,7 +8,6 @@ import torch
 
 from compevo_core.agents.observation import Observation
 from compevo_core.agents.remote_writers import EndpointWriter, ServerWriter
-from compevo_core.config.sections import EvolutionConfig
 from compevo_core.errors import ConfigError, DataError, SourceBlocked, SourceTransient
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.adapters import LOGIC
@@ -237,7 +236,6 @@ def test_a_writer_that_cannot_hold_is_refused(overrides, message):
 def test_only_the_full_system_has_a_writer_and_it_is_part_of_a_run_after_its_first_stage():
     with pytest.raises(ConfigError, match="no adapters that write logics"):
         find_variant("mae-gpt").configure(tiny()).with_overrides({"evolution.writer": "server:m"})
-    assert "writer" not in EvolutionConfig().model_dump()
     served, own = tiny(**WRITER), tiny(evolution__update="simplified")
     assert served.hash != own.hash and hash_stage(served, {}) == hash_stage(own, {})
 

@@ -1,11 +1,10 @@
 """Settings: defaults of the paper, errors that name what is wrong, presets."""
 
 import re
-from importlib import resources
 
 import pytest
 
-from compevo_core.config.run import RunConfig, iterate_settings
+from compevo_core.config.run import RunConfig, iterate_settings, list_presets
 from compevo_core.data.splits import FOLDS
 from compevo_core.errors import ConfigError
 
@@ -30,11 +29,7 @@ PAPER = {
     "run.batch_size": 5,
     "population.exposed_peers": 2,
 }
-PRESETS = sorted(
-    p.name.removesuffix(".toml")
-    for p in (resources.files("compevo_core.config") / "presets").iterdir()
-    if p.name.endswith(".toml")
-)
+PRESETS = list_presets()
 
 
 @pytest.mark.parametrize("source", ["defaults", "paper"])

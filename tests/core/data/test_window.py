@@ -13,6 +13,7 @@ from compevo_core.data.calendar import HOLIDAYS_VERSION, Calendar
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet, find_holiday_changes, serialize_for_hash
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import replace_together
 from tests.support.window_samples import (
     make_daily_values,
     make_series,
@@ -161,13 +162,14 @@ def test_every_bit_of_a_covariate_by_step_is_in_the_hash_and_any_nan_is_one(tmp_
     assert hash_of(wind=moved) != hash_of(wind=weather) != hash_of(rain=weather)
 
 
-def test_a_file_with_columns_of_another_kind_is_refused_in_one_sentence(tmp_path):
-    make_window_set(2).write(tmp_path)
-    (path,) = tmp_path.glob("windows-*.parquet")
-    text = pl.lit("{}").alias("step_covariates")
-    pl.read_parquet(path).with_columns(text).write_parquet(path)
-    with pytest.raises(DataError, match="build the windows again"):
-        WindowSet.read(tmp_path)
+def test_a_file_with_other_columns_is_refused_in_one_sentence(tmp_path):
+    windows = make_window_set(2)
+    windows.write(tmp_path)
+    frame = pl.read_parquet(tmp_path / "windows-*.parquet")
+    for other in (frame.cast({"season": pl.String}), frame.drop("season")):
+        replace_together(tmp_path, {"windows.parquet": other.write_parquet}, windows.manifest)
+        with pytest.raises(DataError, match="has other columns than windows; build"):
+            WindowSet.read(tmp_path)
 
 
 def name_holiday(view, name):

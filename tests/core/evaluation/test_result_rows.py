@@ -10,6 +10,7 @@ import pytest
 
 from compevo_core.agents.online_selection import MlPolyState
 from compevo_core.baselines import fit_baseline
+from compevo_core.config.run import RunConfig
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.metrics import (
@@ -194,7 +195,9 @@ def test_the_committed_configurations_are_those_of_the_committed_rows():
     for path in (REPO / "results").glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             named |= {row.get("config_hash") for row in csv.DictReader(file)}
-    assert set(read_configs(REPO / "results")) == named - {None, ""}
+    configs = read_configs(REPO / "results")
+    assert set(configs) == named - {None, ""}
+    assert all(RunConfig.from_mapping(tree).hash == name for name, tree in configs.items())
 
 
 @pytest.mark.parametrize(

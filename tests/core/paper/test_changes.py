@@ -159,8 +159,9 @@ def test_the_parts_that_are_off_come_back_at_once_after_one_supervised_stage():
     assert parts["parts=none"] == off
     back = list_differences(off, parts["parts=all"])
     assert back == {name: list_differences(off, paper)[name] for name in back}
-    assert not parts["parts=all"].evolution.flat_share  # policies write, not chance
     assert sorted(back) == [
+        "evolution.cross_share",
+        "evolution.flat_share",  # policies write, not chance
         "evolution.update",
         "grpo.enabled",
         "objective.lambda_div",

@@ -25,7 +25,6 @@ from compevo_core.paper.control import (
     leave_out_scored,
     list_cells,
     measure_effect,
-    read_control,
     read_rewritings,
     run_control,
     write_control,
@@ -36,7 +35,6 @@ from compevo_core.paper.planted_news import (
     HOMES,
     ROUNDS_SCHEMA,
     SIGNS,
-    SPECIALISTS_SCHEMA,
     WORLDS,
     PlantedNews,
     plant_news,
@@ -344,7 +342,7 @@ def test_the_experiment_has_its_worlds_effects_and_seeds_and_may_be_cut():
             list_cells(TOGETHER, **cut)
 
 
-def test_arms_with_rows_of_the_same_settings_are_left_out_and_old_rows_lack_a_column(tmp_path):
+def test_arms_with_rows_of_the_same_settings_are_left_out(tmp_path):
     (plan,) = list_cells(TOGETHER, worlds=["plain"], effects=[2.0], seeds=1)
     path = tmp_path / "specialists-electricity.csv"
     assert leave_out_scored(plan, path) == plan
@@ -362,6 +360,3 @@ def test_arms_with_rows_of_the_same_settings_are_left_out_and_old_rows_lack_a_co
     write_control(tmp_path, "electricity", plan, last, pl.DataFrame())
     assert leave_out_scored(plan, path) is None
     assert pl.read_csv(path)["agents"].to_list() == [5] * len(arms)
-
-    read_control(path, SPECIALISTS_SCHEMA).drop("effect_r2").write_csv(path)
-    assert read_control(path, SPECIALISTS_SCHEMA)["effect_r2"].null_count() == len(arms)

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
     Scope,
@@ -56,9 +55,7 @@ def test_a_run_folder_is_read_whole(tmp_path):
 def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
     (test,) = make_inputs().paired
-    pl.DataFrame([test | {"seeds": "0"}]).drop("sd_between_seeds").write_csv(
-        tmp_path / "paired.csv"
-    )
+    pl.DataFrame([test | {"seeds": "0"}]).write_csv(tmp_path / "paired.csv")
     (tmp_path / "checks.csv").write_text(
         "check,passed,detail\nhash unchanged,true,\nno 2026 in training,false,one window\n"
     )
@@ -70,7 +67,7 @@ def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path
         make_check("hash unchanged", True, None),
         make_check("no 2026 in training", False, "one window"),
     ]
-    assert list(inputs.paired) == [dict.fromkeys(PAIRED_TEST_SCHEMA) | test | {"seeds": "0"}]
+    assert list(inputs.paired) == [test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]
     assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
 

@@ -304,8 +304,6 @@ def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it():
         settings("mael").with_overrides({"evolution.every": 1})
 
 
-def test_the_settings_of_the_full_method_name_no_system():
-    # Their hash is in every committed row.
-    assert "system" not in tiny().to_dict()["population"]
+def test_the_settings_of_a_system_come_back_from_their_tables():
     assert settings("mael").to_dict()["population"]["system"] == "mael"
     assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")
