@@ -349,7 +349,7 @@ def _time_policy_step(world: World, day: int) -> tuple[float, Replay]:
         proposal = trainer.writer.propose(world.observe(), previous_AD, generators)
 
         forecasts = trainer.executor.forecast_groups(proposal.group_logics, examples)
-        error_AGB = forecast_error(forecasts.values_AGBH, truth_BH, config.objective.metric)
+        error_AGB = forecast_error(forecasts.values_AGBH, truth_BH)
         advantage_AG, _ = group_advantages(-error_AGB.mean(-1), proposal.is_empty_AG)
 
         PolicyStep(trainer.writer, proposal, advantage_AG, config).backward(0)

@@ -337,9 +337,8 @@ class PeftRound:
         with self.forecasts.use_adapters(FORECAST, agents=chosen):
             decoded = self.decoder.decode([readings], train=False, agents=chosen)
         values_BGH = decoded.values_ABH[0].unflatten(0, (len(examples), len(logics)))
-        metric = self.config.objective.metric
         truth_BH = stack_truths(examples, self.backbone.device)
-        return -forecast_error(values_BGH.transpose(0, 1), truth_BH, metric).mean(-1)
+        return -forecast_error(values_BGH.transpose(0, 1), truth_BH).mean(-1)
 
     def train_forecasts(self, examples: Sequence[ForecastExample]) -> tuple[float, float]:
         """Add the gradient of the forecast losses, one micro-batch at a time.

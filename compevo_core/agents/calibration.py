@@ -1,35 +1,24 @@
-"""What is added to the agents' forecasts after training: blend, known errors, guard.
+"""What is done to the agents' forecasts after training: blend and guard.
 
 See decision 08-calibration.
 
-What belongs here: the sealed state, applying it, moving it on with errors that became known. What
-does not: fitting it on validation (``training.calibration``), the arithmetic of known errors
-(``baselines.known_errors``).
+What belongs here: the sealed state and applying it. What does not: fitting it on validation
+(``training.calibration``), errors that priors know (``baselines.known_errors``).
 
-An agent's forecast becomes base + blend * (forecast - base) + level. The blend is what its
-correction has proved to be worth, by step; the level is its mean known error, by series and step.
+An agent's forecast becomes base + blend * (forecast - base). The blend is what its correction has
+proved to be worth, by step.
 
-Shapes:
-    A agents (of this process; all of them where said so), B windows, E series, H horizon.
+Shapes: A agents (of this process; all of them where said so), B windows, H horizon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.baselines.known_errors import (
-    NOT_STARTED,
-    ErrorEvidence,
-    Form,
-    LevelRule,
-    find_rows,
-)
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import DEFAULT_STEPS
-
-_FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: append, never reorder
 
 
 class ErrorCalibration:
@@ -37,19 +26,14 @@ class ErrorCalibration:
 
     Attributes:
         blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
-        level_AEH: what is added to each agent's forecast, by series and step, scaled.
-        evidence_AEH: weighted sum of its known errors, from which the level follows.
-        weight_EH: shared: weight of the known errors.
-        minute: shared: origin of the last window with a known error, in minutes since 1970.
-        rule: shared: form of the level as a position in a fixed list, and its half-life in days.
         override_A: shared: weights of all agents that replace the selected ones; zero if unused.
         best_prior: shared: the agent of all whose base validated best.
     """
 
-    AGENT_ARRAYS = ("blend_AH", "level_AEH", "evidence_AEH")
+    AGENT_ARRAYS = ("blend_AH",)
     """Names of the arrays whose first dimension is the agents of this process."""
 
-    SHARED_ARRAYS = ("best_prior", "minute", "override_A", "rule", "weight_EH")
+    SHARED_ARRAYS = ("best_prior", "override_A")
     """Names of the arrays that every process holds whole."""
 
     def __init__(
@@ -61,16 +45,8 @@ class ErrorCalibration:
     ) -> None:
         self.entities = tuple(entities)
         local = agents if local_agents is None else local_agents
-        series = len(self.entities)
-
-        # Single precision, as models have it; sums over years would lose a day in it.
+        # Single precision, as models have it.
         self.blend_AH = np.ones((local, horizon), dtype=np.float32)
-        self.level_AEH = np.zeros((local, series, horizon), dtype=np.float32)
-        self.evidence_AEH = np.zeros((local, series, horizon))
-
-        self.weight_EH = np.zeros((series, horizon))
-        self.minute = np.array(NOT_STARTED)
-        self.rule = np.zeros(2)
         self.override_A = np.zeros(agents, dtype=np.float32)
         self.best_prior = np.array(0)
 
@@ -81,18 +57,6 @@ class ErrorCalibration:
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays that every process holds whole, by name."""
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
-
-    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Set all arrays to the values of another calibration, by name."""
-        for name, array in (self.agent_state() | self.shared_state()).items():
-            array[...] = arrays[name]
-
-    def __call__(
-        self, values_ABH: FloatArray, base_ABH: FloatArray, entities: Sequence[str]
-    ) -> FloatArray:
-        """Return calibrated forecasts (A, B, H), scaled; DataError for a series not of train."""
-        level_ABH = self.level_AEH[:, self.find_rows(entities)]
-        return self.blend(values_ABH, base_ABH) + level_ABH
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with the part of its correction that has proved its worth."""
@@ -106,41 +70,3 @@ class ErrorCalibration:
         if not self.override_A.any():
             return weights_BA
         return np.broadcast_to(self.override_A.astype(weights_BA.dtype), weights_BA.shape)
-
-    @property
-    def level_rule(self) -> LevelRule:
-        """How errors are remembered."""
-        form, half_life_days = self.rule.tolist()
-        return LevelRule(_FORMS[int(form)], half_life_days)
-
-    def find_rows(self, entities: Sequence[str]) -> list[int]:
-        """Return the row of each series; DataError if it is none of the train split's."""
-        return find_rows(self.entities, entities)
-
-    def start_levels(self, rule: LevelRule) -> None:
-        """Forget all known errors and remember the next ones by a rule."""
-        self.rule[:] = _FORMS.index(rule.form), rule.half_life_days
-        for array in (self.level_AEH, self.evidence_AEH, self.weight_EH):
-            array.fill(0.0)
-        self.minute.fill(NOT_STARTED)
-
-    def observe(
-        self, minutes: Sequence[int], entities: Sequence[str], error_ABH: FloatArray
-    ) -> None:
-        """Move the levels on with errors that became known; nothing happens under rule ``none``.
-
-        The error is truth minus blended forecast, scaled, NaN where the truth is not known; minutes
-        count from 1970 to each window's origin. DataError if a window lies before the last one
-        whose errors are known.
-        """
-        rule = self.level_rule
-        if rule.form == "none":
-            return
-
-        evidence = ErrorEvidence(self.evidence_AEH.copy(), self.weight_EH.copy(), int(self.minute))
-        evidence.add(rule, minutes, self.find_rows(entities), np.asarray(error_ABH))
-
-        self.evidence_AEH[:] = evidence.sum_AEH
-        self.weight_EH[:] = evidence.weight_EH
-        self.minute.fill(evidence.minute)
-        self.level_AEH[:] = evidence.level()

@@ -139,7 +139,6 @@ class LogicScorer:
         self.reader = reader
         self._is_joint = config.news.fit == "joint"
         self.pays_contribution = config.evolution.credit == "contribution"
-        self._metric = config.objective.metric
 
     def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
         """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
@@ -208,7 +207,6 @@ class LogicScorer:
         # Steps without a truth were interpolated for the fits, and count in no error.
         known_NH = np.where(np.isfinite(self.reader.truth_NH), 1.0, np.nan)
         before_N, *after_CN = (
-            np.nanmean(known_NH * (left**2 if self._metric == "mse" else np.abs(left)), axis=1)
-            for left in (without_NH, *with_CNH)
+            np.nanmean(known_NH * left**2, axis=1) for left in (without_NH, *with_CNH)
         )
         return np.stack([before_N - after_N for after_N in after_CN])

@@ -38,30 +38,25 @@ def prediction_loss(
     config: ObjectiveConfig,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Return what L_pred minimises on each window, (..., B): the metric, or Huber's loss.
+    """Return what L_pred minimises on each window, (..., B): the squared error, or Huber's loss.
 
     The mean is over the known steps of the scaled truth; weights have every window and step.
     """
-    if config.loss == "metric" and weights is None:
-        return forecast_error(forecast, truth_BH, config.metric)
+    if config.loss == "mse" and weights is None:
+        return forecast_error(forecast, truth_BH)
 
     # NaN times a zero weight is NaN, also in the gradient: replace the missing targets first.
     is_known_BH = torch.isfinite(truth_BH)
     gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
-    cost = _cost(gap, config)
+    cost = gap.square()
+    if config.loss == "huber":
+        cost = torch.nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none")
     if weights is not None:
         cost = cost * weights
 
     # By the number of known steps, not by the sum of weights: a window outside an agent's own
     # series shall count less, and would count fully if its equal weights were divided out.
     return cost.sum(-1) / is_known_BH.sum(-1)
-
-
-def _cost(gap: Tensor, config: ObjectiveConfig) -> Tensor:
-    if config.loss == "huber":
-        zero = torch.zeros_like(gap)
-        return torch.nn.functional.huber_loss(gap, zero, reduction="none", delta=config.huber_delta)
-    return gap.square() if config.metric == "mse" else gap.abs()
 
 
 def own_error_weights(

@@ -129,10 +129,9 @@ def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
 class UnreadNews:
     """Tries articles that an agent did not read."""
 
-    def __init__(self, reader: FittedReader, metric: str) -> None:
-        """Take a reader of all articles, and the metric of the error."""
+    def __init__(self, reader: FittedReader) -> None:
+        """Take a reader of all articles."""
         self._reader = reader
-        self._metric = metric
 
     def list_best(
         self,
@@ -170,7 +169,7 @@ class UnreadNews:
         truth_SH = torch.from_numpy(np.stack([examples[b].truth_H for b in windows]))
         values_SH = values_BH[windows].cpu().double()
         before_S, after_S = (
-            forecast_error(values, truth_SH, self._metric)
+            forecast_error(values, truth_SH)
             for values in (values_SH, values_SH + torch.from_numpy(reading_SH))
         )
         changes = (after_S - before_S).tolist()

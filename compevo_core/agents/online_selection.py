@@ -6,9 +6,9 @@ becomes known (``data.view``), the weights that training learns (``agents.select
 it came out (``evaluation.regret``).
 
 A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
-the day. ``boa`` and ``ml-poly`` see the slope of the mixture's absolute error in place of the
-experts' own losses, so that their promise holds against every fixed mixture of the experts. The
-paper's rule goes on with the fitness from where training left it (Eq. 3 to 5).
+the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,
+so that its promise holds against every fixed mixture of the experts. The paper's rule goes on with
+the fitness from where training left it (Eq. 3 to 5).
 
 Shapes: A experts (agents), N windows, P parts of a day, H horizon, h steps of a part.
 """
@@ -29,8 +29,6 @@ from compevo_core.data.view import WindowView, find_horizon
 
 if TYPE_CHECKING:
     from compevo_core.agents.selection import FitnessSelection
-
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 class RuleState(Protocol):
@@ -55,23 +53,6 @@ class EqualState:
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
         """Learn nothing."""
-
-
-class InverseState:
-    """Weights in inverse proportion to the decayed mean squared error (Bates and Granger 1969)."""
-
-    def __init__(self, experts: int, half_life_days: float) -> None:
-        self._kept = 0.5 ** (1.0 / half_life_days)
-        self._sum_A = np.zeros(experts)
-
-    def weights(self) -> FloatArray:
-        """Return weights that are equal before the first error."""
-        inverse_A = 1.0 / np.maximum(self._sum_A, _TINY)
-        return np.asarray(inverse_A / inverse_A.sum())
-
-    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Add a day's mean squared errors to what is left of earlier ones."""
-        self._sum_A = self._kept * self._sum_A + ((experts_Ah - truth_h) ** 2).mean(axis=1)
 
 
 class BoaState:
@@ -109,30 +90,6 @@ class BoaState:
         return np.minimum(1.0 / (2.0 * self._range), second_order_A)
 
 
-class MlPolyState:
-    """Polynomially weighted averages, a learning rate for each expert (Gaillard et al. 2014)."""
-
-    def __init__(self, experts: int) -> None:
-        self._range = 0.0
-        self._squares_A = np.zeros(experts)
-        self._regret_A = np.zeros(experts)
-
-    def weights(self) -> FloatArray:
-        """Return weights proportional to rate * positive part of the regret."""
-        pull_A = np.maximum(self._regret_A, 0.0)
-        if not pull_A.any():
-            return np.full(len(pull_A), 1.0 / len(pull_A))
-        weight_A = pull_A / (self._range**2 + self._squares_A)
-        return np.asarray(weight_A / weight_A.sum())
-
-    def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Add the excess losses of the mixture over each expert."""
-        excess_A = find_excess(experts_Ah, mixture_h, truth_h)
-        self._range = max(self._range, float(np.abs(excess_A).max()))
-        self._regret_A = self._regret_A + excess_A
-        self._squares_A = self._squares_A + excess_A**2
-
-
 def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> FloatArray:
     """Return the excess loss of a mixture over each expert (A,), linearised at the mixture.
 
@@ -154,11 +111,7 @@ def build_state(
     """Return the state of a rule that has seen nothing; the paper's begins where training left."""
     if config.rule == "paper":
         return paper()
-    if config.rule == "inverse":
-        return InverseState(len(first), config.half_life_days)
-    if config.rule == "boa":
-        return BoaState(first)
-    return MlPolyState(len(first)) if config.rule == "ml-poly" else EqualState(first)
+    return BoaState(first) if config.rule == "boa" else EqualState(first)
 
 
 class PaperState:
@@ -170,7 +123,6 @@ class PaperState:
         self._fitness_1A = to_array(trained.fitness([entity]))[:1].astype(np.float64)
         self._gates_A = to_array(trained.gates_A).astype(np.float64)
         self._config = config.selection
-        self._metric = config.objective.metric
 
     def weights(self) -> FloatArray:
         """Return softmax(g * M / tau) (Eq. 5)."""
@@ -189,7 +141,7 @@ class PaperState:
         from compevo_core.agents.selection import reward
 
         forecasts_A1h, truth_1h = torch.from_numpy(experts_Ah)[:, None], torch.from_numpy(truth_h)
-        reward_A = reward(forecasts_A1h, truth_1h[None], self._metric).numpy()
+        reward_A = reward(forecasts_A1h, truth_1h[None]).numpy()
         beta = self._config.ema
         self._fitness_1A = beta * self._fitness_1A + (1.0 - beta) * reward_A
 

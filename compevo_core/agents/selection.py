@@ -23,8 +23,10 @@ SPREAD_FLOOR = 1e-3
 thousandth differ by chance, and dividing by less would let chance pick a winner."""
 
 
-def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
-    """Return L_metric of each window (Eq. 3 and 7): (..., B, H) and (B, H) to (..., B).
+def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
+    """Return the mean squared error of each window, the paper's L_metric (Eq. 3 and 7).
+
+    Forecasts (..., B, H) and truth (B, H) give (..., B).
 
     Both are scaled, so that agents, regions and data sets compare (decision 03-rounds). NaN targets
     do not count and carry no gradient. DataError if a window has no known target.
@@ -35,13 +37,12 @@ def forecast_error(forecast: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
 
     # NaN times a zero mask is NaN, also in the gradient: replace the missing targets first.
     gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
-    cost = gap.square() if metric == "mse" else gap.abs()
-    return cost.sum(-1) / is_known_BH.sum(-1)
+    return gap.square().sum(-1) / is_known_BH.sum(-1)
 
 
-def reward(forecast_ABH: Tensor, truth_BH: Tensor, metric: str) -> Tensor:
+def reward(forecast_ABH: Tensor, truth_BH: Tensor) -> Tensor:
     """Return R_i = -L_metric (Eq. 3), averaged over the round's windows: (A, B, H) to (A,)."""
-    return -forecast_error(forecast_ABH, truth_BH, metric).mean(-1)
+    return -forecast_error(forecast_ABH, truth_BH).mean(-1)
 
 
 class FitnessSelection(nn.Module):
@@ -162,11 +163,7 @@ def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) 
         fitness_EA = _in_units_of_spread(fitness_EA)
 
     # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
-    # shrinks raises its agent's weight. "min" makes fitness >= 0, so that it lowers the weight,
-    # as the text of the paper says (decision 10-fitness).
-    if config.fitness_shift == "min":
-        fitness_EA = fitness_EA - fitness_EA.amin(1, keepdim=True)
-
+    # shrinks raises its agent's weight (decision 10-fitness).
     return torch.softmax(gates_A * fitness_EA / config.temperature, dim=1)
 
 

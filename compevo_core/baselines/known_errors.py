@@ -51,7 +51,7 @@ RULE_GRID: tuple[LevelRule, ...] = (
     *(LevelRule("mean", days) for days in (30.0, 90.0, 180.0)),
     *(LevelRule("kalman", days) for days in (30.0, 90.0, 180.0)),
 )
-"""What 'validated' chooses from; of equal ones the first."""
+"""What the levels of recalibrated baselines are chosen from; of equal ones the first."""
 
 
 @dataclasses.dataclass
@@ -123,34 +123,9 @@ class ErrorEvidence:
         self.weight_EH *= decay_EH
 
 
-def find_rows(known: Sequence[str], entities: Sequence[str]) -> list[int]:
-    """Return the row of each series among those ``known`` of train; DataError if it is not."""
-    row_of = {entity: row for row, entity in enumerate(known)}
-    if unknown := sorted(set(entities) - row_of.keys()):
-        raise DataError(
-            f"{unknown} have no errors, only the series of the train split have, {list(known)}; "
-            "forecast those"
-        )
-    return [row_of[entity] for entity in entities]
-
-
 def count_minutes(views: Sequence[WindowView]) -> list[int]:
     """Return the origin of each window in minutes since 1970."""
     return [(view.origin_utc - _EPOCH_UTC) // _MINUTE for view in views]
-
-
-def estimate_level(
-    rule: LevelRule,
-    series: int,
-    minutes: Sequence[int],
-    rows: Sequence[int],
-    error_ABH: FloatArray,
-) -> FloatArray:
-    """Return the level (A, E, H) after the errors of windows, zeros under the rule ``none``."""
-    evidence = ErrorEvidence.start(len(error_ABH), series, error_ABH.shape[-1])
-    if rule.form != "none":
-        evidence.add(rule, minutes, rows, error_ABH)
-    return evidence.level()
 
 
 def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -234,7 +209,13 @@ class ErrorLevels:
         self.evidence = ErrorEvidence(tensors["sum"], tensors["weight"], tensors["minute"].item())
 
     def _rows(self, views: Sequence[WindowView]) -> list[int]:
-        return find_rows(self._entities, [view.entity for view in views])
+        row_of = {entity: row for row, entity in enumerate(self._entities)}
+        if unknown := sorted({view.entity for view in views} - row_of.keys()):
+            raise DataError(
+                f"{unknown} have no errors, only the series of the train split have, "
+                f"{self._entities}; forecast those"
+            )
+        return [row_of[view.entity] for view in views]
 
 
 def follow_levels(

@@ -78,8 +78,6 @@ _NUMERIC: Mapping[str, tuple[str, ...]] = {
         *("decoder", "prior", "zero_shot_model", "known_errors", "prior_folds", "refit_days"),
     ),
     "selection": (),
-    "calibration": ("known_errors", "half_life_days"),
-    "objective": ("metric",),
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
 }
 """Settings that act without a language model, by section; an empty entry is all of a section."""
@@ -101,16 +99,6 @@ class RunConfig(SettingsSection):
     debate: DebateConfig = DebateConfig()
     optim: OptimConfig = OptimConfig()
     run: RunLengthConfig = RunLengthConfig()
-
-    @model_validator(mode="after")
-    def _check_known_errors(self) -> Self:
-        base, agents = self.forecast.known_errors, self.calibration.known_errors
-        if base != "none" and agents != "none":
-            raise ValueError(
-                f"forecast.known_errors = {base!r} and calibration.known_errors = {agents!r} would "
-                "add the drift of validation twice: set one of them to 'none'"
-            )
-        return self
 
     @model_validator(mode="after")
     def _check_system(self) -> Self:

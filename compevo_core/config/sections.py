@@ -180,10 +180,10 @@ class ForecastConfig(SettingsSection):
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
     zero_shot_model: str = ""
     """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
-    known_errors: Literal["none", "mean", "kalman"] = "none"
-    """what is added to the priors' forecasts before the agents see them: nothing, or the level of
-    their own known errors by series and step, remembered as ``calibration.half_life_days`` says;
-    frozen at the end of validation"""
+    known_errors: Literal["none", "mean"] = "none"
+    """what is added to the priors' forecasts before the agents see them: nothing, or the mean of
+    their own known errors by series and step, whose weight halves in 90 days; frozen at the end of
+    validation"""
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
     refit_days: int = Field(default=0, ge=0)
@@ -240,8 +240,6 @@ class SelectionConfig(SettingsSection):
     """tau of the softmax over gated fitness"""
     ema: float = Field(default=0.9, ge=0.0, le=0.9999)
     """beta of the fitness average ('moderate' in the paper)"""
-    fitness_shift: Literal["none", "min"] = "none"
-    """'none' is the printed rule, 'min' subtracts the population's minimum (decision 10-fitness)"""
     units: Literal["scaled", "spread"] = "scaled"
     """unit of the fitness in the softmax: scaled errors as printed, or the population's spread"""
     scope: Literal["all", "series"] = "all"
@@ -251,13 +249,11 @@ class SelectionConfig(SettingsSection):
     online: bool = False
     """whether the weights go on after training with every error that has become known; without,
     they stay as training left them (the paper's experiments)"""
-    rule: Literal["paper", "equal", "inverse", "boa", "ml-poly"] = "paper"
+    rule: Literal["paper", "equal", "boa"] = "paper"
     """what weighs the agents online: the paper's fitness, the weights of the members as they are,
-    the inverse of the decayed squared error, Bernstein online aggregation, or polynomial weights"""
+    or Bernstein online aggregation"""
     parts: Literal[1, 2, 3, 4, 6, 8] = 1
     """parts of a day with online weights of their own"""
-    half_life_days: float = Field(default=28.0, gt=0.0)
-    """half-life of a squared error under the rule 'inverse'"""
 
     @model_validator(mode="after")
     def _check_online(self) -> Self:
@@ -276,11 +272,6 @@ class CalibrationConfig(SettingsSection):
 
     blend: bool = False
     """weigh each agent's correction by a factor in [0, 1] for every step"""
-    known_errors: Literal["none", "mean", "kalman", "validated"] = "none"
-    """state of the errors that are known, by series and step: none, their decayed mean, a Kalman
-    filter of the level, or what validates best"""
-    half_life_days: float = Field(default=90.0, gt=0.0)
-    """half-life of the decayed mean, and the time constant of the Kalman filter's level"""
 
 
 class EvolutionConfig(SettingsSection):
@@ -366,9 +357,9 @@ class GrpoConfig(SettingsSection):
     """clip range of the probability ratio"""
     iterations: int = Field(default=1, ge=1, le=16)
     """policy updates per group of samples"""
-    carry: Literal["best", "first", "record"] = "best"
-    """which logic an agent carries on: the best or the first of the group, or the one with the best
-    record of gains by its news, over all windows that scored it"""
+    carry: Literal["best", "record"] = "best"
+    """which logic an agent carries on: the best of the group, or the one with the best record of
+    gains by its news, over all windows that scored it"""
     reward_windows: int = Field(default=0, ge=0)
     """windows that score a logic: of the round, or of all of train where the round has fewer; 0 =
     all of the round"""
@@ -377,12 +368,9 @@ class GrpoConfig(SettingsSection):
 class ObjectiveConfig(SettingsSection):
     """The joint objective and its weights (paper 4.4)."""
 
-    metric: Literal["mse", "mae"] = "mse"
-    """L_metric on scaled values, for rewards and L_pred"""
-    loss: Literal["metric", "huber"] = "metric"
-    """what L_pred minimises: the metric itself, or Huber's loss"""
-    huber_delta: float = Field(default=1.0, gt=0.0)
-    """scaled error above which Huber's loss is linear"""
+    loss: Literal["mse", "huber"] = "mse"
+    """what L_pred minimises: the squared error, which rewards always measure, or Huber's loss,
+    which is linear from a scaled error of 1"""
     lambda_pred: float = Field(default=1.0, ge=0.0)
     """weight of L_pred, the error of the population's forecast (paper: 1)"""
     lambda_own: float = Field(default=0.0, ge=0.0)
@@ -417,8 +405,6 @@ class OptimConfig(SettingsSection):
     """learning rate of forecast adapters, heads and selection gates"""
     policy_lr: float = Field(default=1e-6, ge=0.0)
     """learning rate of logic adapters, fusion gates and soft prompt"""
-    head_lr: float | None = Field(default=None, ge=0.0)
-    """learning rate of numeric tokens and head; none = ``forecast_lr``"""
     fusion_lr: float | None = Field(default=None, ge=0.0)
     """learning rate of gates, interaction scores and fusion; none = the paper's: gates
     ``forecast_lr``, the others ``policy_lr``"""

@@ -132,20 +132,17 @@ def find_bound(rule: str, excess_DA: FloatArray, experts: float) -> float | None
     """Return what a rule promises at most, over the expert for which it promises least.
 
     Gaillard, Stoltz and van Erven (2014), "A second-order bound with excess losses", with losses
-    scaled to the largest excess: for ``ml-poly`` their bound of polynomial weights, a rate for each
-    expert; for ``boa`` their bound of ML-Prod. Its proof rests on 1 + x >= exp(x - x^2), the step
-    that turns ML-Prod into this rule. The others promise nothing with these settings. ``experts``
-    counts one of a larger first weight as several that forecast alike.
+    scaled to the largest excess: for ``boa`` their bound of ML-Prod. Its proof rests on
+    1 + x >= exp(x - x^2), the step that turns ML-Prod into this rule. The others promise nothing
+    with these settings. ``experts`` counts one of a larger first weight as several that forecast
+    alike.
     """
     days = len(excess_DA)
     largest = float(np.abs(excess_DA).max(initial=0.0))
-    if rule not in ("boa", "ml-poly") or largest == 0.0:
+    if rule != "boa" or largest == 0.0:
         return None
 
     squares = float((excess_DA**2).sum(axis=0).max()) / largest**2
-    if rule == "ml-poly":
-        return largest * math.sqrt(experts * (1 + math.log(1 + days)) * (1 + squares))
-
     log_experts = math.log(max(2.0, experts))
     doublings = math.log(1 + experts / (2 * math.e) * (1 + math.log(1 + days)))
     price = 3 * log_experts + doublings

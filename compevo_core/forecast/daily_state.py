@@ -49,9 +49,8 @@ _REMEDY = "remove its folder: the state is made again"
 
 
 class DayForecasts(NamedTuple):
-    """Scaled forecasts of one window: each agent without and with its level, the population."""
+    """Scaled forecasts of one window, by the agents and by the population."""
 
-    blended_AH: FloatArray
     agents_AH: FloatArray
     mixture_H: FloatArray
 
@@ -63,7 +62,7 @@ Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by win
 class DailyState:
     """What a population knows of days that are over."""
 
-    calibration: ErrorCalibration  # levels of the agents' known errors
+    calibration: ErrorCalibration  # blend and guard, which stay as they were sealed
     priors: PriorSet  # with their levels, and their fits where these go on
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known
@@ -72,27 +71,21 @@ class DailyState:
     @property
     def minute(self) -> int:
         """Origin of the last window whose truth is known, in minutes since 1970."""
-        return max(int(self.calibration.minute), self.priors.levels.minute, self.experience.minute)
+        return max(self.priors.levels.minute, self.experience.minute)
 
     def observe(
         self,
         windows: Sequence[Window],
-        blended_NAH: FloatArray,
         agents_NAH: FloatArray,
         mixture_NH: FloatArray,
         truth_NH: FloatArray,
     ) -> None:
         """Take note of windows in the order of time.
 
-        All forecasts are scaled: each agent without and with its level, then the population. The
-        windows hold their truth in the series' unit, ``truth_NH`` scaled, NaN where missing.
+        All forecasts are scaled. The windows hold their truth in the series' unit, ``truth_NH``
+        scaled, NaN where missing.
         """
         views = [window.view for window in windows]
-        if self.calibration.level_rule.form != "none":
-            error_ANH = (truth_NH[:, None] - blended_NAH).swapaxes(0, 1)
-            entities = [view.entity for view in views]
-            self.calibration.observe(count_minutes(views), entities, error_ANH)
-
         self.priors.observe(windows)
         self.weighting.observe(views, agents_NAH, mixture_NH, truth_NH)
         self.experience = self.experience.add(views, agents_NAH, mixture_NH, truth_NH)
@@ -102,7 +95,6 @@ class DailyState:
         """Return a state that moves on by itself."""
         return dataclasses.replace(
             self,
-            calibration=copy.deepcopy(self.calibration),
             priors=self.priors.copy(),
             weighting=copy.deepcopy(self.weighting),
         )
@@ -197,7 +189,6 @@ class KeptStates:
     def load(self, kept: KeptState, replay: Replay, state: DailyState) -> Pending:
         """Move the sealed state of a model on to a kept one; return what has not ended by then."""
         arrays = load_file(kept.path / _ARRAYS_FILE)
-        state.calibration.load_state(dict(_take(arrays, "calibration")))
         state.weighting.set_arrays(dict(_take(arrays, "weighting")))
 
         for name in kept.facts[_EXPERIENCE]:
@@ -247,8 +238,6 @@ class KeptStates:
             added.save(part)
 
         arrays = {
-            **_prefix("calibration", state.calibration.agent_state()),
-            **_prefix("calibration", state.calibration.shared_state()),
             **_prefix("weighting", state.weighting.to_arrays()),
         }
         for window, forecasts in pending.items():

@@ -53,7 +53,7 @@ class AgentPart:
     weights: FloatArray
     prior: FloatArray  # the forecast that it corrects
     correction: FloatArray  # what it adds to that
-    level: FloatArray  # its mean known error, which is added last
+    level: FloatArray  # by how much bounds, and totals that add up, move it
     articles: Sequence[ReadArticle]  # what it read, best match first
 
     @property

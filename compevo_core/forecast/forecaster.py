@@ -322,14 +322,14 @@ class CompEvoForecaster:
             # The truth is compared with what was forecast then, not with what would be now.
             rows = [pending.pop(window.view.window_id) for window in windows]
             truth = [self._model.scaler.scale(w.y, w.view.entity) for w in windows]
-            blended, agents, mixtures = (np.stack(part) for part in zip(*rows, strict=True))
-            self._state.observe(windows, blended, agents, mixtures, np.stack(truth))
+            agents, mixtures = (np.stack(part) for part in zip(*rows, strict=True))
+            self._state.observe(windows, agents, mixtures, np.stack(truth))
         if not today:
             return None
 
         views = [replay.windows[i].view for i in today]
         forecasts = self._forecast(views)
-        parts = zip(forecasts.blended_NAH, forecasts.agents_NAH, forecasts.mixture_NH, strict=True)
+        parts = zip(forecasts.agents_NAH, forecasts.mixture_NH, strict=True)
         pending |= {
             view.window_id: DayForecasts(*part) for view, part in zip(views, parts, strict=True)
         }
@@ -339,9 +339,8 @@ class CompEvoForecaster:
         """Forecast views from the present state; nothing is kept."""
         state = self._state
         examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
-        entities = [view.entity for view in views]
 
-        blended, calibrated, bases, n_unparsed = [], [], [], 0
+        blended, bases, n_unparsed = [], [], 0
         own_weights: list[FloatArray] = []
         executor = self._executor
         size = self.config.run.micro_batch_size
@@ -356,20 +355,17 @@ class CompEvoForecaster:
 
             # Corrected in the precision of what forecasts, and exact from here on.
             blended_ABH = state.calibration.blend(values_ABH, base_ABH)
-            calibrated_ABH = state.calibration(values_ABH, base_ABH, entities[part])
             blended.append(blended_ABH.astype(np.float64))
-            calibrated.append(calibrated_ABH.astype(np.float64))
             bases.append(base_ABH.astype(np.float64))
 
         # Each agent keeps the bounds, and so does every mixture of them.
-        agents_NAH = self._model.scaler.keep_bounds(
-            views, np.concatenate(calibrated, axis=1).swapaxes(0, 1)
-        )
+        blended_NAH = np.concatenate(blended, axis=1).swapaxes(0, 1)
+        agents_NAH = self._model.scaler.keep_bounds(views, blended_NAH)
         # Each view gets the weights of what was known at its own instant.
         own_NA = np.concatenate(own_weights) if own_weights else None
         weights_NAH = state.weighting.weights(views, own_NA)
         return _Forecasts(
-            blended_NAH=np.concatenate(blended, axis=1).swapaxes(0, 1),
+            blended_NAH=blended_NAH,
             agents_NAH=agents_NAH,
             bases_NAH=np.concatenate(bases, axis=1).swapaxes(0, 1),
             weights_NAH=weights_NAH,
@@ -441,7 +437,7 @@ class CompEvoForecaster:
 
 @dataclasses.dataclass(frozen=True)
 class _Forecasts:
-    """Scaled forecasts of N views: blended, with levels, and what they are made of."""
+    """Scaled forecasts of N views: blended, within bounds, and what they are made of."""
 
     blended_NAH: FloatArray
     agents_NAH: FloatArray

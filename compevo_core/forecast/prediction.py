@@ -53,7 +53,8 @@ class Prediction:
     chosen_news: list[list[tuple[str, ...]]]
     # (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors
     bases: FloatArray
-    levels: FloatArray  # (A, N, H) the part of each agent's forecast that is its mean known error
+    # (A, N, H) by how much bounds, and totals that add up, move each agent's forecast
+    levels: FloatArray
     # (N, H) the base that validated best, as it is; None without any prior
     prior: FloatArray | None
     # Number of answers of the text decoder that could not be parsed; the prior stands in for each.

@@ -177,7 +177,7 @@ _CONTROLS: Mapping[str, Settings] = {
     ALL_TRIALS: {"population.agents": 1},
     "paper-method": {},
     "equal-weights": {"selection.uniform": True},
-    "no-known-errors": {"calibration.known_errors": "none", "forecast.known_errors": "none"},
+    "no-known-errors": {"forecast.known_errors": "none"},
     "alike-agents": {"population.members": ()},
 }
 

@@ -62,7 +62,6 @@ SETTINGS = (
     ("forecast", "prior", "prior"),
     ("population", "rank", "adapter rank"),
     ("grpo", "group_size", "logics in a group"),
-    ("selection", "fitness_shift", "fitness shift"),
 )
 
 

@@ -28,10 +28,7 @@ from compevo_core.training.run_folder import RunFolder, verify_manifest, write_s
 _HEAD_FILE = "head.safetensors"
 _SHARED_FILE = "state.safetensors"
 _EXPERIENCE_FILE = "experience.safetensors"
-_HEAD_PREFIXES = (
-    *("answers.", "debate.", "linear."),
-    *("calibration.blend", "calibration.level", "calibration.evidence"),
-)
+_HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
 """Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
 _PACKAGES = (
     *("compevo", "torch", "transformers", "peft", "polars", "numpy"),

@@ -8,7 +8,7 @@ Shapes: A agents (all of the run), B windows, E series, H horizon.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,15 +17,7 @@ import numpy.typing as npt
 from compevo_core.agents.decoders import Executor, ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
-from compevo_core.baselines.known_errors import (
-    NO_LEVEL,
-    RULE_GRID,
-    ErrorEvidence,
-    LevelRule,
-    count_minutes,
-    estimate_level,
-    split_by_time,
-)
+from compevo_core.baselines.known_errors import split_by_time
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
@@ -42,9 +34,6 @@ POOLED_WINDOWS = 30.0
 A step's own evidence is the sum over its neighbours, whose weights add up to five, and to three at
 both ends of the horizon. It therefore counts as much as the pooled slope at six windows, at ten
 there, and of a few dozen windows most is its own."""
-
-_Halves = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
-"""Positions of the windows of the first and of the second half of validation."""
 
 Guard = Literal["none", "equal", "best", "prior"]
 
@@ -170,56 +159,9 @@ class CalibrationReport:
     raw_mae: float  # of the population before calibration
     calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
     blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
-    known_errors: str  # form of the level
-    half_life_days: float | None  # of known errors; None without a level
-    history_windows: int  # before validation, whose errors are in the level
     guard: Guard
     """What weighs the agents: the selection (none), all alike (equal), the agent that validated
     best, alone (best), or the best base without any correction (prior)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class WindowErrors:
-    """Errors of B windows, scaled, with what levels need to know of them."""
-
-    examples: Sequence[ForecastExample]
-    series_index: list[int]  # of each window
-    minutes: list[int]  # from 1970 to each window's origin
-    error_ABH: FloatArray  # truth minus blended forecast, NaN where the truth is missing
-
-    def select(self, windows: npt.NDArray[np.intp]) -> "WindowErrors":
-        """Return the errors of some of the windows."""
-        return WindowErrors(
-            [self.examples[i] for i in windows],
-            [self.series_index[i] for i in windows],
-            [self.minutes[i] for i in windows],
-            self.error_ABH[:, windows],
-        )
-
-    def prepend(self, earlier: "WindowErrors | None") -> "WindowErrors":
-        """Return these errors with earlier ones before them."""
-        if earlier is None:
-            return self
-        return WindowErrors(
-            [*earlier.examples, *self.examples],
-            earlier.series_index + self.series_index,
-            earlier.minutes + self.minutes,
-            np.concatenate([earlier.error_ABH, self.error_ABH], axis=1),
-        )
-
-    def estimate_level(self, rule: LevelRule, others: Sequence[int], series: int) -> FloatArray:
-        """Return the level (A, B, H) that these errors leave for windows of the given series."""
-        level_AEH = estimate_level(rule, series, self.minutes, self.series_index, self.error_ABH)
-        return level_AEH[:, others]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Correction:
-    """How forecasts are corrected: blend, memory of errors, the earlier errors that count."""
-
-    blend_AH: FloatArray
-    rule: LevelRule
-    earlier: WindowErrors | None
 
 
 def calibrate(
@@ -228,14 +170,8 @@ def calibrate(
     logics: Sequence[str],
     val_examples: Sequence[ForecastExample],
     config: RunConfig,
-    *,
-    history: Sequence[ForecastExample] = (),
 ) -> CalibrationReport:
-    """Fit ``model.calibration`` on validation forecasts, without dropout or gradient.
-
-    ``history`` are train windows with out-of-fold priors, whose errors may begin the level; those
-    that reach into validation are left out. 'validated' uses them where that does better.
-    """
+    """Fit ``model.calibration`` on validation forecasts, without dropout or gradient."""
     if not val_examples:
         raise DataError(
             "there are no validation windows to calibrate on; give some, or leave calibration out"
@@ -245,146 +181,42 @@ def calibrate(
     weights_BA = weigh_examples(model, val_examples, forecasts)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
-    # The blend, then the level of what the blend lets through.
-    halves = split_by_time([example.view for example in val_examples])
     agents, _, steps = forecasts.values_ABH.shape
     is_joint = config.news.fit == "joint"
     blend_AH = np.ones((agents, steps))
     if config.calibration.blend:
         # Parts that were fitted to add up are kept or shrunk together.
         judged = forecasts.mix(weights_BA) if is_joint else forecasts
+        halves = split_by_time([example.view for example in val_examples])
         blend_AH = np.broadcast_to(fit_blend(judged, *halves), blend_AH.shape).copy()
-    errors = _collect_errors(model, forecasts, blend_AH, val_examples)
-    earlier = None
-    begin_utc = min(example.view.origin_utc for example in val_examples)
-    ended = [example for example in history if example.view.end_utc <= begin_utc]
-    if config.calibration.known_errors != "none" and ended:
-        past = forecast_examples(model, executor, logics, ended)
-        earlier = _collect_errors(model, past, blend_AH, ended)
-    rule, earlier = _select_rule(config, errors, earlier, weights_BA, halves)
-    fitted = _Correction(blend_AH, rule, earlier)
 
-    # Judged with all windows: the choices are made.
-    known = errors.prepend(earlier)
-    level_ABH = known.estimate_level(rule, errors.series_index, max(known.series_index) + 1)
-    sealed_ABH = forecasts.blend(blend_AH) + level_ABH
-    learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
+    blended_ABH = forecasts.blend(blend_AH)
+    learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        lived = follow_validation(model, config, forecasts, errors, fitted)
+        lived = follow_validation(model, config, forecasts, blend_AH, val_examples)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
-    guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt, is_joint=is_joint)
+    guard, override_A, sealed = _guard(forecasts, blended_ABH, learnt, is_joint=is_joint)
 
     # Where no weighting is as good as the best prior, that is sealed without any correction.
     if guard == "prior":
-        fitted = _Correction(np.zeros_like(blend_AH), NO_LEVEL, None)
-        errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
+        blend_AH = np.zeros_like(blend_AH)
 
     calibration = model.calibration
-    calibration.blend_AH[:] = model.shards.local(fitted.blend_AH)
+    calibration.blend_AH[:] = model.shards.local(blend_AH)
     calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
-    _remember(model, fitted.rule, known)
     model.experience = follow_validation(
-        model, config, forecasts, errors, fitted, forecasts.weights_BA
+        model, config, forecasts, blend_AH, val_examples, forecasts.weights_BA
     )
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
         raw_mae=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
         calibrated_mae=sealed,
-        blend=tuple(fitted.blend_AH.mean(1).tolist()),
-        known_errors=fitted.rule.form,
-        half_life_days=None if fitted.rule.form == "none" else fitted.rule.half_life_days,
-        history_windows=0 if fitted.earlier is None else len(fitted.earlier.examples),
+        blend=tuple(blend_AH.mean(1).tolist()),
         guard=guard,
     )
-
-
-def forecast_corrections(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> dict[str, FloatArray]:
-    """Return what all agents add to their bases, (A, H) by window, in the window's unit.
-
-    Of no window where the calibration has no level.
-    """
-    if model.calibration.level_rule.form == "none":
-        return {}
-    forecasts = forecast_examples(model, executor, logics, examples)
-    added_ABH = forecasts.values_ABH - forecasts.base_ABH
-    return {
-        example.view.window_id: added_ABH[:, place] * model.scaler.std[example.view.entity]
-        for place, example in enumerate(examples)
-    }
-
-
-def restart_levels(
-    model: MemberModel,
-    executor: Executor,
-    examples: Sequence[ForecastExample],
-    corrections: Mapping[str, FloatArray],
-) -> None:
-    """Estimate the levels of a fitted calibration anew; rule, blend and guard stay.
-
-    For a population that was trained once more on train and validation. Its agents forecast
-    validation in sample, with errors that are too small; the levels of the first training hold
-    drift that the priors of the second have learnt. So each error is measured on the out-of-fold
-    prior of the second training, which the examples hold, plus the ``corrections`` by the agents
-    of the first training (:func:`forecast_corrections`).
-    """
-    examples = [example for example in examples if example.view.window_id in corrections]
-    if not examples:
-        return
-
-    gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
-    base_ABH = to_array(gathered_ABH).astype(np.float64)
-    views = [example.view for example in examples]
-    added = [corrections[view.window_id] / model.scaler.std[view.entity] for view in views]
-    truth_BH = np.stack([np.asarray(example.truth_H) for example in examples])
-    forecasts = AgentForecasts(base_ABH + np.stack(added, axis=1), base_ABH, truth_BH)
-    local_AH = model.calibration.blend_AH
-    blend_AH = to_array(model.shards.all_gather(local_AH, "forecasts")).astype(np.float64)
-    known = _collect_errors(model, forecasts, blend_AH, examples)
-    _remember(model, model.calibration.level_rule, known)
-
-
-def _select_rule(
-    config: RunConfig,
-    errors: WindowErrors,
-    earlier: WindowErrors | None,
-    weights_BA: FloatArray,
-    halves: _Halves,
-) -> tuple[LevelRule, WindowErrors | None]:
-    """Return how errors are remembered, and which earlier ones: as set, or what does best.
-
-    For 'validated' the later use is imitated: the level at the middle of validation, frozen, on the
-    second half. It is the population's error that counts, as the population is what is sealed.
-    """
-    form = config.calibration.known_errors
-    if form != "validated":
-        return LevelRule(form, config.calibration.half_life_days), earlier
-
-    first, second = halves
-    if not first.size and earlier is None:
-        return NO_LEVEL, None
-
-    judged = errors.select(second)
-    starts = [None] if earlier is None else [None, earlier]
-    options = [(rule, start) for rule in RULE_GRID for start in starts]
-    option_errors = []
-    for rule, start in options:
-        known = errors.select(first).prepend(start)
-        series = max(errors.series_index + known.series_index) + 1
-        level_ABH = known.estimate_level(rule, judged.series_index, series)
-        # An error less its level is the error of the forecast with the level.
-        left_BH = np.einsum("abh,ba->bh", judged.error_ABH - level_ABH, weights_BA[second])
-        option_errors.append(float(np.nanmean(np.abs(left_BH), axis=1).mean()))
-
-    rule, start = options[int(np.argmin(option_errors))]
-    return rule, None if rule.form == "none" else start
 
 
 def _guard(
@@ -411,67 +243,34 @@ def _guard(
     return "prior", np.eye(agents)[base_A.argmin()], prior
 
 
-def _collect_errors(
-    model: MemberModel,
-    forecasts: AgentForecasts,
-    blend_AH: FloatArray,
-    examples: Sequence[ForecastExample],
-) -> WindowErrors:
-    views = [example.view for example in examples]
-    return WindowErrors(
-        examples,
-        model.calibration.find_rows([view.entity for view in views]),
-        count_minutes(views),
-        forecasts.truth_BH - forecasts.blend(blend_AH),
-    )
-
-
-def _remember(model: MemberModel, rule: LevelRule, known: WindowErrors) -> None:
-    model.calibration.start_levels(rule)
-    local_ABH = model.shards.local(known.error_ABH)
-    entities = [example.view.entity for example in known.examples]
-    model.calibration.observe(known.minutes, entities, local_ABH)
-
-
 def follow_validation(
     model: MemberModel,
     config: RunConfig,
     forecasts: AgentForecasts,
-    errors: WindowErrors,
-    correction: _Correction,
+    blend_AH: FloatArray,
+    examples: Sequence[ForecastExample],
     own_weights_BA: FloatArray | None = None,
 ) -> Experience:
     """Return validation as the population would have lived through it, day by day.
 
-    Levels and weights of each day use only earlier days. ``errors`` are the errors of the blended
-    forecasts; ``own_weights_BA`` are weights that come with the forecasts.
+    Weights of each day use only earlier days; ``own_weights_BA`` are weights that come with the
+    forecasts of the ``examples``.
     """
-    agents_BAH = forecasts.blend(correction.blend_AH).swapaxes(0, 1).copy()
+    agents_BAH = forecasts.blend(blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
-    views = [example.view for example in errors.examples]
+    views = [example.view for example in examples]
     weighting = PopulationWeights(config, model.selection, model.calibration)
-    rule, earlier = correction.rule, correction.earlier
-    has_level = rule.form != "none"
     agents, horizon = agents_BAH.shape[1:]
-    evidence = ErrorEvidence.start(agents, len(model.calibration.entities), horizon)
-    if earlier is not None and has_level:
-        evidence.add(rule, earlier.minutes, earlier.series_index, earlier.error_ABH)
 
     order: list[int] = []
     for ended, today in replay_days(views):
         order.extend(ended)
         if ended:
-            known = errors.select(np.array(ended, dtype=np.intp))
-            if has_level:
-                evidence.add(rule, known.minutes, known.series_index, known.error_ABH)
             past = [views[i] for i in ended]
             weighting.observe(past, agents_BAH[ended], mixture_BH[ended], truth_BH[ended])
 
         if today:
-            if has_level:
-                series = [errors.series_index[i] for i in today]
-                agents_BAH[today] += evidence.level()[:, series].swapaxes(0, 1)
             agents_BAH[today] = model.scaler.keep_bounds(
                 [views[i] for i in today], agents_BAH[today]
             )

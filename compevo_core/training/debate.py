@@ -134,7 +134,7 @@ class DebateStep(ForecastStep):
         rng: np.random.Generator,
     ) -> list[Turn]:
         """Let the agents debate with forecasts drawn around their own."""
-        debate, metric = self.config.debate, self.config.objective.metric
+        debate = self.config.debate
         truth_BH = stack_truths(examples, first.values_ABH.device)
         notes: NotesByAgent | None = None
         mean_ABH = first.values_ABH
@@ -151,7 +151,7 @@ class DebateStep(ForecastStep):
             draws = rng.standard_normal(mean_ABH.shape)
             noise_ABH = torch.tensor(draws, dtype=mean_ABH.dtype, device=mean_ABH.device)
             tried_ABH = mean_ABH + debate.exploration * noise_ABH
-            reward_AB = -forecast_error(tried_ABH, truth_BH, metric)
+            reward_AB = -forecast_error(tried_ABH, truth_BH)
             turns.append(Turn(notes, tried_ABH, mean_ABH, reward_AB))
         return turns
 

@@ -60,16 +60,14 @@ def aggregate_best_response_gap(
     played_forecasts: npt.ArrayLike,
     weights: npt.ArrayLike,
     truth: npt.ArrayLike,
-    *,
-    metric: str = "mse",
 ) -> FloatArray:
     """Return the drop in the aggregate loss if one agent alone switched to its best sampled logic.
 
     The drop is exact: the forecasts of the others and all weights stay as played. Observes the
     local equilibrium of Theorem B.2.1, step 6 (no unilateral update lowers L_total), for L_pred
-    alone, among sampled logics. The drops (A,) are at least 0, in units of the metric, ``mse`` or
-    ``mae`` as in the objective. Forecasts are (A, G, B, H) and (A, B, H), weights (A,), or (B, A)
-    where they differ by window, and the truth is (B, H), NaN where a target is missing.
+    alone, among sampled logics. The drops (A,) are at least 0, in scaled squared errors. Forecasts
+    are (A, G, B, H) and (A, B, H), weights (A,), or (B, A) where they differ by window, and the
+    truth is (B, H), NaN where a target is missing.
     """
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
@@ -81,8 +79,8 @@ def aggregate_best_response_gap(
     aggregate_BH = (weight_AB1 * played_ABH).sum(axis=0)
     change_AGBH = weight_AB1[:, None] * (group_AGBH - played_ABH[:, None])
 
-    played_loss = _masked_loss(aggregate_BH, truth_BH, metric)
-    switched_loss_AG = _masked_loss(aggregate_BH + change_AGBH, truth_BH, metric)
+    played_loss = _masked_loss(aggregate_BH, truth_BH)
+    switched_loss_AG = _masked_loss(aggregate_BH + change_AGBH, truth_BH)
     return np.asarray(np.maximum(played_loss - switched_loss_AG.min(axis=1), 0.0))
 
 
@@ -156,12 +154,12 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
     return max(0.0, float(entr(weight_A).sum()))
 
 
-def _masked_loss(forecast: FloatArray, truth_BH: FloatArray, metric: str) -> FloatArray:
+def _masked_loss(forecast: FloatArray, truth_BH: FloatArray) -> FloatArray:
     """Return the mean loss over the known targets, (..., B, H) to (...)."""
     # One mean over all targets. Training averages each window first (agents.selection), which gives
     # another number only where windows miss different numbers of targets.
     error = forecast - truth_BH
-    cost = error**2 if metric == "mse" else np.abs(error)
+    cost = error**2
     return np.asarray(np.nanmean(cost, axis=(-2, -1)))
 
 

@@ -136,7 +136,7 @@ class ForecastStep:
 
         values_ABH = torch.cat([part.values_ABH for part in passes], 1)
         truth_BH = stack_truths(examples, values_ABH.device)
-        error_AB = forecast_error(values_ABH, truth_BH, self.config.objective.metric)
+        error_AB = forecast_error(values_ABH, truth_BH)
         loss_pred, loss_own, loss_tokens = losses.tolist()
         return PlayedForecasts(
             values_ABH=values_ABH,

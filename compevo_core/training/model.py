@@ -243,12 +243,12 @@ class PopulationModel(MemberModel):
         return self.fusion.interaction_weights().detach()
 
     def adapter_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.forecast_lr`` trains: all adapters but the logic adapters."""
+        """Return all adapters but the logic adapters, which ``optim.forecast_lr`` trains."""
         kinds = [kind for kind in self.population.kinds if kind != LOGIC]
         return [p for kind in kinds for p in self.population.adapter_parameters(kind)]
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return what ``optim.head_lr`` trains: numeric tokens, read-out, heads of a debate."""
+        """Return numeric tokens, read-out and heads of a debate; it trains them too."""
         debate = [] if self.debate is None else list(self.debate.parameters())
         return [*self.decoder.module.parameters(), *debate]
 

@@ -329,7 +329,7 @@ def forecast_train(
 
 def read_rule(config: RunConfig) -> LevelRule:
     """Return how the known errors of the priors of a run are remembered."""
-    return LevelRule(config.forecast.known_errors, config.calibration.half_life_days)
+    return LevelRule(config.forecast.known_errors)
 
 
 def make_examples(

@@ -143,7 +143,7 @@ class RoundTrainer:
             retriever = executor.news_retriever
             everything = NewsRetriever(retriever.pool, retriever.encoder, MOST_ARTICLES)
             reader = build_reader(self.config, train_examples, everything)
-            self.unread_news = UnreadNews(reader, self.config.objective.metric)
+            self.unread_news = UnreadNews(reader)
 
         self.forecast_step = ForecastStep(model, executor)
         if isinstance(executor, DebateExecutor):
@@ -310,7 +310,6 @@ class RoundTrainer:
             _to_numpy(group.values_ACWH[:, 0]),
             _to_numpy(self.model.selection.weights([example.view.entity for example in scored])),
             _to_numpy(truth_WH),
-            metric=self.config.objective.metric,
         )
         reward_AC = _to_numpy(group.reward_AC)
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
@@ -418,7 +417,7 @@ class RoundTrainer:
         """Forecast windows under the candidates of the local agents, without gradient."""
         local = self.executor.forecast_groups(candidates, examples, adds_no_news=adds_no_news)
         values_ACWH = self.shards.all_gather(local.values_AGBH, "forecasts")
-        error_ACW = forecast_error(values_ACWH, truth_WH, self.config.objective.metric)
+        error_ACW = forecast_error(values_ACWH, truth_WH)
         reward_ACW = -error_ACW
         return _GroupScores(
             values_ACWH, reward_ACW, reward_ACW.mean(-1), local.n_unparsed, local.n_cut
@@ -499,9 +498,6 @@ class RoundTrainer:
         The played logic competes with its group. It comes first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.
         """
-        if self.config.grpo.carry == "first":
-            return [row[1] for row in candidates]  # the ablation: a sample, whatever it earned
-
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]
 

@@ -21,7 +21,6 @@ from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
@@ -31,8 +30,6 @@ from compevo_core.training.artifact import installed_versions, read_model_manife
 from compevo_core.training.calibration import (
     CalibrationReport,
     calibrate,
-    forecast_corrections,
-    restart_levels,
 )
 from compevo_core.training.diagnostics import summarize_regret_growth
 from compevo_core.training.members import (
@@ -60,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REFIT_CALIBRATION = ("blend_AH", "override_A", "best_prior", "rule")
+_REFIT_CALIBRATION = ("blend_AH", "override_A", "best_prior")
 """What a second training takes over from the calibration of the first one."""
 
 
@@ -135,7 +132,7 @@ def train(
         report = _calibrate(training, outcome.logics)
 
         if config.run.refit:
-            first = _FirstTraining.of(training, outcome.logics)
+            first = _FirstTraining.of(training)
             del training  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
             refit_data = prepare(config, joined, joined[:0])
@@ -175,14 +172,12 @@ class _FirstTraining:
     calibration: ErrorCalibration
     experience: Experience
     scaler: Scaler
-    corrections: dict[str, FloatArray]
 
     @classmethod
-    def of(cls, training: Training, logics: Sequence[str]) -> "_FirstTraining":
+    def of(cls, training: Training) -> "_FirstTraining":
         """Read a calibrated training before its model is freed."""
-        model, examples = training.model, training.data.calibration_examples
-        corrections = forecast_corrections(model, training.executor, logics, examples)
-        return cls(model.calibration, model.experience, model.scaler, corrections)
+        model = training.model
+        return cls(model.calibration, model.experience, model.scaler)
 
     def hand_over(self, training: Training) -> None:
         """Give a training on train and validation the choices and errors of the first one.
@@ -196,7 +191,6 @@ class _FirstTraining:
         model.experience = experience
         for name in _REFIT_CALIBRATION:
             getattr(model.calibration, name)[...] = getattr(self.calibration, name)
-        restart_levels(model, training.executor, training.data.train_examples, self.corrections)
 
 
 def validate_members(
@@ -214,7 +208,6 @@ def validate_members(
         describe_members(config),
         data.calibration_examples,
         config,
-        history=data.train_examples,
     )
     return model.experience, model.scaler
 
@@ -237,25 +230,14 @@ def _choose_training(setup: RunSetup, data: TrainingData) -> Callable[..., Train
 def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
     data, config = training.data, training.setup.config
-    settings = config.calibration
     # Fits take all the evidence there is. The guard alone judges as the rounds were judged: an
     # answer as text takes minutes.
-    is_online = config.selection.online
-    is_fitted = settings.blend or settings.known_errors != "none" or is_online or config.is_numeric
+    is_fitted = config.calibration.blend or config.selection.online or config.is_numeric
     examples = data.calibration_examples if is_fitted else data.val_examples
     if not examples:
         return None
 
-    # The last train windows, as many as validation has: older errors hardly count.
-    by_time = sorted(data.train_examples, key=lambda example: example.view.origin_utc)
-    report = calibrate(
-        training.model,
-        training.executor,
-        logics,
-        examples,
-        config,
-        history=by_time[-len(examples) :],
-    )
+    report = calibrate(training.model, training.executor, logics, examples, config)
 
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction

@@ -61,8 +61,8 @@ class TrainingData:
         # In training a prior knows its errors up to the day before, in use those up to the end of
         # validation. Those on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
-        known_errors = {config.forecast.known_errors, config.calibration.known_errors}
-        if not config.is_numeric or known_errors != {"none"}:  # agents learn there, levels begin
+        # Agents learn there, and levels begin.
+        if not config.is_numeric or config.forecast.known_errors != "none":
             past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
         priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))

@@ -163,26 +163,20 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
     """Return the optimiser's groups of parameters, each with its ``base_lr`` (decision 04-policy).
 
     Forecasting and policy have a rate each: the forecast is supervised, the policy learns from few
-    samples. Heads, and gates with fusion, are groups of their own where they have a rate of their
-    own. Each group is clipped by its own norm.
+    samples. Gates with fusion are a group of their own where they have a rate of their own. Each
+    group is clipped by its own norm.
     """
-    heads, gates = model.head_parameters(), model.gate_parameters()
-    fusion = model.fusion_parameters()
-    forecasting = [*model.adapter_parameters()]
+    gates, fusion = model.gate_parameters(), model.fusion_parameters()
+    forecasting = [*model.adapter_parameters(), *model.head_parameters()]
     policy = [*model.policy_adapter_parameters()]
     groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr)]
-    if optim.head_lr is None:
-        forecasting += heads
-    else:
-        groups.append((heads, optim.head_lr))
-
     if optim.fusion_lr is None:
         forecasting += gates
         policy += fusion
     else:
         groups.append(([*gates, *fusion], optim.fusion_lr))
 
-    # Agents that do not compete have no policy and no gates; the text decoder has no heads.
+    # Agents that do not compete have no policy and no gates.
     return [{"params": params, "lr": rate, "base_lr": rate} for params, rate in groups if params]
 
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from compevo_core.agents.online_selection import (
     BoaState,
     EqualState,
-    InverseState,
-    MlPolyState,
     build_state,
     find_excess,
 )
@@ -36,13 +34,12 @@ def _selection(fitness, gates=None, **settings):
 
 def test_reward_is_minus_the_mean_squared_error():
     forecast = torch.tensor([[[1.0, 2.0]], [[0.0, 0.0]]])
-    assert reward(forecast, torch.tensor([[1.0, 4.0]]), "mse").tolist() == [-2.0, -8.5]
-    assert reward(forecast, torch.tensor([[1.0, 4.0]]), "mae").tolist() == [-1.0, -2.5]
+    assert reward(forecast, torch.tensor([[1.0, 4.0]])).tolist() == [-2.0, -8.5]
 
 
 def test_masked_targets_do_not_count_and_carry_no_gradient():
     forecast = torch.tensor([[[1.0, 9.0]]], requires_grad=True)
-    error = forecast_error(forecast, torch.tensor([[3.0, float("nan")]]), "mse")
+    error = forecast_error(forecast, torch.tensor([[3.0, float("nan")]]))
     assert error.item() == 4.0
     error.sum().backward()
     assert forecast.grad.flatten().tolist() == [-4.0, 0.0]
@@ -50,7 +47,7 @@ def test_masked_targets_do_not_count_and_carry_no_gradient():
 
 def test_a_window_without_any_target_is_refused():
     with pytest.raises(DataError, match="no known target"):
-        forecast_error(torch.zeros(1, 1, 2), torch.full((1, 2), float("nan")), "mse")
+        forecast_error(torch.zeros(1, 1, 2), torch.full((1, 2), float("nan")))
 
 
 def test_fitness_is_the_exponential_average_of_rewards():
@@ -71,12 +68,11 @@ def test_weights_are_the_gated_softmax():
 finite = st.floats(-3, 3)
 
 
-@pytest.mark.parametrize("rule", ["none", "min"])
 @given(st.lists(st.tuples(finite, st.floats(0, 3)), min_size=2, max_size=6), st.data())
-def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(rule, agents, data):
+def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(agents, data):
     k = data.draw(st.integers(0, len(agents) - 1))
     fitness, gates = [list(column) for column in zip(*agents, strict=True)]
-    selection = _selection(fitness, gates, fitness_shift=rule, temperature=0.5)
+    selection = _selection(fitness, gates, temperature=0.5)
     values = selection.fitness_EA.clone().double().requires_grad_()
     selection.fitness_EA = values
 
@@ -84,25 +80,17 @@ def test_more_fitness_never_lowers_a_weight_while_gates_are_not_negative(rule, a
     (slope,) = torch.autograd.grad(weights[k], values)
     assert slope[0, k] >= -1e-12
     assert weights.sum().item() == pytest.approx(1.0, abs=1e-5)
-    if rule == "none":  # the slope of Proposition B.5.1
-        w = weights.tolist()[k]
-        assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
+    # The slope of Proposition B.5.1
+    w = weights.tolist()[k]
+    assert slope[0, k].item() == pytest.approx(w * (1 - w) * gates[k] / 0.5, abs=1e-6)
 
 
-def test_a_smaller_gate_raises_a_weak_agents_weight_under_the_printed_rule_only():
-    # The printed rule, on the weaker of two agents.
+def test_a_smaller_gate_raises_a_weak_agents_weight():
     open_weight, shut_weight = (
-        _selection([-1.0, -3.0], gates, fitness_shift="none").population_weights()[1].item()
+        _selection([-1.0, -3.0], gates).population_weights()[1].item()
         for gates in ([1.0, 1.0], [1.0, 0.1])
     )
     assert shut_weight > open_weight
-
-    # The shifted rule; the weakest has fitness 0 there, so the gate of the other is moved.
-    open_weight, shut_weight = (
-        _selection([-1.0, -3.0], gates, fitness_shift="min").population_weights()[0].item()
-        for gates in ([1.0, 1.0], [0.1, 1.0])
-    )
-    assert shut_weight < open_weight
 
 
 def test_aggregation_is_the_weighted_sum_and_reaches_gates_with_gradient():
@@ -189,15 +177,13 @@ def _play(state, days, *, scale=1.0):
         state.observe(experts_Ah, state.weights() @ experts_Ah, truth_h)
 
 
-@pytest.mark.parametrize(
-    "state", [EqualState(ALIKE), InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)]
-)
+@pytest.mark.parametrize("state", [EqualState(ALIKE), BoaState(ALIKE)])
 def test_a_rule_that_has_seen_nothing_weighs_all_alike(state):
     assert np.allclose(state.weights(), 1 / 3)
 
 
-@pytest.mark.parametrize("state", [InverseState(3, 28.0), BoaState(ALIKE), MlPolyState(3)])
-def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state):
+def test_the_expert_with_the_smallest_errors_gets_the_largest_weight():
+    state = BoaState(ALIKE)
     _play(state, 200)
     weights_A = state.weights()
     assert weights_A.sum() == pytest.approx(1.0)
@@ -205,27 +191,11 @@ def test_the_expert_with_the_smallest_errors_gets_the_largest_weight(state):
     assert weights_A.argmax() == 1
 
 
-@pytest.mark.parametrize(("kind", "experts"), [(BoaState, ALIKE), (MlPolyState, 3)])
-def test_weights_do_not_depend_on_the_unit_of_the_series(kind, experts):
-    in_megawatts, in_watts = kind(experts), kind(experts)
+def test_weights_do_not_depend_on_the_unit_of_the_series():
+    in_megawatts, in_watts = BoaState(ALIKE), BoaState(ALIKE)
     _play(in_megawatts, 40)
     _play(in_watts, 40, scale=1e6)
     assert np.allclose(in_megawatts.weights(), in_watts.weights(), rtol=1e-6)
-
-
-def test_inverse_weights_forget_by_half_in_a_half_life():
-    state = InverseState(2, 10.0)
-    truth_h = np.zeros(STEPS)
-    first, then = np.array([[2.0], [1.0]]), np.array([[1.0], [1.0]])
-    state.observe(np.tile(first, STEPS), truth_h, truth_h)
-    for _ in range(10):
-        state.observe(np.tile(0 * then, STEPS), truth_h, truth_h)
-    state.observe(np.tile(then, STEPS), truth_h, truth_h)
-
-    # What is left of the first squared errors, 4 and 1, after eleven days, and 1 of today.
-    left = 0.5**1.1
-    expected_A = 1 / (np.array([4.0, 1.0]) * left + 1.0)
-    assert np.allclose(state.weights(), expected_A / expected_A.sum())
 
 
 def test_an_expert_of_a_larger_first_weight_counts_as_several_that_forecast_alike():
@@ -253,7 +223,5 @@ def test_each_name_of_a_rule_has_a_state_of_its_own():
         config = SelectionConfig(online=True, rule=rule)
         return build_state(config, ALIKE, lambda: EqualState([1 / 99] * 99))
 
-    names = ("equal", "inverse", "boa", "ml-poly")
-    kinds = [type(state_of(rule)) for rule in names]
-    assert kinds == [EqualState, InverseState, BoaState, MlPolyState]
+    assert [type(state_of(rule)) for rule in ("equal", "boa")] == [EqualState, BoaState]
     assert len(state_of("paper").weights()) == 99

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines.known_errors import (
-    NO_LEVEL,
     POOLED_WINDOWS,
     RULE_GRID,
     ErrorEvidence,
     ErrorLevels,
     LevelRule,
-    estimate_level,
     follow_levels,
     split_by_time,
 )
@@ -28,6 +26,13 @@ MEAN = LevelRule("mean", 1.0)
 
 def _errors(*values):
     return np.array(values).reshape(1, len(values), 1)
+
+
+def estimate_level(rule, series, minutes, rows, error_ABH):
+    """Return the level (A, E, H) after the errors of windows."""
+    evidence = ErrorEvidence.start(len(error_ABH), series, error_ABH.shape[-1])
+    evidence.add(rule, minutes, rows, error_ABH)
+    return evidence.level()
 
 
 def test_the_level_of_one_series_is_the_mean_of_its_errors_each_day_counting_half_of_the_next():
@@ -47,7 +52,6 @@ def test_missing_truths_are_no_evidence_and_without_any_the_level_is_zero():
     level = estimate_level(MEAN, 1, [0, DAY], [0, 0], _errors(3.0, np.nan))
     assert level.item() == pytest.approx(3.0)
     assert estimate_level(MEAN, 1, [0], [0], _errors(np.nan)).item() == 0.0
-    assert estimate_level(NO_LEVEL, 1, [0], [0], _errors(3.0)).item() == 0.0
 
 
 def test_the_kalman_gain_is_that_of_the_textbook_filter():

@@ -178,7 +178,7 @@ def test_levels_and_blends_come_from_validation_alone(tmp_path):
         run__validate_every=1,
         evolution__every=0,
         calibration__blend=True,
-        calibration__known_errors="mean",
+        forecast__known_errors="mean",
         forecast__prior_folds=2,
     )
     val = small.windows("val", 3, first_day=20)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.agents.online_selection import MlPolyState
+from compevo_core.agents.online_selection import BoaState
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.quantiles import LEVELS
@@ -355,7 +355,7 @@ def test_crossing_quantiles_and_other_shapes_are_refused():
 def test_the_best_fixed_mixture_may_lie_between_two_experts():
     truth_Dh = np.zeros((3, 2))
     experts_DAh = np.stack([np.full((3, 2), -1.0), np.full((3, 2), 1.0)], axis=1)
-    regret = measure_regret("ml-poly", experts_DAh, np.full((3, 2), 0.5), truth_Dh, [0.5, 0.5])
+    regret = measure_regret("boa", experts_DAh, np.full((3, 2), 0.5), truth_Dh, [0.5, 0.5])
     assert regret.days == 3
     assert regret.loss == pytest.approx(1.5)
     assert regret.best_expert == pytest.approx(3.0)
@@ -371,9 +371,9 @@ def test_unknown_truths_count_neither_as_days_nor_as_steps():
     assert regret.bound is None
 
 
-def test_polynomial_weights_stay_below_the_logged_promise():
+def test_bernstein_weights_stay_below_the_logged_promise():
     rng = np.random.default_rng(1)
-    state = MlPolyState(3)
+    state = BoaState([1 / 3] * 3)
     truth_Dh = rng.normal(size=(200, 4))
     experts_DAh = (
         truth_Dh[:, None] + rng.normal(size=(200, 3, 4)) * np.array([2.0, 1.0, 3.0])[:, None]
@@ -383,6 +383,6 @@ def test_polynomial_weights_stay_below_the_logged_promise():
         mixture_Dh[day] = state.weights() @ experts_DAh[day]
         state.observe(experts_DAh[day], mixture_Dh[day], truth_Dh[day])
 
-    regret = measure_regret("ml-poly", experts_DAh, mixture_Dh, truth_Dh, [1 / 3] * 3)
+    regret = measure_regret("boa", experts_DAh, mixture_Dh, truth_Dh, [1 / 3] * 3)
     assert regret.best_mixture <= regret.best_expert
     assert regret.loss - regret.best_mixture <= regret.bound

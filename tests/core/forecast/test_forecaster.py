@@ -1,45 +1,39 @@
 """The forecaster on a sealed tiny model with a fitted calibration."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.baselines.known_errors import NO_LEVEL, LevelRule
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_changed_files, hash_folder
 from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import issue_forecast, read_issued, write_issued
 from compevo_core.training.artifact import write_model
-from compevo_core.training.calibration import forecast_corrections, restart_levels
-from compevo_core.training.prior import PriorSet, make_examples
+from compevo_core.training.prior import PriorSet
 from compevo_core.training.run_folder import RunFolder
-from tests.support.models import build_executor, build_model, fill_with_noise
+from tests.support.models import build_model, fill_with_noise
 from tests.support.population import news_pool, tiny, windows
 
 VAL = windows("val", 6, first_day=60)
 TEST = windows("test", 3, first_day=80)
 
 
-def seal_population(folder, rule=NO_LEVEL, **overrides):
+def seal_population(folder, observed=VAL[:0], **overrides):
     """Write and load a population of noisy agents that keep a part of their corrections."""
     config = tiny(**overrides)
     model = build_model(config)
     fill_with_noise(model)
     priors = PriorSet.fit(config, windows("train", 40), model.scaler)
+    priors.observe(observed)
 
     logics = list(SEED_LOGICS[: config.population.agents])
-    examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)
     # Not fitted: noise would be shut out, and every forecast would be the prior.
     model.calibration.blend_AH[:] = [[0.0], [0.5], [1.0]]
     model.calibration.best_prior.fill(1)
-    model.calibration.start_levels(rule)
-    executor = build_executor(model)
-    corrections = forecast_corrections(model, executor, logics, examples)
-    restart_levels(model, executor, examples, corrections)
-
     write_model(RunFolder(folder), model, logics, priors, {})
     return CompEvoForecaster.load(folder, news_pool())
 
@@ -47,7 +41,7 @@ def seal_population(folder, rule=NO_LEVEL, **overrides):
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    seal_population(folder, LevelRule("mean", 2.0))
+    seal_population(folder, VAL, forecast__known_errors="mean")
     return folder
 
 
@@ -130,10 +124,10 @@ NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def issued(sealed, tmp_path_factory):
-    """A forecast of noisy agents with levels, written and read again."""
+    """A forecast of noisy agents within a bound that some pass, written and read again."""
     forecast = issue_forecast(
         CompEvoForecaster.load(sealed, news_pool()),
-        VIEWS,
+        [replace(view, bounds=(None, float(np.median(view.x)))) for view in VIEWS],
         news=news_pool(),
         market_offset=timedelta(hours=10),
         issued_at=NOW,
@@ -161,7 +155,6 @@ def test_an_agent_whose_corrections_are_shut_out_corrects_nothing(issued):
     # Of the noisy agents, the first keeps none of its correction, the last all of it.
     first, _, last = explain_first(issued).parts
     assert np.abs(first.correction).max() < 1e-2 * np.abs(last.correction).max()
-    assert np.abs(first.level).max() > 0
 
 
 def test_what_each_agent_read_is_named_with_its_logic(issued):

@@ -46,7 +46,7 @@ EXPECTED = {
     "swapped-news": {},
     "fixed-logics": {"evolution.every": 0},
     "equal-weights": {"selection.uniform": True},
-    "no-known-errors": {"calibration.known_errors": "none"},
+    "no-known-errors": {"forecast.known_errors": "none"},
     "alike-agents": {"population.members": ()},
 }
 
@@ -56,7 +56,7 @@ def full_method():
     return tiny(
         population__agents=2,
         population__members=[{"prior": "gbm", "seed": 1}, {"lookback_steps": 24}],
-        calibration__known_errors="mean",
+        forecast__known_errors="mean",
     )
 
 

@@ -1,6 +1,5 @@
-"""Blend, levels, guard: what is fitted on validation."""
+"""Blend and guard: what is fitted on validation."""
 
-import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.data.scaling import Scaler
@@ -20,8 +18,6 @@ from compevo_core.training.calibration import (
     AgentForecasts,
     calibrate,
     fit_blend,
-    forecast_corrections,
-    restart_levels,
 )
 from tests.support.window_samples import make_window
 
@@ -88,10 +84,9 @@ class MadeUpPopulation:
 
     def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
-        entities = [example.view.entity for example in examples]
         values_ABH = self.forecast([""] * len(self.corrections), examples).values_ABH
         base_ABH = self.base_forecasts(examples).numpy()
-        return self.calibration(values_ABH.numpy(), base_ABH, entities)
+        return self.calibration.blend(values_ABH.numpy(), base_ABH)
 
     def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""
@@ -171,37 +166,6 @@ def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
     assert blend_H[32:].max() < 0.4
 
 
-def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not():
-    lasting = MadeUpPopulation([_nothing, _nothing])
-    examples = make_examples(60, drift=-2.0)
-    report = _calibrate(lasting, examples, known_errors="validated")
-    assert report.known_errors != "none"
-    level_AEH = lasting.calibration.level_AEH
-    assert level_AEH.mean() == pytest.approx(-2.0, abs=0.1)
-    assert report.calibrated_mae < 0.6 * report.prior_mae
-
-    # Up in the first half, down in the second: the level of the middle is wrong afterwards.
-    turning = MadeUpPopulation([_nothing])
-    turned = make_examples(30, drift=3.0) + make_examples(30, drift=-3.0, first_day=30)
-    assert _calibrate(turning, turned, known_errors="validated").known_errors == "none"
-    assert not turning.calibration.level_AEH.any()
-    assert turning.calls and not any(turning.calls), "forecast without dropout"
-
-
-def test_levels_are_those_at_the_end_of_validation_and_stay_frozen():
-    early = make_examples(30, drift=0.0, noise=0.0)
-    late = make_examples(30, drift=4.0, noise=0.0, first_day=30)
-    population = MadeUpPopulation([_nothing])
-    _calibrate(population, early + late, known_errors="mean", half_life_days=5.0)
-    calibration = population.calibration
-    before = copy.deepcopy(calibration.agent_state() | calibration.shared_state())
-    assert population.calibration.level_AEH.min() > 3.9  # the middle alone would say 0
-
-    population.sealed(make_examples(5, drift=-9.0, first_day=60))
-    after = calibration.agent_state() | calibration.shared_state()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
-
-
 @pytest.mark.parametrize(
     ("corrections", "fitness", "guard"),
     [
@@ -242,63 +206,11 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
     assert np.allclose(population.aggregate(examples), 1.0)
 
 
-def test_errors_of_train_begin_the_level_where_that_validates_better():
-    history = make_examples(40, drift=-2.0, split="train")
-    examples = make_examples(4, drift=-2.0, first_day=40)
-    logics = [""]
-    population = MadeUpPopulation([_nothing])
-    report = calibrate(
-        population,
-        population,
-        logics,
-        examples,
-        settings(known_errors="validated"),
-        history=history,
-    )
-    assert report.history_windows == 80
-
-    other = make_examples(40, drift=2.0, split="train")
-    report = calibrate(
-        population, population, logics, examples, settings(known_errors="validated"), history=other
-    )
-    assert report.history_windows == 0
-
-
-def test_train_windows_that_reach_into_validation_are_no_history():
-    population = MadeUpPopulation([_nothing])
-    examples = make_examples(10, drift=-2.0, first_day=20)
-    history = make_examples(30, drift=-2.0, split="train")  # 10 of the days are in validation
-    report = calibrate(
-        population, population, [""], examples, settings(known_errors="mean"), history=history
-    )
-    assert report.history_windows == 2 * 20
-
-
-def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows():
-    first = MadeUpPopulation([_half_too_much])
-    # It has seen the windows: its own forecasts would leave no error at all.
-    again = MadeUpPopulation([lambda day, residual_H: residual_H])
-    for population, spread in ((first, 2.0), (again, 4.0)):
-        population.scaler = Scaler(mean={}, std=dict.fromkeys(SERIES, spread))
-        population.calibration.start_levels(LevelRule("mean", 90.0))
-    again.calibration.blend_AH.fill(0.5)
-
-    examples = make_examples(20, drift=1.0, noise=0.0)
-    corrections = forecast_corrections(first, first, [""], examples)
-    others = make_examples(5, first_day=30, drift=9.0)
-    restart_levels(again, again, [*others, *examples], corrections)
-
-    assert np.array_equal(again.calibration.blend_AH, np.full((1, 48), 0.5))
-    assert again.calibration.level_rule.form == "mean"
-    # Truth 1; the first training adds 2 of its spread, 1 of the other's, and half of it counts.
-    assert np.allclose(again.calibration.level_AEH, 0.5)
-
-
 def test_each_process_stores_its_own_agents_and_all_report_the_same():
     corrections = [_half_too_much, _too_little, _nothing]
     whole = MadeUpPopulation(corrections)
     examples = make_examples(12, drift=0.5)
-    expected = _calibrate(whole, examples, blend=True, known_errors="mean")
+    expected = _calibrate(whole, examples, blend=True)
 
     class Second(AgentShards):
         """The second of two processes; the first one's rows come from the whole population."""
@@ -310,10 +222,9 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same():
 
     parts = iter(_list_gathered(whole, examples))
     second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
-    report = _calibrate(second, examples, blend=True, known_errors="mean")
+    report = _calibrate(second, examples, blend=True)
     assert report == expected
     assert np.array_equal(second.calibration.blend_AH, whole.calibration.blend_AH[2:])
-    assert np.array_equal(second.calibration.level_AEH, whole.calibration.level_AEH[2:])
     shared = whole.calibration.shared_state()
     assert all(np.array_equal(v, shared[k]) for k, v in second.calibration.shared_state().items())
 
@@ -348,50 +259,19 @@ def test_a_step_counts_as_much_as_all_steps_at_six_windows_and_at_ten_at_the_end
     assert blend_1H[0, step] == pytest.approx((1.0 + 0.5) / 2)
 
 
-DAY = 1440
-
-
-def _forecasts(agents=2):
-    values, base = np.random.default_rng(0).normal(size=(2, agents, 3, 48)).astype(np.float32)
-    return values, base, ["NSW1", "SA1", "NSW1"]
-
-
 def test_unfitted_it_returns_every_forecast_and_weight_to_the_last_bit():
     calibration = ErrorCalibration(2, SERIES)
-    values, base, entities = _forecasts()
+    values, base = np.random.default_rng(0).normal(size=(2, 2, 3, 48)).astype(np.float32)
     weights = np.random.default_rng(1).random((3, 2))
-    assert np.array_equal(calibration(values, base, entities), values)
+    assert np.array_equal(calibration.blend(values, base), values)
     assert calibration.weigh(weights) is weights
 
 
-def test_a_forecast_is_base_plus_the_blended_correction_plus_the_level_of_its_series():
+def test_a_forecast_is_base_plus_the_blended_correction():
     calibration = ErrorCalibration(1, SERIES)
     calibration.blend_AH.fill(0.25)
-    calibration.level_AEH[0, 1] = 10.0
-    found = calibration(np.full((1, 2, 48), 8.0), np.full((1, 2, 48), 4.0), ["NSW1", "SA1"])
-    assert found[0, :, 0].tolist() == [5.0, 15.0]
-
-
-def test_levels_move_on_with_every_day_that_becomes_known():
-    calibration = ErrorCalibration(1, SERIES)
-    calibration.start_levels(LevelRule("mean", 1.0))
-    calibration.observe([0], ["NSW1"], np.full((1, 1, 48), 4.0))
-    assert calibration.level_AEH[0, 0, 0].item() == pytest.approx(4.0)
-    calibration.observe([DAY], ["NSW1"], np.full((1, 1, 48), 1.0))
-    assert calibration.level_AEH[0, 0, 0].item() == pytest.approx(2.0)
-    with pytest.raises(DataError, match="order of time"):
-        calibration.observe([0], ["NSW1"], np.zeros((1, 1, 48)))
-
-
-def test_a_loaded_state_goes_on_as_the_one_that_was_saved():
-    saved, loaded = (ErrorCalibration(2, SERIES) for _ in range(2))
-    saved.start_levels(LevelRule("kalman", 30.0))
-    error = np.random.default_rng(0).normal(size=(2, 2, 48))
-    saved.observe([0, 0], SERIES, error)
-    loaded.load_state(saved.agent_state() | saved.shared_state())
-    for calibration in (saved, loaded):
-        calibration.observe([DAY, DAY], SERIES, -error)
-    assert np.array_equal(saved.level_AEH, loaded.level_AEH)
+    found = calibration.blend(np.full((1, 2, 48), 8.0), np.full((1, 2, 48), 4.0))
+    assert np.array_equal(found, np.full((1, 2, 48), 5.0))
 
 
 def test_the_state_is_split_into_what_agents_own_and_what_they_share():

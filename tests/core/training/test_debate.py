@@ -188,12 +188,12 @@ def test_before_any_update_the_policy_is_the_one_that_drew_the_forecasts(monkeyp
 
 def test_the_recorded_loss_is_the_one_that_other_systems_record():
     recorded = {}
-    for loss in ("metric", "huber"):
-        changes = {"objective__loss": loss, "objective__huber_delta": 1e6, "population__agents": 2}
+    for loss in ("mse", "huber"):
+        changes = {"objective__loss": loss, "population__agents": 2}
         trainer, state, batch = build_round_trainer(system="mad-rl", **changes)
         recorded[loss] = run_step(trainer, state, batch).loss_pred
     # Of small errors Huber's loss is half the square.
-    assert recorded["huber"] == pytest.approx(recorded["metric"] / 2)
+    assert recorded["huber"] == pytest.approx(recorded["mse"] / 2)
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_the_loss_reaches_gates_heads_and_adapters_as_the_aggregates_error():
     values_ABH = trainer.executor.forecast(logics, examples, train=True).values_ABH
     weights_BA = model.selection.weights([example.view.entity for example in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
-    loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH, "mse").mean()
+    loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean()
     loss.backward()
 
     assert played.loss_pred == pytest.approx(float(loss.detach()), rel=1e-5)
@@ -196,7 +196,7 @@ def test_agent_by_agent_both_readings_drop_the_same_units():
     )
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
     truth_BH = stack_truths(examples, values_ABH.device)
-    forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH, "mse").mean().backward()
+    forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean().backward()
     expected = {f"adapters.{i}": p.grad for i, p in enumerate(trainer.model.adapter_parameters())}
     assert_close({k: v for k, v in found.items() if k in expected}, expected, 1e-5)
     # The generator stands where one reading leaves it.

@@ -122,7 +122,7 @@ def test_ten_agents_that_choose_leave_room_for_a_generalist():
         ({"evolution.flat_share": 0.5}, "needs evolution.flat_share"),
         ({"objective.lambda_own": 1.0}, "needs objective.lambda_own"),
         ({"grpo.reward_windows": 10}, "too few to fit readings"),
-        ({"selection.online": True, "selection.rule": "inverse"}, "set rule = 'boa'"),
+        ({"selection.online": True, "selection.rule": "paper"}, "set rule = 'boa'"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes, message):

@@ -138,7 +138,7 @@ def expected_bytes(config, width, count):
     forecasts = 4 * DEFAULT_STEPS * (batch * passes + (1 + group + more) * scored)
     states = 2 * 4 * width  # of the candidate, and the gradient of the soft prompt
     losses = 4 * math.ceil(batch / config.run.micro_batch_size) * passes
-    groups = 2 + (config.optim.head_lr is not None) + (config.optim.fusion_lr is not None)
+    groups = 2 + (config.optim.fusion_lr is not None)
     sums = 8 * (3 + groups) + 8 * 4  # gradient products and norms; policy terms
     own = math.ceil(config.population.agents / count) * (forecasts + states + losses + sums)
     return (count - 1) * (own + 8 * (5 if more else 4))

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
 from compevo_core.paper.changes import find_variant
-from compevo_core.training import loop, trainer
+from compevo_core.training import loop
 from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
@@ -180,11 +180,9 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
         run__validate_every=1,
         run__refit=True,
         calibration__blend=True,
-        calibration__known_errors="mean",
         optim__forecast_lr=1e-2,
     )
     assert summary["refit"] is True
-    assert summary["calibration"]["known_errors"] == "mean"
     assert summary["train_windows"] == 8  # four of them are validation's
     manifest = json.loads((tmp_path / "model" / "manifest.json").read_text())
     assert manifest["refit"] is True
@@ -196,16 +194,6 @@ def test_a_refit_trains_the_chosen_rounds_on_train_and_validation(tmp_path):
     assert len(again) == summary["chosen_round"]
     # Both trainings report their progress.
     assert reported == [record.round for record in (*folder.read_rounds(), *again)]
-
-
-def test_the_history_of_a_level_is_the_last_train_windows(tmp_path, spy):
-    calls = spy(trainer, "calibrate")
-    config = tiny(run__rounds=1, evolution__every=0, calibration__known_errors="mean")
-    train_days(config, tmp_path, days=5, val_days=2)
-    first = windows("train", 1).views()[0].origin_utc.toordinal()
-    ((_, options),) = calls
-    days = [example.view.origin_utc.toordinal() - first for example in options["history"]]
-    assert days == [3, 3, 4, 4]
 
 
 @pytest.mark.parametrize(("is_fitted", "windows_read"), [(True, 4), (False, 2)])

@@ -144,13 +144,13 @@ def test_what_is_left_out_is_the_presets_and_what_is_given_overrides_it(job, tmp
     assert nothing.resolve("demo") == RunConfig.preset("demo")
 
     settings = {"population": {"agents": 2, "members": [{"prior": "gbm"}, {}]}}
-    settings["optim"] = {"head_lr": None, "forecast_lr": 1}
+    settings["optim"] = {"fusion_lr": None, "forecast_lr": 1}
     given = launch(job, {"preset": "tiny", "settings": settings})
     expected = RunConfig.preset("tiny").with_overrides(
         {
             "population.agents": 2,
             "population.members": [{"prior": "gbm"}, {}],
-            "optim.head_lr": None,
+            "optim.fusion_lr": None,
             "optim.forecast_lr": 1.0,
         }
     )
