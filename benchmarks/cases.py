@@ -14,6 +14,7 @@ Tokens are those that pass through the backbone's first layer, read or written.
 Shapes: A agents, G samples of an agent, B windows, H horizon.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -550,7 +551,7 @@ def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
     del repeats
     windows = _QUICK_WINDOWS if quick else TRAIN_WINDOWS
     config = build_config(agents, quick=quick)
-    rounds = -(-windows // config.run.batch_size)
+    rounds = math.ceil(windows / config.run.batch_size)
     world = World(config, rounds)
     # The last round has the windows that are left.
     world.days[-1] = world.days[-1][: windows - (rounds - 1) * config.run.batch_size]
@@ -578,7 +579,7 @@ def measure_preset_inference(agents: int, repeats: int, *, quick: bool) -> list[
     """Measure forecasts of 100 windows by all agents, retrieval included."""
     windows = _QUICK_WINDOWS if quick else _INFERENCE_WINDOWS
     config = build_config(agents, quick=quick)
-    world = World(config, -(-windows // config.run.batch_size))
+    world = World(config, math.ceil(windows / config.run.batch_size))
     counter = TokenCounter(world.model.backbone)
     executor = world.model.executor(world.news_retriever)
     examples = [example for day in world.days for example in day][:windows]

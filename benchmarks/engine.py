@@ -78,11 +78,11 @@ def run(
 
     for case in cases:
         for count in chosen or CASES[case][1]:
-            options = ["--agents", str(count), "--repeats", str(repeats)]
+            options = ["--agents", str(count), "--repeats", str(repeats), *choice]
+            if quick:
+                options.append("--quick")
             for row in measure_in_process(
-                "benchmarks.cases",
-                *(case, *options, *(["--quick"] if quick else []), *choice),
-                environment=child_environment(threads),
+                "benchmarks.cases", case, *options, environment=child_environment(threads)
             ):
                 print_row(row)
                 # A GPU is the machine of its rows.
@@ -172,12 +172,8 @@ def main(
     choice = [] if preset == "default" else ["--preset", preset]
     for option, values in (("--type", types), ("--set", settings)):
         choice += [part for value in values or () for part in (option, value)]
-    run(
-        *(cases or CASES, agents or (), repeats, out or RESULTS),
-        quick=quick,
-        threads=threads,
-        choice=choice,
-    )
+    chosen, path = cases or CASES, out or RESULTS
+    run(chosen, agents or (), repeats, path, quick=quick, threads=threads, choice=choice)
 
 
 if __name__ == "__main__":

@@ -205,10 +205,9 @@ def main(
         archive = Path(tempfile.mkdtemp(prefix=f"store-{size}-", dir=folder))
         try:
             for step in steps or DEFAULT_STEPS:
+                options = ["measure", step, str(archive), str(size)]
                 (row,) = measure_in_process(
-                    "benchmarks.store",
-                    *("measure", step, str(archive), str(size)),
-                    environment=child_environment(threads),
+                    "benchmarks.store", *options, environment=child_environment(threads)
                 )
                 print_row(row)
                 rows.append(row | surroundings)

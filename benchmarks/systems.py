@@ -9,6 +9,7 @@ and the tests' encoder. A step is the forecast of one batch of windows by all ag
 """
 
 import itertools
+import math
 import statistics
 import tempfile
 import time
@@ -67,7 +68,7 @@ def measure(system: str, backbone: str) -> Row:
     """Train a system for a few rounds, forecast a few batches, and return its row."""
     config = build_config(system, backbone)
     news = news_pool()
-    days = -(-_ROUNDS * config.run.batch_size // 2)  # two windows a day
+    days = math.ceil(_ROUNDS * config.run.batch_size / 2)  # two windows a day
     ends: list[float] = []
 
     with tempfile.TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@ T sampled tokens, D hidden.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -187,7 +188,7 @@ class World:
         self.config = config
 
         batch = config.run.batch_size
-        days = max(_FEWEST_DAYS, -(-rounds * batch // len(_REGIONS)))
+        days = max(_FEWEST_DAYS, math.ceil(rounds * batch / len(_REGIONS)))
         train = windows("train", days, entities=_REGIONS)
         encoder = load_encoder(config.news.encoder)
         pool = news_pool(encoder)

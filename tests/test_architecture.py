@@ -278,6 +278,27 @@ def test_one_class_name_is_one_class():
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
 
 
+def find_tricks(tree: ast.AST) -> list[str]:
+    """Expressions that are shorter than they are plain, and what to write in their place."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(args=args):
+                literals = [arg for arg in args if isinstance(arg, ast.Starred)]
+                is_literal = any(isinstance(arg.value, ast.Tuple | ast.List) for arg in literals)
+                if is_literal:
+                    found.append("a starred literal: pass the arguments themselves")
+            case ast.BinOp(
+                ast.Constant(str()) | ast.JoinedStr(),
+                ast.Mult(),
+                ast.Compare() | ast.BoolOp() | ast.Call(ast.Name("bool")),
+            ):
+                found.append("a text times a truth: write 'text if ... else ...'")
+            case ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub()), ast.FloorDiv())):
+                found.append("a floor between two signs: write math.ceil")
+    return found
+
+
 SOURCES = [
     path
     for folder in ("compevo_core", "compevo_pipeline", "benchmarks", ".ci", "docs", "deploy")
@@ -323,6 +344,22 @@ def find_dangerous_call(call: ast.Call) -> list[str]:
     if loads_a_model and not {"use_safetensors", "gguf_file"} & set(options):
         found.append(f"{name} of any kind of weights")
     return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['f(*("a", "b"))', "f(x, *[1, 2])", '"s" * (n > 1)', 'f"{x}s" * bool(y)', "-(-a // b)"],
+)
+def test_each_trick_would_be_seen(line):
+    assert len(find_tricks(ast.parse(line))) == 1
+
+
+def test_no_expression_is_shorter_than_it_is_plain():
+    plain = [path for path in (REPO / "tests").rglob("*.py") if path.name != "test_architecture.py"]
+    tricks = {
+        str(path): find_tricks(ast.parse(path.read_text("utf-8"))) for path in plain + SOURCES
+    }
+    assert {path: found for path, found in tricks.items() if found} == {}
 
 
 @pytest.mark.parametrize(

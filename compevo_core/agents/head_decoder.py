@@ -21,6 +21,7 @@ D hidden.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Self
@@ -70,8 +71,8 @@ class Patches:
     @classmethod
     def cut(cls, steps: int) -> Self:
         """Choose the length: four steps, or more where there would be too many patches."""
-        length = max(_PATCH_STEPS, -(-steps // _MOST_PATCHES))
-        return cls(steps, length, -(-steps // length))
+        length = max(_PATCH_STEPS, math.ceil(steps / _MOST_PATCHES))
+        return cls(steps, length, math.ceil(steps / length))
 
     def fold(self, values: Tensor, *, before: bool) -> Tensor:
         """Return values (..., steps) as patches (..., T, K), with zeros before or behind them."""

@@ -11,10 +11,10 @@ each model says what it does with it.
 Shapes: N windows, H horizon, C covariates, F features.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +33,7 @@ from compevo_core.data.context import (
     PUBLISHED,
 )
 from compevo_core.data.scaling import Scaler
+from compevo_core.data.steps import WEEK
 from compevo_core.data.view import (
     DEFAULT_STEPS,
     Window,
@@ -206,9 +207,10 @@ class FeatureSpace(TrainSpace):
             "season_mean": seasons_NRS.mean(axis=1),
             "season_levels": seasons_NRS.mean(axis=2),
         }
-        week = timedelta(days=7) // first.step * -(-first.horizon * first.step // timedelta(days=7))
-        if cover_horizon(first) < week <= first.lookback and first.season_steps > 1:
-            start = first.lookback - week
+        weeks = math.ceil(first.horizon * first.step / WEEK)
+        back = weeks * (WEEK // first.step)
+        if cover_horizon(first) < back <= first.lookback and first.season_steps > 1:
+            start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
         return summaries
 

@@ -8,6 +8,7 @@ Shapes: N windows, L lookback, H horizon, V variables (one), Q quantiles.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -145,7 +146,7 @@ def _load_timesfm(folder: Path) -> MedianForecast:
         # Cutting at zero would look at the smallest value of the whole batch.
         output = model(
             past_values=list(x_NL),
-            forecast_context_len=-(-x_NL.shape[1] // patch) * patch,
+            forecast_context_len=math.ceil(x_NL.shape[1] / patch) * patch,
             truncate_negative=False,
         )
         median_NH: Tensor = output.mean_predictions[:, :horizon]

@@ -3,6 +3,7 @@
 The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -109,11 +110,11 @@ class MemberConfig(SettingsSection):
 
     def count_seen(self, lookback: int) -> int:
         """Return how many of a window's last inputs it sees."""
-        return -(-self.lookback_steps * lookback // SHARES)
+        return math.ceil(self.lookback_steps * lookback / SHARES)
 
     def find_own_steps(self, horizon: int) -> slice:
         """Return the target steps that count fully in its own error."""
-        end = -(-(self.last_step + 1) * horizon // SHARES)
+        end = math.ceil((self.last_step + 1) * horizon / SHARES)
         return slice(self.first_step * horizon // SHARES, end)
 
     @model_validator(mode="after")

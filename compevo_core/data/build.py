@@ -360,8 +360,11 @@ def build_windows(
         windows.extend(_build_benchmark_windows(spec, benchmark, context))
 
     views = [window.view for window in windows]
+    # JSON and back, so that a manifest in memory equals the one that is read from its file.
+    described = json.loads(json.dumps(asdict(spec), default=str))
     manifest = {
-        **_describe_spec(spec),
+        "spec": described,
+        "spec_hash": hash_text(json.dumps(described, sort_keys=True)),
         **_describe_series([frame for _, frame in chosen], planned),
         "coverage": count_coverage(views),
         "news_choice": measure_news_choice(views),
@@ -516,12 +519,6 @@ def _find_subsets(
         for subset in span.subsets
         if subset.contains(day)
     )
-
-
-def _describe_spec(spec: DatasetSpec) -> dict[str, Any]:
-    # JSON and back, so that a manifest in memory equals the one that is read from its file.
-    described = json.loads(json.dumps(asdict(spec), default=str))
-    return {"spec": described, "spec_hash": hash_text(json.dumps(described, sort_keys=True))}
 
 
 def _describe_series(

@@ -114,8 +114,8 @@ def choose_lookback(step: timedelta, horizon: int) -> int:
     """
     if step > DAY:
         year = count_year(step)
-        return max(_FEWEST_INPUTS, (1 + -(-horizon // year)) * year)
-    weeks = -(-horizon * step // WEEK)
+        return max(_FEWEST_INPUTS, (1 + math.ceil(horizon / year)) * year)
+    weeks = math.ceil(horizon * step / WEEK)
     if step == DAY:
         return max(_DAILY_WEEKS, weeks + _SPARE_WEEKS) * WEEK // step
     # A week of five minutes is 2,016 steps already.

@@ -8,6 +8,7 @@ A model is given a ``WindowView``, which has no field for the truth: leaking it 
 of this class, not a slip.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -211,7 +212,7 @@ def count_covering(step: timedelta, lookback: int, horizon: int, shown: int = 0)
     Whole seasons that cover the horizon, or all inputs where they reach no further.
     """
     season = find_season(step, shown)
-    return min(-(-horizon // season) * season, lookback)
+    return min(math.ceil(horizon / season) * season, lookback)
 
 
 def cover_horizon(view: WindowView) -> int:

@@ -12,6 +12,7 @@ about. They do not say what caused it: an article that was read need not have ch
 Shapes: H horizon.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -257,7 +258,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 peak_band=find_band(peak_Q),
                 peak_at=issued.starts[highest].astimezone(issued.zone),
                 # The inputs are compared whole seasons before each step.
-                change_pct=_compare(values, inputs, -(-n_compared // season) * season),
+                change_pct=_compare(values, inputs, math.ceil(n_compared / season) * season),
                 week_change_pct=_compare(values, facts.get("last_week") or (), values.size),
                 published=None if published is None else factor * float(published.mean()),
                 temperature=(temperature[0], temperature[1]) if temperature else None,

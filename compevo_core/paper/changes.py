@@ -7,6 +7,7 @@ does not name stays as it is. Changes are trained from the start: a model that w
 and is then given none would only show that it misses what it was used to.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -146,7 +147,7 @@ def _take_paper_method(config: RunConfig) -> Settings:
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
     # A round without a language model takes a second or two, one of the preset half a minute.
     divisor = 8 if config.forecast.decoder == "linear" else 1
-    rounds = min(preset.run.rounds, -(-config.run.rounds // divisor))
+    rounds = min(preset.run.rounds, math.ceil(config.run.rounds / divisor))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
     return {
         **settings,
@@ -272,6 +273,9 @@ def _keep_error_models(config: RunConfig) -> Settings:
     return {"population.members": error_models, "population.agents": len(error_models)}
 
 
+# Of the policy term; at 0 a logic is carried on by its reward alone.
+_POLICY_WEIGHTS = (0.0, 0.1, 0.5, 1.0, 5.0)
+
 # Chance has no policy to train.
 _POLICIES: Settings = {
     "grpo.enabled": True,
@@ -307,10 +311,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             title="Weight of the policy term",
             reference="lambda-pg=0.5",
-            # At 0 a logic is carried on by its reward alone.
             changes=_sweep(
-                *("lambda-pg", "E.5", "objective.lambda_pg", 0.0, 0.1, 0.5, 1.0, 5.0),
-                needs=_POLICIES,
+                "lambda-pg", "E.5", "objective.lambda_pg", *_POLICY_WEIGHTS, needs=_POLICIES
             ),
         ),
         Experiment(

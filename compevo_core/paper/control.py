@@ -12,6 +12,7 @@ Shapes: N windows, H horizon.
 
 import json
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
     the articles of all regions are candidates, a generalist reads only what names its own region.
     """
     agents, group = config.population.agents, config.grpo.group_size
-    parts = -(-agents * group // MOST_SAMPLES)
+    parts = math.ceil(agents * group / MOST_SAMPLES)
     generalist: dict[str, Any] = {
         "reads": "everything",
         "news_scope": "place" if planted.is_regional else "all",

@@ -7,6 +7,7 @@ step. What does not: which lines a chart has (``report.tomorrow``), markup
 A chart is plain data of numbers and text, which the template escapes.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -104,7 +105,8 @@ def _draw_line(line: TimeLine, place_x: Any, place_y: Any) -> dict[str, Any]:  #
     upper, lower = place(line.values), [] if line.low is None else place(line.low)
     # A path for each run of values without a gap; a band goes back along its lower bound.
     runs = np.ma.clump_unmasked(np.ma.masked_invalid(line.values))  # type: ignore[no-untyped-call]
-    parts = ["M" + "L".join(upper[run] + lower[run][::-1]) + "Z" * bool(lower) for run in runs]
+    end = "Z" if lower else ""
+    parts = ["M" + "L".join(upper[run] + lower[run][::-1]) + end for run in runs]
     style = {"colour": line.colour, "width": line.width, "dash": line.dash}
     return style | {"d": "".join(parts), "opacity": line.opacity, "is_band": line.low is not None}
 
@@ -139,7 +141,7 @@ def _describe_steps(
                 rows.setdefault(moment, {}).setdefault(line.row, []).append(text)
 
     moments = sorted(rows)
-    thinning = -(-len(moments) // MOST_STEPS)
+    thinning = math.ceil(len(moments) / MOST_STEPS)
     steps = []
     for moment in moments[::thinning]:
         texts = [", ".join(texts) for _, texts in sorted(rows[moment].items())]

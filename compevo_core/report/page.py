@@ -292,7 +292,9 @@ def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Sect
         tables = [headline_table(inputs.rows, *scope) for scope in later]
         finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(tables)
         yield _fold(
-            *("leakage", "Leakage check", finding),
+            "leakage",
+            "Leakage check",
+            finding,
             tables=tables + _list_regions(inputs.rows, later),
             checks=check_table(inputs.checks) if total else None,
             passed=passed,

@@ -336,7 +336,10 @@ def label_methods(records: Sequence[Row]) -> list[str]:
 
     So is one that had less than a full budget, because others beside it had one.
     """
-    names = [method_name(row["method"]) + ", refit" * bool(row["refit"]) for row in records]
+    names = [
+        f"{method_name(row['method'])}, refit" if row["refit"] else method_name(row["method"])
+        for row in records
+    ]
     labels = []
     for name, row in zip(names, records, strict=True):
         if rank_budget(row["budget"]) > rank_budget(None):

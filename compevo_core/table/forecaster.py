@@ -12,6 +12,7 @@ writing tables (``table.frames``), the choice of a method (``evaluation.method_c
 import dataclasses
 import html
 import inspect
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -372,7 +373,7 @@ class Forecaster:
         # Windows follow each other without sharing a step, and begin at one time of day.
         apart = plan.horizon
         if step < DAY:
-            apart = -(-plan.horizon * step // DAY) * (DAY // step)
+            apart = math.ceil(plan.horizon * step / DAY) * (DAY // step)
         cutoff = shift(find_end(rows, form), -(windows - 1) * apart - plan.horizon, step)
         before = rows.filter(pl.col(START) < cutoff)
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})

@@ -16,6 +16,7 @@ sampling more from one stream never changes another:
 """
 
 import dataclasses
+import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -159,7 +160,7 @@ class DaySampler:
     @property
     def rounds_per_epoch(self) -> int:
         """Batches in one pass; the last one may be shorter, and none is dropped."""
-        return -(-self.size // self.batch_size)
+        return math.ceil(self.size / self.batch_size)
 
     def indices(self, round_number: int) -> list[int]:
         """Return the window indices of a round, counted from 0 over all epochs."""

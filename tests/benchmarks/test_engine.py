@@ -256,10 +256,9 @@ def test_the_command_measures_the_named_cases_for_the_named_numbers_of_agents(ca
 
 @pytest.mark.slow
 def test_a_case_in_its_own_process_hands_back_its_rows():
+    options = ["ceiling", "--repeats", "1", "--quick"]
     measured = rows.measure_in_process(
-        "benchmarks.cases",
-        *("ceiling", "--repeats", "1", "--quick"),
-        environment={"OMP_NUM_THREADS": "1"},
+        "benchmarks.cases", *options, environment={"OMP_NUM_THREADS": "1"}
     )
     assert [row["case"] for row in measured] == ["matmul-2048", "backbone-forward"]
     assert measured[0]["threads"] == 1

@@ -40,7 +40,7 @@ def test_the_container_file_has_no_fault_that_its_linter_knows():
 @pytest.mark.slow
 def test_the_compose_files_keep_the_compose_specification():
     files = [DEPLOY / "compose" / name for name in ("compose.yaml", "compose.gpu.yaml")]
-    code, said = run_tool("check-jsonschema", *("--builtin-schema", "vendor.compose-spec", *files))
+    code, said = run_tool("check-jsonschema", "--builtin-schema", "vendor.compose-spec", *files)
     assert code == 0, said
 
 

@@ -168,12 +168,11 @@ def error_table(
             columns.append(Column(title, cells, values, ranked=[str(value) for value in values]))
 
     # A row of another budget than the usual one must not pass for one of it.
-    seeds = [
-        f"{score.seeds}" + f", {score.budget} budget" * (score.budget not in ("", "standard"))
-        if score
-        else ""
-        for score in scores
-    ]
+    seeds = []
+    for score in scores:
+        seeds.append(str(score.seeds) if score else "")
+        if score and score.budget not in ("", "standard"):
+            seeds[-1] += f", {score.budget} budget"
 
     wraps = range(1, len(columns))
     return build_table(
@@ -312,7 +311,7 @@ def _compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
         shown, printed = (names, label) if windows.is_first else (present, "")
         yield error_table(
             [find_line(method_name(m), scores.get(m), printed, windows.dataset, m) for m in shown],
-            f"{windows.name}: errors" + " beside the paper's" * bool(printed),
+            f"{windows.name}: errors" + (" beside the paper's" if printed else ""),
             highlighted=[0],
             notes=_describe_errors(inputs, windows, shown, printed),
         )

@@ -319,7 +319,7 @@ def _fit_lookback(steps: int, step: timedelta, horizon: int, draft: DraftedDecla
     if _LOOKBACKS_OF_A_FILE * lookback <= steps:
         return lookback
 
-    shorter = min(-(-horizon // find_season(step)) * find_season(step), lookback)
+    shorter = min(math.ceil(horizon / find_season(step)) * find_season(step), lookback)
     draft.guesses.append(
         f"forecasts look {shorter} steps back in place of {lookback}, as the file is short; set "
         "grid.lookback otherwise"
