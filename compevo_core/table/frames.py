@@ -30,7 +30,10 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError
+from compevo_core.table.cells import LINE, TextColumn, guess_decimal
+from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, read_stamps
+from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
 """Columns of a table once it is read."""
@@ -142,6 +145,9 @@ def read_table(
     if not frame.height:
         raise DataError("the table has no rows")
 
+    for name in filter(None, (series if has_series else "", time, known_at)):
+        if count := frame[name].null_count():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
@@ -158,11 +164,6 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    for name, column in ((series, SERIES), (time, START), (known_at, KNOWN_AT))[
-        : 2 + bool(known_at)
-    ]:
-        if count := rows[column].null_count():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     _refuse_duplicates(rows, columns, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
@@ -228,6 +229,9 @@ def _refuse_duplicates(
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     """Return a column as numbers, null where it is missing."""
     column = frame[name]
+    if column.dtype == pl.String:
+        cells = TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        return read_cells(cells, guess_decimal(cells))[0]
     if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
         raise DataError(
             f"column {name!r} holds {column.dtype}, not numbers; convert it, or name another by "
@@ -259,6 +263,10 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
             table = table.rename_axis(index=table.index.name or time).reset_index()
         elif table.index.names != [None]:
             table = table.reset_index()
+        # Nor does it know offsets, such as +05:30.
+        for name, kind in table.dtypes.items():
+            if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
+                table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
         return "pandas", pl.from_pandas(table)
 
     raise DataError(
