@@ -41,6 +41,7 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 """What names of a user's other columns then begin with, and when those were known."""
 
 _PREFIX = "TABLE/"
+_LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
@@ -75,7 +76,7 @@ class TableForm:
     value: str
     series: str  # empty where the table is one series
     clock: Clock  # of its stamps
-    is_number: bool  # whether names of series are whole numbers
+    label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
@@ -105,7 +106,7 @@ class TableForm:
         """
         head: dict[str, Any] = {}
         if self.series:
-            head[self.series] = [int(name) for name in names] if self.is_number else list(names)
+            head[self.series] = list(map(_LABELS[self.label], names))
         frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
         frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
@@ -152,7 +153,7 @@ def read_table(
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
         {
-            SERIES: label.cast(pl.String),
+            SERIES: _read_names(label),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
             **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
@@ -180,13 +181,24 @@ def read_table(
         value=value,
         series=series if has_series else "",
         clock=clock,
-        is_number=has_series and frame[series].dtype.is_integer(),
+        label=_find_label(frame[series].dtype) if has_series else "str",
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
+
+
+def _find_label(kind: pl.DataType) -> str:
+    return "int" if kind.is_integer() else "float" if kind.is_float() else "str"
+
+
+def _read_names(label: pl.Series) -> pl.Series:
+    """Return names of series as text; 1.0 and 1 are one name."""
+    if label.dtype.is_float() and (label % 1 == 0).all():
+        label = label.cast(pl.Int64)
+    return label.cast(pl.String)
 
 
 def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
@@ -275,6 +287,11 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
     )
 
 
+def name_series(name: str) -> str:
+    """Return the id of a series."""
+    return _PREFIX + name
+
+
 def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
     """Return rows as ``SERIES_SCHEMA`` has them."""
     is_known = pl.col(VALUE).is_not_null()
@@ -290,15 +307,26 @@ def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
     ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
 
 
-def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
-    """Return the end of the last value that all series have, and of times without any after it."""
+def find_ends(rows: pl.DataFrame, form: TableForm) -> dict[str, datetime]:
+    """Return the end of each series that goes on: of its last value, and of closed times after it.
+
+    A series that ended a usual horizon before the last one has none.
+    """
     step = form.clock.step
-    known = rows.filter(pl.col(VALUE).is_not_null())
-    ends = known.group_by(SERIES).agg(pl.col(START).max())[START]
-    if not len(ends):
+    known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES).agg(pl.col(START).max())
+    if not known.height:
         raise DataError("no row has a value")
-    end: datetime = ends.min()  # type: ignore[assignment]  # of a column of instants
-    return skip_closed(shift(end, 1, step), step, form.clock.place_zone, form.closed)
+    ends = {
+        str(name): skip_closed(shift(last, 1, step), step, form.clock.place_zone, form.closed)
+        for name, last in sorted(known.iter_rows())
+    }
+    newest = max(ends.values())
+    return {name: e for name, e in ends.items() if shift(e, choose_horizon(step), step) > newest}
+
+
+def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
+    """Return the earliest end of the series that go on."""
+    return min(find_ends(rows, form).values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

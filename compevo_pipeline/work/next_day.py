@@ -21,11 +21,11 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
-    describe_early_end,
     find_common_end,
     find_next_origin,
     grid_chosen,
     select_learnt,
+    select_live,
 )
 from compevo_core.data.context import find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
@@ -198,7 +198,7 @@ class StoredFrames:
         return cls(
             spec=spec,
             reads_news=reads_news,
-            series=deployment.series_store().read(spec.name),
+            series=read_live_series(deployment, spec)[0],
             covariates=tables.read(spec.name, FrameKind.COVARIATES),
             published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
             step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
@@ -397,10 +397,10 @@ def _find_begin(
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
     """Say why the newest day of declared files lies before what a reader may expect."""
-    series = deployment.series_store().read(spec.name)
-    if early_end := describe_early_end(spec, series):
-        yield early_end
-    elif spec.name not in DATASETS and spec.align_to_market_day:
+    series, ended = read_live_series(deployment, spec)
+    if ended:
+        yield ended
+    if spec.name not in DATASETS and spec.align_to_market_day:
         known = find_common_end(spec, series) - origin.origin_utc
         if 2 * known >= DAY:
             yield (
@@ -429,7 +429,7 @@ def find_next_day(
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
     """
-    series = deployment.series_store().read(spec.name)
+    series, _ = read_live_series(deployment, spec)
     start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
     newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
@@ -448,6 +448,15 @@ def find_next_day(
         if built.views and all(view.published is not None for view in built.views):
             return origin.day
     return newest
+
+
+def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.DataFrame, str]:
+    """Read the series of a data set; of a declared one those that go on, and which have ended.
+
+    A series of a publisher that ends is a fault; in a user's file it may be a shop that closed.
+    """
+    series = deployment.series_store().read(spec.name)
+    return (series, "") if spec.name in DATASETS else select_live(spec, series)
 
 
 def choose_dataset(deployment: Deployment) -> str:
