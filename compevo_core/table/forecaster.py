@@ -19,6 +19,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.baselines import SharedFits
@@ -28,7 +29,8 @@ from compevo_core.data.build import (
     build_windows,
     select_learnt,
 )
-from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.content import describe_faults
+from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step, shift
 from compevo_core.data.view import WindowView
@@ -218,9 +220,19 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
+        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+            for fault in describe_faults(f"series {name}", part, plan.step):
+                warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
         windows = build_windows(plan.spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
+        if not len(train_windows) or not len(val_windows):
+            reasons = windows.manifest["dropped_origins"]
+            raise DataError(
+                f"no window of {'validation' if len(train_windows) else 'train'} can be cut ("
+                + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+                + "): give more rows, or a shorter lookback or horizon"
+            )
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
@@ -327,7 +339,14 @@ class Forecaster:
                 f"Forecaster(horizon={steps})"
             )
         fit = self._extend(df, future, news)
-        _, views, prediction = self._forecast(fit, steps)
+        population, views, prediction = self._forecast(fit, steps)
+        if not np.isfinite(prediction.quantiles).any():
+            known = len(population.past_errors)
+            warnings.warn(
+                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
+                f"{known} are known; give more rows or a shorter horizon",
+                stacklevel=2,
+            )
         names, starts = _list_steps(views, steps)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)

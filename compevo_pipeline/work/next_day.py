@@ -26,8 +26,11 @@ from compevo_core.data.build import (
     grid_chosen,
     select_learnt,
     select_live,
+    select_newest,
+    select_series,
 )
-from compevo_core.data.context import find_oldest_needed
+from compevo_core.data.content import describe_faults
+from compevo_core.data.context import OWN, find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
@@ -549,6 +552,11 @@ def _issue(
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
+    if spec.name not in DATASETS:
+        known = learnt.filter(pl.col("start_utc") < origin.until)
+        for entity, part in select_newest(select_series(spec, known)[0]):
+            notes += tuple(describe_faults(entity, part, spec.step))
+        notes += tuple(_describe_ahead(day_views))
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 
@@ -567,6 +575,18 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small"
         )
+
+
+def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
+    """Say which columns known ahead lack values for the steps of a forecast."""
+    for view in views:
+        for name, values in view.step_covariates.items():
+            missing = int(np.isnan(values[: view.horizon]).sum())
+            if name.startswith(OWN) and missing:
+                yield (
+                    f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
+                    f"{view.horizon} steps of {view.entity}: add them to its table"
+                )
 
 
 def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:

@@ -18,6 +18,7 @@ from typing import cast
 import polars as pl
 from pydantic import BaseModel
 
+from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.seasons import choose_season
 from compevo_core.data.series import find_calendar_step, measure_gaps
@@ -53,7 +54,6 @@ from compevo_pipeline.sources.own.declaration import Declaration, check_declarat
 from compevo_pipeline.sources.own.frames import add_periods, join_clock, parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
-    describe_odd_values,
     guess_period,
     guess_series,
     guess_time,
@@ -189,7 +189,8 @@ def draft_declaration(
         draft.findings[-len(parts) + _LISTED_SERIES :] = [
             f"{len(parts) - _LISTED_SERIES} more series in the same way"
         ]
-    draft.warnings += filter(None, map(describe_odd_values, parts))
+    for part in parts:
+        draft.warnings += describe_faults(part["series_id"][0], part, step)
 
     raw_keys["grid"] |= _allow_gaps(gaps, step, lookback, draft)
     if season := choose_season(parts, step, lookback):

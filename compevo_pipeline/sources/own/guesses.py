@@ -1,14 +1,12 @@
-"""What a user's table seems to hold: columns, clock, and values that look wrong.
+"""What a user's table seems to hold: its columns and its clock.
 
 What belongs here: guesses that ``compevo init`` says and the user can overrule. What does not:
 reading cells (``compevo_core.table``), what follows from the columns (``own.draft``).
 """
 
-import math
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import cast
+from datetime import timedelta
 
 import polars as pl
 
@@ -38,8 +36,6 @@ _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
 _SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_FAR, _FAR_AGAIN = 10.0, 20.0  # spreads of the middle nine tenths, and half, from the middle
 
 
 def guess_time(table: pl.DataFrame, name: str) -> str:
@@ -159,31 +155,6 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
                 f"{what}, as where clocks change; say whose clock it is with --zone, such as "
                 "--zone Europe/Paris, or --zone UTC if clocks do not change"
             )
-
-
-def describe_odd_values(part: pl.DataFrame) -> str:
-    """Return a warning about values of one series that are far from all others, or all equal."""
-    known = part.drop_nulls("value").sort("start_utc")
-    name, values = part["series_id"][0], known["value"]
-    if values.n_unique() < 2:
-        return f"all values of {name} are equal, so there is nothing to forecast"
-
-    low, below, middle, above, high = (cast(float, values.quantile(q)) for q in _QUANTILES)
-    distance = (pl.col("value") - middle).abs()
-    # Where most values are one, as zeros are at night, nothing is far from them. A filler comes
-    # again and again, and may be more than a tenth of all.
-    is_far = distance > (_FAR * (high - low) or math.inf)
-    is_far |= (distance > (_FAR_AGAIN * (above - below) or math.inf)) & (pl.len().over("value") > 2)
-    far = known.filter(is_far)
-    if not far.height:
-        return ""
-    first = far.row(0, named=True)
-    stamp = cast(datetime, first["start_utc"])
-    return (
-        f"{name}: {far.height:,} value(s) are far from the others, first {first['value']:,.10g} at "
-        f"{stamp:%Y-%m-%d %H:%M} UTC, where half of all lie between {below:,g} and {above:,g}; if "
-        "they are not measurements, empty their cells"
-    )
 
 
 def _list_columns(table: pl.DataFrame) -> list[str]:
