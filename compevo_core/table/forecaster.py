@@ -19,6 +19,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.baselines import SharedFits
@@ -26,10 +27,10 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import (
     build_views,
     build_windows,
-    describe_early_end,
     select_learnt,
 )
-from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.content import describe_faults
+from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step, shift
 from compevo_core.data.view import WindowView
@@ -46,7 +47,15 @@ from compevo_core.evaluation.method_choice import (
 )
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
-from compevo_core.table.fitted import Fitted, gather_news, list_frames, make_folder, read_params
+from compevo_core.table.fitted import (
+    RUN,
+    Fitted,
+    gather_news,
+    list_frames,
+    make_folder,
+    read_files,
+    read_params,
+)
 from compevo_core.table.frames import (
     SERIES,
     START,
@@ -54,6 +63,7 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_end,
+    name_series,
     read_table,
 )
 from compevo_core.table.stamps import Clock
@@ -210,9 +220,19 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
+        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+            for fault in describe_faults(f"series {name}", part, plan.step):
+                warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
         windows = build_windows(plan.spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
+        if not len(train_windows) or not len(val_windows):
+            reasons = windows.manifest["dropped_origins"]
+            raise DataError(
+                f"no window of {'validation' if len(train_windows) else 'train'} can be cut ("
+                + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+                + "): give more rows, or a shorter lookback or horizon"
+            )
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
@@ -221,18 +241,19 @@ class Forecaster:
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
-        fit = Fitted(
-            folder=make_folder(self),
+        on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
+        news = gather_news(articles, windows.views(), config)
+        folder = make_folder(self)
+        train(config, train_windows, val_windows, news, folder / RUN, fit=fits, facts=facts)
+        self._fit = Fitted(
+            folder=folder,
+            files=read_files(folder / RUN, folder),
             rows=rows,
             form=form,
             plan=plan,
             facts=facts,
             articles=articles,
         )
-        on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        news = gather_news(articles, windows.views(), config)
-        train(config, train_windows, val_windows, news, fit.run, fit=fits, facts=facts)
-        self._fit = fit
         return self
 
     def _configure(self) -> RunConfig | None:
@@ -318,7 +339,14 @@ class Forecaster:
                 f"Forecaster(horizon={steps})"
             )
         fit = self._extend(df, future, news)
-        _, views, prediction = self._forecast(fit, steps)
+        population, views, prediction = self._forecast(fit, steps)
+        if not np.isfinite(prediction.quantiles).any():
+            known = len(population.past_errors)
+            warnings.warn(
+                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
+                f"{known} are known; give more rows or a shorter horizon",
+                stacklevel=2,
+            )
         names, starts = _list_steps(views, steps)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
@@ -459,25 +487,33 @@ class Forecaster:
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
         frames = fit.list_frames()
         frames["series"] = _keep_learnt(fit, frames["series"])
-        if early_end := describe_early_end(fit.plan.spec, frames["series"]):
-            warnings.warn(early_end, stacklevel=3)
         # Without newer rows there is none, and to look for it takes as long as the views.
         later = WindowSet((), dataset=fit.plan.spec.name)
         if fit.end > fit.plan.later_utc:
             later = build_windows(fit.plan.later_spec, **frames)
-        built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
-        if not built.views:
-            why = "; ".join(f"{name}: {reason}" for name, reason in built.left_out.items())
+        series = {str(key): part for (key,), part in frames["series"].group_by("series_id")}
+        views: list[WindowView] = []
+        left_out = dict.fromkeys(fit.ended, "it ended before the others")
+        for origin, names in fit.origins.items():
+            chosen = [part for name in names if (part := series.get(name_series(name))) is not None]
+            if not chosen:
+                continue
+            frames["series"] = pl.concat(chosen)
+            built = build_views(fit.plan.spec, **frames, origin_utc=origin)
+            require_ahead(built.views, fit.form, steps, origin, fit.plan)
+            views += built.views
+            left_out |= built.left_out
+        if not views:
+            why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
             raise DataError(f"no series can be forecast ({why})")
-        for name, reason in built.left_out.items():
+        for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
-        require_ahead(built.views, fit.form, steps, fit.end, fit.plan)
 
-        population = fit.load_population([*later.views(), *built.views])
+        population = fit.load_population([*later.views(), *views])
         known = population.select_unobserved(later, fit.end)
         if len(known):
             population.observe(known)
-        return population, built.views, population.predict_by_agent(built.views)
+        return population, tuple(views), population.predict_by_agent(views)
 
     # ---- keeping ----
 
@@ -487,14 +523,14 @@ class Forecaster:
         Raises:
             DataError: nothing is fitted, or the folder holds something else.
         """
-        return self._fitted.write(Path(folder), self.get_params())
+        return self._fitted.write(Path(folder).expanduser(), self.get_params())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        params = read_params(Path(folder))
-        loaded = cls(**params)
-        loaded._fit = Fitted.read(Path(folder), make_folder(loaded))
+        source = Path(folder).expanduser()
+        loaded = cls(**read_params(source))
+        loaded._fit = Fitted.read(source, make_folder(loaded))
         return loaded
 
     def __getstate__(self) -> dict[str, Any]:

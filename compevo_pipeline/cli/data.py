@@ -38,8 +38,13 @@ ArticleTable = Annotated[
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="Table of values: CSV, Parquet or Excel.")],
+    file: Annotated[
+        Path, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
+    ],
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
+    period: Annotated[
+        str, typer.Option(help="Column of the part of the day, where stamps are days.")
+    ] = "",
     value: Annotated[
         list[str] | None,
         typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),
@@ -94,6 +99,7 @@ def init(
         name=dataset,
         file=file,
         time=time,
+        period=period,
         values=tuple(value or ()),
         id=by,
         unit=unit,

@@ -448,7 +448,18 @@ class _Ingest:
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces
         if kind is FrameKind.SERIES:
-            report = deployment.series_store().write(self.dataset, frame, replace=replaces)
+            store = deployment.series_store()
+            declared = deployment.registry[self.dataset].declaration if replaces else None
+            report = store.write(
+                self.dataset,
+                frame,
+                replace=replaces,
+                # What a new declaration reads in another way was meant.
+                accept=declared is not None and store.is_older(self.dataset, declared),
+            )
+            if replaces and report.waiting:
+                note = describe_waiting(store.read_waiting(self.dataset), self.dataset)
+                log.warning("%s waits: %s", self.feed.name, note)
             if replaces:
                 # A user's own data set may have no news; windows are cut from an empty store then.
                 deployment.news_store().create()

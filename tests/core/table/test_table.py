@@ -270,8 +270,8 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
             .assign(ds=lambda t: t["ds"].dt.tz_localize(None)),
             r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize",
         ),
-        (TABLE.assign(y="x"), "not numbers"),
-        (TABLE.assign(ds="soon"), "not stamps, such as 'soon'"),
+        (TABLE.assign(y="x"), "row 1, column 'y': 'x' is not a number"),
+        (TABLE.assign(ds="soon"), "row 1, column 'ds': 'soon' is not a stamp"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
@@ -407,15 +407,16 @@ def test_aliases_periods_and_newer_rows_give_one_grid():
 
 
 @pytest.mark.parametrize(
-    ("moved", "freq", "message"),
+    ("usual", "moved", "freq", "message"),
     [
-        (3, None, r"2010-06-04 is off the grid of 1mo, whose stamps are on day 1 of a month"),
-        (3, "3mo", r"2010-06-04 is off the grid of 3mo"),
-        (0, "3mo", r"2010-02-01 is off the grid of 3mo, whose step begins in 2010-01.*80 such"),
+        ("MS", 3, None, r"2010-06-04 is off the grid of 1mo, whose stamps are on day 1 of a month"),
+        ("MS", 0, "3mo", r"rows are 1mo apart and freq says 3mo"),
+        ("QS", 0, "1mo", r"no rows are 1mo apart, as freq says, but 90d or more"),
+        ("QS", 30, None, r"2011-05-01 is off the grid of 3mo, whose step begins in 2010-01"),
     ],
 )
-def test_a_stamp_off_the_months_is_named(moved, freq, message):
-    stamps = pd.Series(pd.date_range("2010-01-01", periods=120, freq="MS"))
+def test_a_stamp_off_the_months_is_named(usual, moved, freq, message):
+    stamps = pd.Series(pd.date_range("2010-01-01", periods=120, freq=usual))
     stamps[5] += pd.Timedelta(days=moved)
     table = seasonal(pd.DatetimeIndex(stamps), 12)
     with pytest.raises(DataError, match=message):

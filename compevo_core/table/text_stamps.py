@@ -1,8 +1,8 @@
-"""Cells to instants: formats, offsets, time zones, hours that daylight saving repeats or skips.
+"""Texts to instants: formats, offsets, time zones, hours that daylight saving repeats or skips.
 
 What belongs here: which instant a stamp is, which stamps are ambiguous, and the clocks that a
-declaration may name: time zones and fixed offsets. What does not: the grid and duplicates
-(``own.frames``).
+declaration may name: time zones and fixed offsets. What does not: stamps that have a type
+(``table.stamps``), the grid and duplicates.
 
 A stamp with an offset is an instant. One without is read on the clock of the declaration: where
 clocks go back, its hour comes twice, in the order of the rows; where they go forward, it does not
@@ -20,8 +20,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.tables import LINE, parse_stamp
-from compevo_pipeline.sources.own.table import TextColumn
+from compevo_core.table.cells import LINE, TextColumn
 
 FORMATS = (
     *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"),
@@ -34,20 +33,28 @@ FORMATS = (
     *("%d-%m-%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y %H:%M", "%m-%d-%Y"),
     *("%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
     *("%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p"),
+    *("%d %B %Y %H:%M", "%d %B %Y", "%B %d, %Y", "%G-W%V-%u"),
 )
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 _SPELLINGS = (
+    (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
     (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
-    *((rf"^(\d{{4}})-?Q{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    *((rf"^(\d{{4}})[- ]?Q{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
+    (r"^(\p{L}{3,9})[- ](\d{4})$", "1 $1 $2"),
     (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
     (r"\s*(?:UTC|GMT)$", "Z"),
     (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
 )
 _END_OF_DAY = r"\b24:00"
-_FIRST_YEAR = 1700
+_SINCE_1970 = r"^1\d{9}(\d{3})?$"  # seconds or milliseconds
+_SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
+_DAYS_TO_1970 = 25_569
+_MILLISECONDS = 1e11  # from which a number since 1970 counts them
+_FIRST_YEAR, _LAST_YEAR = 1700, 2200
 _WALL = "_wall"
 _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _HOUR = timedelta(hours=1)
@@ -105,11 +112,34 @@ def read_stamps(
 
 
 def spell(column: TextColumn) -> pl.Expr:
-    """Return stamps in usual letters: months and quarters as days, an interval as its start."""
+    """Return stamps in usual letters: an interval as its start, numbers as what they count."""
     text = column.text
+    number = text.cast(pl.Float64, strict=False)
+    since_1970 = pl.when(number < _MILLISECONDS).then(number * 1000).otherwise(number)
+    since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
     for found, usual in _SPELLINGS:
         text = text.str.replace(found, usual)
-    return text
+    return (
+        pl.when(column.text.str.contains(_SINCE_1970))
+        .then(_count_from_1970(since_1970).dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        .when(column.text.str.contains(_SINCE_1900))
+        .then(_count_from_1970(since_1900).dt.strftime("%Y-%m-%dT%H:%M:%S"))
+        .otherwise(text)
+    )
+
+
+def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
+    return pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
+
+
+def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
+    """Return the naive datetime by the first fitting format; null where none fits."""
+    # Publishers change the spelling inside one file, so each cell tries all formats.
+    stamp = pl.coalesce(
+        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+    )
+    # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
+    return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
 
 
 def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
@@ -140,7 +170,7 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    text = _strip_offset(spell(column))
+    text = strip_offset(spell(column))
     walls = cells.table.select(
         parse_walls(text, ISO).alias("iso"),
         *(parse_walls(text, (form,)).alias(form) for form in FORMATS),
@@ -156,7 +186,7 @@ def guess_format(column: TextColumn) -> str:
         cells.raise_if(
             parse_walls(text, (best,)).is_null(),
             f"is not a stamp in a format that is known{likely}",
-            "correct the cell, or give the format with --time-format",
+            "correct the cell, or give the format with --time-format (DataFrame: pd.to_datetime)",
         )
 
     # Stamps are evenly spaced: with days and months exchanged they are not.
@@ -166,12 +196,14 @@ def guess_format(column: TextColumn) -> str:
         first = cells.table.row(0, named=True)
         raise DataError(
             f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} "
-            f"fits {' and '.join(ranked[:2])}; say which with --time-format"
+            f"fits {' and '.join(ranked[:2])}; say which with --time-format (DataFrame: "
+            "pd.to_datetime)"
         )
     return ranked[0]
 
 
-def _strip_offset(text: pl.Expr) -> pl.Expr:
+def strip_offset(text: pl.Expr) -> pl.Expr:
+    """Return stamps without their offset from UTC."""
     # The end of 05-03-2024 looks like an offset: only a stamp with a time has one.
     return pl.when(_has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
 
@@ -184,7 +216,7 @@ def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     formats = (time_format,) if time_format else ISO
     text = spell(column)
     parts = column.add(
-        _wall=parse_walls(_strip_offset(text), formats),
+        _wall=parse_walls(strip_offset(text), formats),
         _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
     )
     wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
@@ -268,9 +300,18 @@ def read_zone(name: str) -> ZoneInfo | timezone:
 
 def find_standard_offset(zone: str) -> timedelta:
     """Return a clock's offset without daylight saving: the smaller one of the year."""
+    return min(_list_offsets(zone))
+
+
+def find_summer_offset(zone: str) -> timedelta:
+    """Return a clock's offset with daylight saving, or its only one."""
+    return max(_list_offsets(zone))
+
+
+def _list_offsets(zone: str) -> list[timedelta]:
     clock = read_zone(zone)
     offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
-    return min(offset for offset in offsets if offset is not None)
+    return [offset for offset in offsets if offset is not None]
 
 
 def name_standard_offset(zone: str) -> str:
