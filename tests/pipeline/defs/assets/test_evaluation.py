@@ -2,6 +2,7 @@
 
 import logging
 
+import dagster as dg
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -134,3 +135,9 @@ def test_progress_is_logged_with_the_time_left(by_command, deployment, caplog):
     with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.results"):
         invoke("paper", "evaluate", layout.run(RUN), *given, *words)
     assert any("val: 4/4 windows, 0s left" in line for line in caplog.messages)
+
+
+def test_an_audit_of_windows_with_hardly_any_news_is_refused(deployment, by_command):
+    asked = {"evaluation/test": {"every": EVERY, "audits_news": True}}
+    with pytest.raises(dg.Failure, match="too few for an audit"):
+        deployment.materialize("evaluation/test", dataset="electricity", config=asked)
