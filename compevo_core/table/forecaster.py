@@ -33,7 +33,7 @@ from compevo_core.data.content import describe_faults
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step, shift
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import (
@@ -324,7 +324,8 @@ class Forecaster:
 
         Returns:
             a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
-            quantile, such as ``q0.1``; null where there are too few errors for one.
+            quantile, such as ``q0.1``; null where there are too few errors for one. Of a series
+            most of whose values are one, as of sparse sales, ``mean`` adds up to what is expected.
 
         Raises:
             DataError: nothing is fitted, the rows end at another time of day, or a step lacks what
@@ -348,6 +349,7 @@ class Forecaster:
                 stacklevel=2,
             )
         names, starts = _list_steps(views, steps)
+        prediction = _centre_sparse(prediction, views)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
@@ -422,6 +424,7 @@ class Forecaster:
         prediction = fit.load_population(scored.views()).follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
+        prediction = _centre_sparse(prediction, scored.views())
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
@@ -587,6 +590,19 @@ def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
     for name in others:
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
     return learnt
+
+
+def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
+    """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
+
+    The point of least absolute error is that value then, and a planner who adds it up orders none.
+    """
+    points_NH = prediction.aggregate.copy()
+    for row, view in enumerate(views):
+        _, counts = np.unique(view.x, return_counts=True)
+        if 2 * counts.max() > len(view.x):
+            points_NH[row] += view.x.mean() - points_NH[row].mean()
+    return dataclasses.replace(prediction, aggregate=keep_bounds(views, points_NH))
 
 
 def _tabulate(

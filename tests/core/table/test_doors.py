@@ -126,6 +126,15 @@ def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
         assert fitted.predict()["q0.1"].isna().all()
 
 
+def test_sparse_sales_add_up_to_what_is_expected():
+    rng = np.random.default_rng(5)
+    table = make_days(600)
+    table["y"] = np.where(rng.random(600) < 0.05, rng.integers(1, 6, 600), 0.0)
+    fitted = Forecaster("auto", horizon=14).fit(table)
+    assert fitted.predict()["mean"].mean() == pytest.approx(table["y"].mean(), rel=0.5)
+    assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
+
+
 def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
     fitted = clone(RIDGE).fit(make_days())
     expected = fitted.predict()
