@@ -261,6 +261,8 @@ def audit_news(
 
     target_runs = find_evaluated_runs([Path(target)], windows, news, results, probe=probe)
     window_set = WindowSet.read(target_runs.windows)
+    if target_runs.news is None:
+        raise ConfigError("the trained model reads no news, so that none can be audited: --probe")
     pool = NewsPool.read(target_runs.news)
     commit = read_commit()
     if not target_runs.runs:

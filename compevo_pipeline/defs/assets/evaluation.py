@@ -138,7 +138,7 @@ def build_baselines_asset(
     keys.population_test_key,
     deps=[keys.model_key, keys.baselines_key],
     description=(
-        "The population trained on {dataset} on its test split, by entity and pooled, with paired "
+        "The model trained on {dataset} on its test split, by entity and pooled, with paired "
         "tests against every baseline."
     ),
     kinds={"pytorch", "csv"},
@@ -171,7 +171,7 @@ def build_population_test_asset(
         log=context.log,
         method=method,
         baseline_forecasts=baseline_forecasts,
-        news=None if forecaster.config.is_numeric else news,
+        news=news,
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
@@ -185,7 +185,7 @@ def build_population_test_asset(
         paired_name=f"paired-{dataset}",
     )
 
-    if config.audits_news and not forecaster.config.is_numeric:
+    if config.audits_news and news is not None:
         audit = audit_run(
             windows, news, forecaster, commit=read_commit(), log=context.log, every=config.every
         )
@@ -230,7 +230,7 @@ def _load_population(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool]":
+) -> "tuple[CompEvoForecaster, NewsPool | None]":
     news = read_news(workspace, find_encoder(run), views, log=context.log)
     return load_population(run, news, fit=workspace.shared_fits()), news
 
