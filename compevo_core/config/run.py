@@ -125,7 +125,7 @@ class RunConfig(SettingsSection):
         if differing:
             raise ValueError(
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
-                f"compevo train --variant {system}, which sets all of them"
+                f"compevo paper train --variant {system}, which sets all of them"
             )
 
         if system != "compevo" and self.evolution.writer != "backbone":

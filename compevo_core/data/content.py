@@ -36,8 +36,8 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
     known = rows.drop_nulls("value").sort("start_utc")
     if known["value"].n_unique() < 2:
         return [f"all values of {name} are equal, so there is nothing to forecast"]
-    told = (_describe_far(known), _describe_stuck(known), _describe_end(known, step))
-    return [f"{name}: {problem}" for problem in told if problem]
+    problems = (_describe_far(known), _describe_stuck(known), _describe_end(known, step))
+    return [f"{name}: {problem}" for problem in problems if problem]
 
 
 def _describe_far(known: pl.DataFrame) -> str:
@@ -67,16 +67,19 @@ def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
         same, others = known.filter(value=edge), known.filter(pl.col("value") != edge)["value"]
         if not _FEWEST_SAME <= same.height <= _MOST_SAME * known.height:
             continue
-        nearest = cast(float, others.min() if lowest else others.max())
+        distances = (others.unique() - edge).abs().sort()
         low, high = (cast(float, others.quantile(share)) for share in (0.05, 0.95))
         usual = others.diff().abs().quantile(0.99)
         before = known["value"].shift(1).filter(known["value"] == edge)
         jump = (before.filter(before != edge) - edge).abs().median()
-        is_apart = abs(nearest - edge) > _APART * (high - low)
+        is_apart = distances[0] > _APART * (high - low)
         is_apart |= bool(usual and jump and cast(float, jump) > _JUMPS * usual)
         # A shop that is closed on Sundays sells nothing then.
         on_one_day = same["start_utc"].dt.weekday().value_counts()["count"].max()
-        if is_apart and cast(int, on_one_day) <= _WEEKLY * same.height:
+        is_weekly = cast(int, on_one_day) > _WEEKLY * same.height
+        # Counts of sales are a step apart, as their highest is from the next.
+        is_next = len(distances) > 1 and distances[0] <= _JUMPS * (distances[1] - distances[0])
+        if is_apart and not is_weekly and not is_next:
             yield edge
 
 

@@ -137,7 +137,8 @@ def choose_bridge(
 
     # What is usual, and half as much again for holidays; more than two thirds would be invented,
     # where a market is not closed for longer.
-    most = 2 * lookback // 3 if share < _OFTEN_CLOSED else min(1.1 * share, 0.9) * lookback
+    is_market = step < DAY and share > _OFTEN_CLOSED
+    most = min(1.1 * share, 0.9) * lookback if is_market else 2 * lookback // 3
     filled = min(int(most), max(lookback // 4, math.ceil(lookback * share * 1.5)))
     return min(longest, max(_LONGEST_BRIDGE, DAY // step, math.ceil(1.5 * usual))), filled
 

@@ -45,8 +45,8 @@ from compevo_core.forecast.issued import (
     IssuedForecast,
 )
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
+from compevo_core.report.days import ForecastDay
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
-from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.tables import (
     MISSING,
     Table,

@@ -253,7 +253,7 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | None) -> timedelta:
 
 
 def _refuse_other_step(named: timedelta, usual: timedelta, least: timedelta) -> None:
-    """Refuse a step that is longer than the distance of most rows, or shorter than that of any."""
+    """Refuse a step that is longer than most rows are apart, or shorter than any are."""
     if usual < (1 - _MOST_LATE) * named and not (named == MONTH and usual > _SHORT_MONTH):
         raise DataError(
             f"rows are {_say(usual)} apart and freq says {name_step(named)}: sum or average them "

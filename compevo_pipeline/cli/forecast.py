@@ -1,4 +1,4 @@
-"""``compevo forecast``, ``compevo explain`` and ``compevo predict``: days and windows ahead.
+"""``compevo forecast``, ``compevo explain``, ``compevo verify``, ``compevo refit``: days ahead.
 
 What belongs here: finding the record, and printing it in at most 80 columns. What does not: how a
 day is forecast (``work.next_day``), the numbers (``compevo_core.forecast``). Names of series and
@@ -159,9 +159,9 @@ def refit(
         ),
     ] = None,
 ) -> None:
-    """Learn all past days again after an upgrade, so that no nightly run has to.
+    """Learn all past days again after an upgrade.
 
-    Meanwhile the nightly runs use what the previous version has learnt.
+    No nightly run has to then. Meanwhile the nightly runs use what the previous version has learnt.
     """
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.next_day import renew_state
@@ -313,7 +313,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check issued forecasts and their times against their chain of hashes.
+    """Check issued forecasts and times against their chain of hashes.
 
     Prints the head of each chain. Any change of a record changes it, so note it elsewhere.
     """
@@ -359,9 +359,9 @@ def explain(
         str | None, typer.Option(help="Start of one step, such as 18:30 (default: the whole day).")
     ] = None,
 ) -> None:
-    """Show the parts of an issued forecast: members, weights, corrections and news.
+    """Show the parts of an issued forecast.
 
-    Reads only the sealed record.
+    Members, weights, corrections and news. Reads only the sealed record.
     """
     from compevo_core.forecast.explain import explain as read_parts
     from compevo_pipeline.config.settings import Settings
@@ -511,54 +511,3 @@ def wrap(text: str) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, WIDTH)
-
-
-def predict(
-    run: arguments.RunPath,
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
-    out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
-    split: arguments.Split = "inference",
-    subset: arguments.Subset = "",
-    shard_backbone: arguments.ShardBackbone = False,
-) -> None:
-    """Forecast the chosen windows with a trained population, without updating it.
-
-    Under torchrun every process reads the same windows; only the first one writes and prints.
-    """
-    import polars as pl
-
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.steps import shift
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-    from compevo_core.lm.backbone import load_backbone
-    from compevo_core.runtime.distributed import process_group
-    from compevo_core.runtime.files import write_atomically
-    from compevo_core.training.artifact import read_config
-    from compevo_pipeline.config.settings import process_rank
-
-    # Views, not windows: a forecaster is never handed the truth.
-    views = arguments.read_windows(windows, split, subset).views()
-    rank, processes, local_rank = process_rank()
-
-    with process_group(rank, processes, local_rank):
-        backbone = load_backbone(read_config(run).backbone, shard=True) if shard_backbone else None
-        forecaster = CompEvoForecaster.load(run, NewsPool.read(news), backbone=backbone)
-        forecast_NH = forecaster.predict(views)
-    if rank != 0:
-        return
-
-    rows = [
-        {
-            "window_id": view.window_id,
-            "entity": view.entity,
-            "start_utc": shift(view.origin_utc, step, view.step),
-            "step": step,
-            "value": float(value),
-            "unit": view.unit,
-        }
-        for view, values in zip(views, forecast_NH, strict=True)
-        for step, value in enumerate(values)
-    ]
-    write_atomically(out, pl.DataFrame(rows).write_parquet)
-    typer.echo(f"{len(views)} windows, {len(rows)} values: {out}")

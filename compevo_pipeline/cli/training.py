@@ -1,14 +1,12 @@
-"""Commands that train: ``compevo fit`` and ``compevo train``.
+"""``compevo fit``: train a method on a data set by its name.
 
-What belongs here: a data set by its name, and folders of windows and news. What does not: training
-(``compevo_core.training``), folds (``cli.research``).
+What belongs here: reading its files and cutting its windows first. What does not: training
+(``compevo_core.training``).
 """
 
-import json
 import logging
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -144,66 +142,3 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
             "set later days in [splits], or a shorter look-back"
         )
     return windows
-
-
-def train(
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
-    out: Annotated[
-        Path, typer.Option(help="Run folder; an unfinished run with the same settings is resumed.")
-    ],
-    preset: arguments.Preset = "default",
-    changes: arguments.Changes = None,
-    variant: Annotated[
-        str,
-        typer.Option(
-            help="Train a variant of the ablation, a control or another system of agents instead "
-            "of the full method, for example no-grpo, no-news or mael."
-        ),
-    ] = "",
-    validation: Annotated[
-        Literal["split", "last-fold"],
-        typer.Option(help="Windows that choose the round: the val split or train's last fold."),
-    ] = "split",
-    restart: arguments.Restart = False,
-    shard_backbone: arguments.ShardBackbone = False,
-) -> None:
-    """Train a preset on the train split; validation chooses the round of agents.
-
-    Under torchrun the processes share the agents, and only the first one prints.
-    """
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
-    from compevo_core.data.window import WindowSet
-    from compevo_core.paper.changes import FULL_METHOD, find_variant
-    from compevo_core.runtime.distributed import process_group
-    from compevo_core.training.trainer import train as train_population
-    from compevo_pipeline.config.endpoints import read_selector, read_server
-    from compevo_pipeline.config.settings import process_rank
-    from compevo_pipeline.launchers.worker import describe_round
-
-    base = arguments.resolve_config(preset, changes)
-    name = variant or FULL_METHOD
-    config = find_variant(name).configure(base)
-    window_set = find_variant(name).change_windows(WindowSet.read(windows))
-    train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
-    rank, processes, local_rank = process_rank()
-
-    with process_group(rank, processes, local_rank):
-        summary = train_population(
-            config,
-            train_windows,
-            val_windows,
-            NewsPool.read(news),
-            out,
-            resume=not restart,
-            on_round=lambda record: arguments.show_progress(describe_round(record)),
-            shard_backbone=shard_backbone,
-            selector=read_selector(config),
-            server=read_server(config),
-        )
-
-    # The processes of torchrun share one terminal.
-    if rank == 0:
-        arguments.show_progress("")
-        typer.echo(json.dumps(summary, indent=1, sort_keys=True))

@@ -279,19 +279,23 @@ def _find_unaccepted(
     folder: Path, files: Sequence[tuple[Path, pl.DataFrame]]
 ) -> dict[Path, pl.DataFrame]:
     """Return the changes of a whole file that nobody has accepted, by the file of each series."""
-    given, waiting = dict(files), {}
-    for path in sorted(folder.glob("*__*.parquet")):
-        stored, known = _read_known(path)
-        if stored is None:
-            continue
-        part = given.get(path, stored.clear())
-        lacking = stored.join(part, on=list(SERIES_KEY), how="anti")
-        changes = find_far(_pair(stored, part, keep_values=False))
-        if lacking.height > MOST_CHANGED * stored.height:
-            gone = lacking.rename({"value": "value_stored"}).with_columns(
-                value=pl.lit(None, pl.Float64)
-            )
+    given = dict(files)
+    stored = {path: _read_parquet(path) for path in sorted(folder.glob("*__*.parquet"))}
+    parts = {path: given.get(path, rows.clear()) for path, rows in stored.items()}
+    lacking = {
+        path: rows.join(parts[path], on=list(SERIES_KEY), how="anti")
+        for path, rows in stored.items()
+    }
+    n_stored, n_lacking = (sum(map(len, frames.values())) for frames in (stored, lacking))
+
+    waiting = {}
+    for path, rows in stored.items():
+        changes = find_far(_pair(rows, parts[path], keep_values=False))
+        if n_lacking > MOST_CHANGED * n_stored:
+            gone = lacking[path].rename({"value": "value_stored"})
+            gone = gone.with_columns(value=pl.lit(None, pl.Float64))
             changes = pl.concat([changes, list_changes(gone, ChangeKind.WAITING)])
+        known = _read_known(path)[1]
         accepted = known.filter(kind=ChangeKind.WAITING.value, fetched_at=ACCEPTED_AT)
         if find_waiting(changes, accepted).height:
             waiting[path] = changes

@@ -16,14 +16,11 @@ from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.explain import explain, list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.report.inputs import ForecastDay, TrainingRun, read_days
-from compevo_core.report.page import (
-    render_forecasts,
-    render_research,
-    template_environment,
-    write_report,
-)
-from compevo_core.report.rows import empty_rows
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.page import render_research, research_environment
+from compevo_core.paper.report.rows import empty_rows
+from compevo_core.report.days import ForecastDay, read_days
+from compevo_core.report.forecast_page import render_forecasts
 from compevo_core.report.tomorrow import (
     before_table,
     chart_series,
@@ -67,7 +64,7 @@ def make_day(**changes):
 
 
 def render(*days):
-    return render_forecasts(make_inputs(runs=(), rows=empty_rows(), days=days))
+    return render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
 @cache
@@ -396,7 +393,7 @@ def test_hostile_text_from_any_file_is_shown_as_text():
 
 
 def test_no_template_marks_a_value_as_safe():
-    environment = template_environment()
+    environment = research_environment()
     for name in environment.list_templates(extensions=["html"]):
         source = environment.loader.get_source(environment, name)[0]
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
@@ -418,17 +415,6 @@ def test_one_round_is_enough_for_every_plot():
     assert "What the logics became" in render_undrawn(
         make_inputs(runs=(single,), rows=empty_rows())
     )
-
-
-def test_pages_replace_the_old_ones_and_leave_no_other_file(tmp_path):
-    target = tmp_path / "report"
-    target.mkdir()
-    (target / "forecast.html").write_text("old")
-    small = make_inputs(rows=make_inputs().rows.head(2), runs=())
-    assert write_report(small, target) == target / "forecast.html"
-    assert (target / "forecast.html").read_text(encoding="utf-8") == render_forecasts(small)
-    assert (target / "research.html").read_text(encoding="utf-8") == render_research(small)
-    assert sorted(path.name for path in target.iterdir()) == ["forecast.html", "research.html"]
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
