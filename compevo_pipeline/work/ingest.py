@@ -32,6 +32,7 @@ from compevo_pipeline.work.row_rules import (
     LEVEL_COLUMNS,
     LEVEL_REACH,
     is_in_time,
+    quarantine_outside,
     refuse_forecasts,
     refuse_future,
     refuse_series,
@@ -355,7 +356,9 @@ class _Ingest:
                 in_time = frame.filter(is_in_time(self.now))
                 frame, losses["mistimed"] = in_time, frame.height - in_time.height
             elif kind is FrameKind.SERIES:
-                refuse_series(frame, self.deployment.registry[self.dataset].rules, self.now)
+                rules = self.deployment.registry[self.dataset].rules
+                frame, losses["out of bounds"] = quarantine_outside(frame, rules)
+                refuse_series(frame, rules, self.now)
             elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
                 # A user's own plan or calendar may reach as far ahead as it likes.
                 refuse_future(frame, self.now)
