@@ -279,7 +279,7 @@ def parse_reports() -> dict[str, ReportPage]:
 
     before = make_issued(origin=ORIGIN - timedelta(days=1))
     truth = {
-        (entity, before.origin): before.select_points(entity)["compevo"] - 100
+        (entity, before.origin): before.select_points(entity)["forecast"] - 100
         for entity in before.entities
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ An agent's forecast becomes base + blend * (forecast - base) + level. The blend 
 correction has proved to be worth, by step; the level is its mean known error, by series and step.
 
 Shapes:
-    A agents (of this process; all of them where said so), B windows, E series, H horizon.
+    A agents, B windows, E series, H horizon.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ _FORMS: tuple[Form, ...] = ("none", "mean", "kalman")  # stored by position: app
 
 
 class ErrorCalibration:
-    """The calibration of a population; changes no forecast until it is fitted.
+    """The calibration of an ensemble; changes no forecast until it is fitted.
 
     Attributes:
         blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
@@ -42,31 +42,29 @@ class ErrorCalibration:
         weight_EH: shared: weight of the known errors.
         minute: shared: origin of the last window with a known error, in minutes since 1970.
         rule: shared: form of the level as a position in a fixed list, and its half-life in days.
-        override_A: shared: weights of all agents that replace the selected ones; zero if unused.
-        best_prior: shared: the agent of all whose base validated best.
+        override_A: shared: weights that replace the selected ones; zero if unused.
+        best_prior: shared: the agent whose base validated best.
     """
 
     AGENT_ARRAYS = ("blend_AH", "level_AEH", "evidence_AEH")
-    """Names of the arrays whose first dimension is the agents of this process."""
+    """Names of the arrays whose first dimension is the agents."""
 
     SHARED_ARRAYS = ("best_prior", "minute", "override_A", "rule", "weight_EH")
-    """Names of the arrays that every process holds whole."""
+    """Names of the arrays that belong to no agent alone."""
 
     def __init__(
         self,
         agents: int,
         entities: Sequence[str],
-        local_agents: int | None = None,
         horizon: int = DEFAULT_STEPS,
     ) -> None:
         self.entities = tuple(entities)
-        local = agents if local_agents is None else local_agents
         series = len(self.entities)
 
         # Single precision, as models have it; sums over years would lose a day in it.
-        self.blend_AH = np.ones((local, horizon), dtype=np.float32)
-        self.level_AEH = np.zeros((local, series, horizon), dtype=np.float32)
-        self.evidence_AEH = np.zeros((local, series, horizon))
+        self.blend_AH = np.ones((agents, horizon), dtype=np.float32)
+        self.level_AEH = np.zeros((agents, series, horizon), dtype=np.float32)
+        self.evidence_AEH = np.zeros((agents, series, horizon))
 
         self.weight_EH = np.zeros((series, horizon))
         self.minute = np.array(NOT_STARTED)
@@ -75,16 +73,20 @@ class ErrorCalibration:
         self.best_prior = np.array(0)
 
     def agent_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of this process's agents by name."""
+        """Return the arrays by agent, by name."""
         return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
 
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that every process holds whole, by name."""
+        """Return the arrays that belong to no agent alone, by name."""
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by name."""
+        return self.agent_state() | self.shared_state()
 
     def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Set all arrays to the values of another calibration, by name."""
-        for name, array in (self.agent_state() | self.shared_state()).items():
+        for name, array in self.state().items():
             array[...] = arrays[name]
 
     def __call__(

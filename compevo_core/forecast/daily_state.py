@@ -247,8 +247,7 @@ class KeptStates:
             added.save(part)
 
         arrays = {
-            **_prefix("calibration", state.calibration.agent_state()),
-            **_prefix("calibration", state.calibration.shared_state()),
+            **_prefix("calibration", state.calibration.state()),
             **_prefix("weighting", state.weighting.to_arrays()),
         }
         for window, forecasts in pending.items():

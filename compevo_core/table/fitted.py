@@ -242,10 +242,12 @@ def list_frames(
     return {**frames, "articles": articles} if articles.height else frames
 
 
-def gather_news(articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig) -> NewsPool:
-    """Return the articles that views name, as a population reads them."""
-    if config.is_numeric:
-        return NewsPool.empty()
+def gather_news(
+    articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig
+) -> NewsPool | None:
+    """Return the articles that views name, as agents read them; None without agents."""
+    if not config.has_agents:
+        return None
     from compevo_core.lm.encoder import load_encoder
 
     named = {name for view in views for name in view.candidate_ids}

@@ -38,7 +38,6 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import (
     AUTO,
-    MIXTURE,
     POPULATION,
     MethodChoice,
     MethodScore,
@@ -67,7 +66,8 @@ from compevo_core.table.frames import (
     read_table,
 )
 from compevo_core.table.stamps import Clock
-from compevo_core.training.artifact import read_inputs
+from compevo_core.training.artifact import read_scaler
+from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -363,11 +363,11 @@ class Forecaster:
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, fit.plan.horizon)
         names, starts = _list_steps(views, fit.plan.horizon)
-        logics = population.logics
+        members = population.logics or population.members
         return fit.form.write(
-            names * len(logics),
-            starts * len(logics),
-            member=[logic for logic in logics for _ in starts],
+            names * len(members),
+            starts * len(members),
+            member=[member for member in members for _ in starts],
             weight=prediction.step_weights.swapaxes(0, 1).ravel(),
             forecast=prediction.agents.ravel(),
         )
@@ -586,7 +586,7 @@ class Forecaster:
 
 def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the series that were fitted; warn of the others."""
-    learnt, others = select_learnt(fit.plan.spec, series, read_inputs(fit.run).scaler.mean)
+    learnt, others = select_learnt(fit.plan.spec, series, read_scaler(fit.run).mean)
     for name in others:
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
     return learnt

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.agents.decoders import Executor, ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines.known_errors import (
@@ -30,7 +30,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
-from compevo_core.training.members import MemberModel
+from compevo_core.training.ensemble import Ensemble
 
 NEIGHBOUR_STEPS = 4
 """Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
@@ -85,17 +85,9 @@ class ValidationErrors:
     prior: float  # of the best of the agents' bases; of the training mean without any prior
 
 
-def measure_validation(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> ValidationErrors:
-    """Forecast the examples under the given logics (of all agents) and measure the errors.
-
-    There is no dropout and no gradient, and nothing is sampled: validating changes no later round.
-    """
-    forecasts = forecast_examples(model, executor, logics, examples)
+def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
+    """Forecast examples and measure the errors; validating changes no later round."""
+    forecasts = forecast_examples(model, examples)
     weights_BA = weigh_examples(model, examples, forecasts)
     truth_BH = forecasts.truth_BH
     return ValidationErrors(
@@ -104,39 +96,19 @@ def measure_validation(
     )
 
 
-def forecast_examples(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> AgentForecasts:
-    """Forecast examples by all agents, without dropout or gradient; nothing is sampled.
-
-    The calibration is not applied. ``run.micro_batch_size`` windows are read at a time. The result
-    is the same on every process.
-    """
-    # Each process forecasts with the agents it holds; what all need is gathered.
-    local = model.shards.local(logics)
-    size = model.config.run.micro_batch_size
-    values, bases, weights = [], [], []
-    for start in range(0, len(examples), size):
-        part = examples[start : start + size]
-        forecasts = executor.play(local, part)
-        values.append(to_array(model.shards.all_gather(forecasts.values_ABH, "forecasts")))
-        if forecasts.weights_BA is not None:
-            weights.append(to_array(forecasts.weights_BA))
-        bases.append(to_array(model.shards.all_gather(executor.base_forecasts(part), "forecasts")))
-
+def forecast_examples(model: Ensemble, examples: Sequence[ForecastExample]) -> AgentForecasts:
+    """Forecast examples by all members, with their truth; the calibration is not applied."""
+    found = model.forecast(examples)
     return AgentForecasts(
-        values_ABH=np.concatenate(values, axis=1).astype(np.float64),
-        base_ABH=np.concatenate(bases, axis=1).astype(np.float64),
+        values_ABH=found.values_ABH.astype(np.float64),
+        base_ABH=found.base_ABH.astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-        weights_BA=np.concatenate(weights).astype(np.float64) if weights else None,
+        weights_BA=None if found.weights_BA is None else found.weights_BA.astype(np.float64),
     )
 
 
 def weigh_examples(
-    model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
+    model: Ensemble, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
     """Return the weights (B, A) of all agents: from the forecasts or, without, from selection."""
     if forecasts.weights_BA is not None:
@@ -223,11 +195,8 @@ class _Correction:
 
 
 def calibrate(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
+    model: Ensemble,
     val_examples: Sequence[ForecastExample],
-    config: RunConfig,
     *,
     history: Sequence[ForecastExample] = (),
 ) -> CalibrationReport:
@@ -241,7 +210,8 @@ def calibrate(
             "there are no validation windows to calibrate on; give some, or leave calibration out"
         )
 
-    forecasts = forecast_examples(model, executor, logics, val_examples)
+    config = model.config
+    forecasts = forecast_examples(model, val_examples)
     weights_BA = weigh_examples(model, val_examples, forecasts)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
@@ -259,7 +229,7 @@ def calibrate(
     begin_utc = min(example.view.origin_utc for example in val_examples)
     ended = [example for example in history if example.view.end_utc <= begin_utc]
     if config.calibration.known_errors != "none" and ended:
-        past = forecast_examples(model, executor, logics, ended)
+        past = forecast_examples(model, ended)
         earlier = _collect_errors(model, past, blend_AH, ended)
     rule, earlier = _select_rule(config, errors, earlier, weights_BA, halves)
     fitted = _Correction(blend_AH, rule, earlier)
@@ -271,7 +241,7 @@ def calibrate(
     learnt = aggregate_error(sealed_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        lived = follow_validation(model, config, forecasts, errors, fitted)
+        lived = follow_validation(model, forecasts, errors, fitted)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, sealed_ABH, learnt, is_joint=is_joint)
 
@@ -281,13 +251,11 @@ def calibrate(
         errors = _collect_errors(model, forecasts, fitted.blend_AH, val_examples)
 
     calibration = model.calibration
-    calibration.blend_AH[:] = model.shards.local(fitted.blend_AH)
+    calibration.blend_AH[:] = fitted.blend_AH
     calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
     _remember(model, fitted.rule, known)
-    model.experience = follow_validation(
-        model, config, forecasts, errors, fitted, forecasts.weights_BA
-    )
+    model.experience = follow_validation(model, forecasts, errors, fitted, forecasts.weights_BA)
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
@@ -302,10 +270,7 @@ def calibrate(
 
 
 def forecast_corrections(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
+    model: Ensemble, examples: Sequence[ForecastExample]
 ) -> dict[str, FloatArray]:
     """Return what all agents add to their bases, (A, H) by window, in the window's unit.
 
@@ -313,7 +278,7 @@ def forecast_corrections(
     """
     if model.calibration.level_rule.form == "none":
         return {}
-    forecasts = forecast_examples(model, executor, logics, examples)
+    forecasts = forecast_examples(model, examples)
     added_ABH = forecasts.values_ABH - forecasts.base_ABH
     return {
         example.view.window_id: added_ABH[:, place] * model.scaler.std[example.view.entity]
@@ -322,8 +287,7 @@ def forecast_corrections(
 
 
 def restart_levels(
-    model: MemberModel,
-    executor: Executor,
+    model: Ensemble,
     examples: Sequence[ForecastExample],
     corrections: Mapping[str, FloatArray],
 ) -> None:
@@ -339,14 +303,12 @@ def restart_levels(
     if not examples:
         return
 
-    gathered_ABH = model.shards.all_gather(executor.base_forecasts(examples), "forecasts")
-    base_ABH = to_array(gathered_ABH).astype(np.float64)
+    base_ABH = model.base_forecasts(examples).astype(np.float64)
     views = [example.view for example in examples]
     added = [corrections[view.window_id] / model.scaler.std[view.entity] for view in views]
     truth_BH = np.stack([np.asarray(example.truth_H) for example in examples])
     forecasts = AgentForecasts(base_ABH + np.stack(added, axis=1), base_ABH, truth_BH)
-    local_AH = model.calibration.blend_AH
-    blend_AH = to_array(model.shards.all_gather(local_AH, "forecasts")).astype(np.float64)
+    blend_AH = model.calibration.blend_AH.astype(np.float64)
     known = _collect_errors(model, forecasts, blend_AH, examples)
     _remember(model, model.calibration.level_rule, known)
 
@@ -412,7 +374,7 @@ def _guard(
 
 
 def _collect_errors(
-    model: MemberModel,
+    model: Ensemble,
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
@@ -426,16 +388,14 @@ def _collect_errors(
     )
 
 
-def _remember(model: MemberModel, rule: LevelRule, known: WindowErrors) -> None:
+def _remember(model: Ensemble, rule: LevelRule, known: WindowErrors) -> None:
     model.calibration.start_levels(rule)
-    local_ABH = model.shards.local(known.error_ABH)
     entities = [example.view.entity for example in known.examples]
-    model.calibration.observe(known.minutes, entities, local_ABH)
+    model.calibration.observe(known.minutes, entities, known.error_ABH)
 
 
 def follow_validation(
-    model: MemberModel,
-    config: RunConfig,
+    model: Ensemble,
     forecasts: AgentForecasts,
     errors: WindowErrors,
     correction: _Correction,
@@ -450,7 +410,7 @@ def follow_validation(
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in errors.examples]
-    weighting = PopulationWeights(config, model.selection, model.calibration)
+    weighting = PopulationWeights(model.config, model.selection, model.calibration)
     rule, earlier = correction.rule, correction.earlier
     has_level = rule.form != "none"
     agents, horizon = agents_BAH.shape[1:]

@@ -60,7 +60,7 @@ class EvaluatedRuns:
 
     runs: list[Path]
     windows: Path
-    news: Path
+    news: Path | None  # None where no run reads any
     results: Path
     experiment: str
 
@@ -216,13 +216,13 @@ def _score_runs(
     )
     from compevo_pipeline.storage.code_versions import read_commit
 
-    pool = NewsPool.read(chosen.news)
+    pool = None if chosen.news is None else NewsPool.read(chosen.news)
     by_run = []
     for run in chosen.runs:
         log.info(f"forecasting with {run.name}")
         population = load_population(run, pool)  # one in memory at a time
-        if population.config.is_numeric:
-            method = name_rows(population)
+        reads_news = bool(population.logics)
+        method = method if reads_news else name_rows(population)
         scores = score_population(
             population,
             scopes,
@@ -232,7 +232,7 @@ def _score_runs(
             log=log,
             method=method,
             baseline_forecasts=baseline_forecasts,
-            news=None if population.config.is_numeric else pool,
+            news=pool if reads_news else None,
             parts=method == COMPEVO,
         )
         by_run.append(scores)

@@ -33,71 +33,67 @@ def fit(
     changes: arguments.Changes = None,
     restart: arguments.Restart = False,
 ) -> None:
-    """Read a data set's files, cut its windows and train a method.
+    """Read a data set's files, cut its windows and train a method on them, in one go.
 
     `compevo forecast` and `compevo evaluate` then use the trained model. With the same files and
     settings, the command uses the existing model and does not train it again.
     """
     from compevo_core.baselines import SharedFits
-    from compevo_core.data.news_pool import NewsPool
     from compevo_core.evaluation.method_choice import POPULATION
     from compevo_core.runtime.usage import format_duration
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
-    from compevo_pipeline.storage.runs import POPULATION_LABEL, make_run_name, set_current_run
-    from compevo_pipeline.work.embedded_news import write_news
-    from compevo_pipeline.work.methods import MethodPlan, name_method, plan_method
+    from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.work.embedded_news import read_news
+    from compevo_pipeline.work.methods import choose_name, plan_method, plan_preset
 
     disable_progress_bars()
-    named = name_method(dataset, method, preset)
-    is_population = named == POPULATION
+    named = choose_name(dataset, method, preset)
+    is_preset = named == POPULATION
     # Misspelt settings end before anything is read.
-    config = arguments.resolve_config(preset or "default", changes if is_population else None)
+    config = arguments.resolve_config(preset or "default", changes if is_preset else None)
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    windows = _prepare_windows(deployment, dataset, config.encoder if is_population else "")
+    windows = _prepare_windows(deployment, dataset, config.encoder if is_preset else "")
 
-    plan: MethodPlan | None = None
     fits = SharedFits()
-    if is_population:
-        typer.echo(f"a population of agents, preset {preset or 'default'}")
+    started = time.monotonic()
+    if is_preset:
+        plan = plan_preset(config, dataset, preset or "default")
     else:
-        started = time.monotonic()
         plan = plan_method(
             deployment, dataset, windows, named, changed, fits=fits, on_step=arguments.show_progress
         )
         arguments.show_progress("")
-        config = plan.config
-        typer.echo(plan.sentence or f"method {plan.name}")
-    if plan is not None and plan.trained is not None:
+    typer.echo(plan.sentence or f"method {plan.name}")
+    if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         typer.echo(f"trained before: {plan.trained}")
         return
 
-    news = NewsPool.read(write_news(deployment, config.encoder, windows, log=log))
-    label = plan.label if plan else f"{POPULATION_LABEL}-{dataset}"
-    name = make_run_name(label, config, windows)
-    if plan is not None:
+    news = read_news(deployment, plan.config.encoder, windows.views(), log=log)
+    name = make_run_name(plan.label, plan.config, windows)
+    if not is_preset:
         # Its fit, and its forecasts of validation: a part of what the choice did.
         most = format_duration(time.monotonic() - started)
         at_most = f", at most about {most} left" if plan.sentence else ""
         arguments.show_progress(f"training {plan.name} on train and validation{at_most}")
-    summary = train(
-        config,
+    train(
+        plan.config,
         windows.split("train"),
         windows.split("val"),
         news,
         layout.run(name),
         resume=not restart,
         on_round=lambda record: arguments.show_progress(describe_round(record)),
-        facts=plan.facts if plan else None,
+        facts=plan.facts,
         fit=fits,
     )
     arguments.show_progress("")
     set_current_run(layout, dataset, name)
-    typer.echo(f"trained in {layout.run(name)} ({len(summary)} facts in its summary)")
+    typer.echo(f"trained in {layout.run(name)}")
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 

@@ -55,7 +55,7 @@ def train(
     restart: arguments.Restart = False,
     shard_backbone: arguments.ShardBackbone = False,
 ) -> None:
-    """Train a population on the train split; validation chooses the round.
+    """Train a preset on the train split; validation chooses the round of agents.
 
     Under torchrun the processes share the agents, and only the first one prints.
     """
@@ -436,6 +436,8 @@ def audit_news(
     else:
         target_runs = find_evaluated_run(target, results, probe=probe)
     window_set = WindowSet.read(target_runs.windows)
+    if target_runs.news is None:
+        raise ConfigError("the trained model reads no news, so that none can be audited: --probe")
     pool = NewsPool.read(target_runs.news)
     commit = read_commit()
     if not target_runs.runs:

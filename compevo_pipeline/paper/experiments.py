@@ -31,9 +31,10 @@ from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.launchers.worker import TrainJob, prepare_job
 from compevo_pipeline.storage.code_versions import fits_folder, read_commit, stages_folder
-from compevo_pipeline.storage.runs import POPULATION_LABEL, find_current_run, make_run_name
+from compevo_pipeline.storage.runs import find_current_run, make_run_name
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.embedded_news import find_encoder, write_news
+from compevo_pipeline.work.embedded_news import find_encoder, read_news, write_news
+from compevo_pipeline.work.methods import plan_preset
 from compevo_pipeline.work.stored_windows import read_windows
 
 if TYPE_CHECKING:
@@ -84,11 +85,11 @@ def run_experiment(
         to_test = not plan.experiment.scores_later
         news = write_news(deployment, plan.base.encoder, windows, log=log, to_test=to_test)
         trials = _train_changes(deployment, plan, windows, news, train, log)
-        pool = NewsPool.read(news)
+        pool = None if news is None else NewsPool.read(news)
     else:
         runs = list(plan.runs) or [find_current_run(layout, plan.dataset)]
         pairs = list(zip(runs, read_seeds(runs), strict=True))
-        pool = NewsPool.read(write_news(deployment, find_encoder(runs[0]), windows, log=log))
+        pool = read_news(deployment, find_encoder(runs[0]), windows.views(), log=log)
         trials = list_trials_of_runs(plan.changes, pairs, windows, pool)
 
     # Scored only after all are trained: a change that fails leaves no half table.
@@ -238,7 +239,7 @@ def _train_changes(
     deployment: Deployment,
     plan: ExperimentRun,
     windows: WindowSet,
-    news: Path,
+    news: Path | None,
     train: Callable[[Sequence[TrainJob]], object],
     log: logging.Logger,
 ) -> list[Trial]:
@@ -261,7 +262,7 @@ def _train_changes(
             config = change.configure(plan.base.with_overrides({"run.seed": seed}))
             name = name_trial(plan.dataset, config, changed)
             # The model of the data set is the full method, where it has these very settings.
-            model = make_run_name(f"{POPULATION_LABEL}-{plan.dataset}", config, changed)
+            model = make_run_name(plan_preset(config, plan.dataset).label, config, changed)
             if plan.resume and RunFolder(layout.run(model)).is_finished:
                 name = model
             else:

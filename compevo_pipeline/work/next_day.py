@@ -56,7 +56,7 @@ from compevo_core.forecast.issued import (
     write_issued,
 )
 from compevo_core.runtime.usage import OnStep
-from compevo_core.training.artifact import read_inputs
+from compevo_core.training.artifact import read_scaler
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
@@ -516,7 +516,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
-    learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
+    learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
@@ -611,8 +611,8 @@ def _load_daily(
     on_step: OnStep = lambda _: None,
     *,
     is_fresh: bool = False,
-) -> tuple["CompEvoForecaster", NewsPool, tuple[str, ...], int]:
-    """Load a population that has observed all windows whose errors are known by an instant.
+) -> tuple["CompEvoForecaster", NewsPool | None, tuple[str, ...], int]:
+    """Load a model that has observed all windows whose errors are known by an instant.
 
     It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
     version's; returned with the news of ``views``, what a reader should know, and the number of

@@ -140,7 +140,7 @@ def build_baselines_asset(
     keys.population_test_key,
     deps=[keys.model_key, keys.baselines_key],
     description=(
-        "The population trained on {dataset} on its test split, by entity and pooled, with paired "
+        "The model trained on {dataset} on its test split, by entity and pooled, with paired "
         "tests against every baseline."
     ),
     kinds={"pytorch", "csv"},
@@ -176,7 +176,7 @@ def build_population_test_asset(
         log=context.log,
         method=method,
         baseline_forecasts=baseline_forecasts,
-        news=None if forecaster.config.is_numeric else news,
+        news=news,
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
@@ -190,7 +190,7 @@ def build_population_test_asset(
         paired_name=f"paired-{dataset}",
     )
 
-    if config.audits_news and not forecaster.config.is_numeric:
+    if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
 
     shown = {
@@ -232,7 +232,7 @@ def _load_population(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool]":
+) -> "tuple[CompEvoForecaster, NewsPool | None]":
     news = read_news(workspace, find_encoder(run), views, log=context.log)
     return load_population(run, news, fit=workspace.shared_fits()), news
 

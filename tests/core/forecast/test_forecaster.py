@@ -30,17 +30,16 @@ def seal_population(folder, rule=NO_LEVEL, **overrides):
     fill_with_noise(model)
     priors = PriorSet.fit(config, windows("train", 40), model.scaler)
 
-    logics = list(SEED_LOGICS[: config.population.agents])
     examples = make_examples(VAL, priors.forecast(VAL.views()), model.scaler)
     # Not fitted: noise would be shut out, and every forecast would be the prior.
     model.calibration.blend_AH[:] = [[0.0], [0.5], [1.0]]
     model.calibration.best_prior.fill(1)
     model.calibration.start_levels(rule)
-    executor = build_executor(model)
-    corrections = forecast_corrections(model, executor, logics, examples)
-    restart_levels(model, executor, examples, corrections)
+    model.executor = build_executor(model)
+    model.logics = list(SEED_LOGICS[: config.population.agents])
+    restart_levels(model, examples, forecast_corrections(model, examples))
 
-    write_model(RunFolder(folder), model, logics, priors, {})
+    write_model(RunFolder(folder), model, priors, {}, model.shards)
     return CompEvoForecaster.load(folder, news_pool())
 
 

@@ -24,7 +24,7 @@ from compevo_core.data.build import build_views
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.table import forecaster
 from compevo_core.table.frames import read_table
-from tests.core.training.test_members import TRAIN, members, train_members
+from tests.core.training.test_ensemble import TRAIN, members, train_members
 from tests.support.population import windows
 
 HOURS = 24 * 90
@@ -309,22 +309,20 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
 
 def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
-    held, empty = windows("val", 2, first_day=30), NewsPool.empty()
+    held = windows("val", 2, first_day=30)
     calls = {
         r"a WindowSet was given in place of views: give windows.views\(\)": lambda: (
             population.predict(held)
         ),
         "a DataFrame was given in place of views": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
-        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load(
-            "nope", empty
-        ),
+        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load("nope"),
         "no folder nope; give a folder that WindowSet.write": lambda: WindowSet.read("nope"),
         "no folder nope; give a folder that NewsPool.write": lambda: NewsPool.read("nope"),
         "news is a str: give NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
         "no data set 'electricty'; known: electricity": lambda: DATASETS["electricty"],
         "the configuration is a dict: give a RunConfig": lambda: train(
-            {"rounds": 2}, TRAIN, held, empty, tmp_path / "other"
+            {"rounds": 2}, TRAIN, held, None, tmp_path / "other"
         ),
         "series is a DataFrame: give a polars DataFrame": lambda: build_windows(
             DATASETS["electricity"], TABLE

@@ -1,14 +1,13 @@
 """Blend, levels, guard: what is fitted on validation."""
 
 import copy
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.baselines.known_errors import LevelRule
 from compevo_core.config.run import RunConfig
@@ -23,6 +22,7 @@ from compevo_core.training.calibration import (
     forecast_corrections,
     restart_levels,
 )
+from compevo_core.training.ensemble import AgentEnsemble
 from tests.support.window_samples import make_window
 
 SERIES = ("NSW1", "SA1")
@@ -44,32 +44,27 @@ def make_examples(days, *, drift=0.0, noise=1.0, series=SERIES, first_day=0, spl
     ]
 
 
-class MadeUpPopulation:
+class MadeUpPopulation(AgentEnsemble):
     """A model and executor whose agents forecast base plus a made-up correction.
 
-    A correction (48,) is made of a window's number and its residual, truth less base (48,);
-    ``calls`` keeps the ``train`` flag of every forecast.
+    A correction (48,) is made of a window's number and its residual, truth less base (48,).
     """
 
     def __init__(self, corrections, shards=None):
         agents = len(corrections)
         self.corrections = corrections
-        self.calls = []
         self.shards = shards or AgentShards(agents)
         self.selection = FitnessSelection(agents, SelectionConfig())
-        self.calibration = ErrorCalibration(agents, SERIES, len(self.shards.local_agents))
+        self.calibration = ErrorCalibration(agents, SERIES)
         self.scaler = Scaler(mean=dict.fromkeys(SERIES, 0.0), std=dict.fromkeys(SERIES, 1.0))
-        self.config = SimpleNamespace(run=SimpleNamespace(micro_batch_size=3))
+        self.config = settings()
+        self.executor, self.logics = self, [""] * agents
 
     def base_forecasts(self, examples):
         base_BH = np.concatenate([example.priors_PH for example in examples])
-        return torch.tensor(np.stack([base_BH] * len(self.shards.local_agents))).float()
+        return np.stack([base_BH] * len(self.corrections)).astype(np.float32)
 
     def play(self, logics, examples):
-        return self.forecast(logics, examples)
-
-    def forecast(self, logics, examples, *, train=False):
-        self.calls.append(train)
         values_ABH = np.array(
             [
                 [
@@ -84,14 +79,13 @@ class MadeUpPopulation:
             ]
         )
         assert len(logics) == len(values_ABH)
-        return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float(), weights_BA=None)
+        return BatchForecasts(torch.tensor(values_ABH).float(), None)
 
     def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
         entities = [example.view.entity for example in examples]
-        values_ABH = self.forecast([""] * len(self.corrections), examples).values_ABH
-        base_ABH = self.base_forecasts(examples).numpy()
-        return self.calibration(values_ABH.numpy(), base_ABH, entities)
+        found = self.forecast(examples)
+        return self.calibration(found.values_ABH, found.base_ABH, entities)
 
     def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""
@@ -102,7 +96,7 @@ class MadeUpPopulation:
 
 def settings(**changes):
     """Return a configuration that calibrates as said."""
-    return RunConfig.from_mapping({"calibration": changes})
+    return RunConfig.from_mapping({"calibration": changes, "run": {"micro_batch_size": 3}})
 
 
 def mean_error(forecast_BH, examples):
@@ -128,8 +122,8 @@ def _too_little(day, residual_H):
 
 
 def _calibrate(population, examples, **changes):
-    logics = [""] * len(population.corrections)
-    return calibrate(population, population, logics, examples, settings(**changes))
+    population.config = settings(**changes)
+    return calibrate(population, examples)
 
 
 def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
@@ -185,7 +179,6 @@ def test_a_drift_that_lasts_is_added_and_one_that_ends_is_not():
     turned = make_examples(30, drift=3.0) + make_examples(30, drift=-3.0, first_day=30)
     assert _calibrate(turning, turned, known_errors="validated").known_errors == "none"
     assert not turning.calibration.level_AEH.any()
-    assert turning.calls and not any(turning.calls), "forecast without dropout"
 
 
 def test_levels_are_those_at_the_end_of_validation_and_stay_frozen():
@@ -232,7 +225,7 @@ def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
 def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
     class Population(MadeUpPopulation):
         def base_forecasts(self, examples):
-            return super().base_forecasts(examples) + torch.tensor([3.0, 1.0])[:, None, None]
+            return super().base_forecasts(examples) + np.array([3.0, 1.0])[:, None, None]
 
     examples = make_examples(20, noise=0.0)
     population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
@@ -245,22 +238,13 @@ def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
 def test_errors_of_train_begin_the_level_where_that_validates_better():
     history = make_examples(40, drift=-2.0, split="train")
     examples = make_examples(4, drift=-2.0, first_day=40)
-    logics = [""]
     population = MadeUpPopulation([_nothing])
-    report = calibrate(
-        population,
-        population,
-        logics,
-        examples,
-        settings(known_errors="validated"),
-        history=history,
-    )
+    population.config = settings(known_errors="validated")
+    report = calibrate(population, examples, history=history)
     assert report.history_windows == 80
 
     other = make_examples(40, drift=2.0, split="train")
-    report = calibrate(
-        population, population, logics, examples, settings(known_errors="validated"), history=other
-    )
+    report = calibrate(population, examples, history=other)
     assert report.history_windows == 0
 
 
@@ -268,9 +252,8 @@ def test_train_windows_that_reach_into_validation_are_no_history():
     population = MadeUpPopulation([_nothing])
     examples = make_examples(10, drift=-2.0, first_day=20)
     history = make_examples(30, drift=-2.0, split="train")  # 10 of the days are in validation
-    report = calibrate(
-        population, population, [""], examples, settings(known_errors="mean"), history=history
-    )
+    population.config = settings(known_errors="mean")
+    report = calibrate(population, examples, history=history)
     assert report.history_windows == 2 * 20
 
 
@@ -284,9 +267,9 @@ def test_levels_after_a_refit_come_from_forecasts_that_had_not_seen_the_windows(
     again.calibration.blend_AH.fill(0.5)
 
     examples = make_examples(20, drift=1.0, noise=0.0)
-    corrections = forecast_corrections(first, first, [""], examples)
+    corrections = forecast_corrections(first, examples)
     others = make_examples(5, first_day=30, drift=9.0)
-    restart_levels(again, again, [*others, *examples], corrections)
+    restart_levels(again, [*others, *examples], corrections)
 
     assert np.array_equal(again.calibration.blend_AH, np.full((1, 48), 0.5))
     assert again.calibration.level_rule.form == "mean"
@@ -308,23 +291,20 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same():
             assert torch.equal(part[2:], local)
             return part
 
-    parts = iter(_list_gathered(whole, examples))
+    batches = [examples[start : start + 3] for start in range(0, len(examples), 3)]
+    parts = (whole.play([""] * 3, batch).values_ABH for batch in batches)
     second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
     report = _calibrate(second, examples, blend=True, known_errors="mean")
     assert report == expected
-    assert np.array_equal(second.calibration.blend_AH, whole.calibration.blend_AH[2:])
-    assert np.array_equal(second.calibration.level_AEH, whole.calibration.level_AEH[2:])
-    shared = whole.calibration.shared_state()
-    assert all(np.array_equal(v, shared[k]) for k, v in second.calibration.shared_state().items())
-
-
-def _list_gathered(whole, examples):
-    parts = [examples[start : start + 3] for start in range(0, len(examples), 3)]
-    return [
-        values
-        for part in parts
-        for values in (whole.forecast([""] * 3, part).values_ABH, whole.base_forecasts(part))
-    ]
+    expected = whole.calibration.state()
+    assert all(np.array_equal(v, expected[k]) for k, v in second.calibration.state().items())
+    stored = second.agent_tensors()
+    assert np.array_equal(stored["calibration.blend_AH"], whole.calibration.blend_AH[2:])
+    # What is read into it is in the calibration.
+    stored["calibration.level_AEH"][...] = 7.0
+    assert (second.calibration.level_AEH[2] == 7.0).all() and second.calibration.level_AEH[
+        0
+    ].max() < 7
 
 
 def test_calibration_without_validation_is_refused():
@@ -395,8 +375,8 @@ def test_a_loaded_state_goes_on_as_the_one_that_was_saved():
 
 
 def test_the_state_is_split_into_what_agents_own_and_what_they_share():
-    calibration = ErrorCalibration(5, SERIES, local_agents=2)
+    calibration = ErrorCalibration(5, SERIES)
     own, shared = calibration.agent_state(), calibration.shared_state()
-    assert {value.shape[0] for value in own.values()} == {2}
+    assert {value.shape[0] for value in own.values()} == {5}
     assert not own.keys() & shared.keys()
     assert own.keys() | shared.keys() == vars(calibration).keys() - {"entities"}

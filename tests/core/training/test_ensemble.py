@@ -12,15 +12,16 @@ import torch
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
-from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.forecast.issued import issue_forecast
+from compevo_core.forecast.issued import issue_forecast, widen
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
 from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from compevo_core.training.training_data import join_for_refit
@@ -50,8 +51,8 @@ def members(*priors, **overrides):
 
 
 def train_members(out, config, train_on=TRAIN, val=VAL):
-    train(config, train_on, val, NewsPool.empty(), out)
-    return CompEvoForecaster.load(out, NewsPool.empty())
+    train(config, train_on, val, None, out)
+    return CompEvoForecaster.load(out)
 
 
 @pytest.mark.parametrize("name", ["calendar-ridge", "persistence", "seasonal-mean", "theta"])
@@ -61,7 +62,8 @@ def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(name, tmp_p
     prediction = population.predict_by_agent(TEST.views())
 
     np.testing.assert_allclose(prediction.aggregate, alone.predict(TEST.views()), rtol=1e-12)
-    assert (prediction.step_weights == 1.0).all() and population.logics == [name]
+    assert (prediction.step_weights == 1.0).all()
+    assert (population.name, population.members, population.logics) == (name, [name], [])
     np.testing.assert_allclose(
         population.experience.errors(Scaler.fit(TRAIN)).error_NH,
         np.stack([window.y for window in VAL]) - alone.predict(VAL.views()),
@@ -131,42 +133,65 @@ def test_weights_begin_with_those_of_the_members(tmp_path):
 
 def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(tmp_path):
     config = members(*MIXED)
-    summary = train(config, TRAIN, VAL, NewsPool.empty(), tmp_path)
+    summary = train(config, TRAIN, VAL, None, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert train(config, TRAIN, VAL, NewsPool.empty(), tmp_path) == summary
+    assert train(config, TRAIN, VAL, None, tmp_path) == summary
     assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
-    assert summary["rounds"] == 0 and RunFolder(tmp_path).read_rounds() == []
+    assert "rounds" not in summary and RunFolder(tmp_path).read_rounds() == []
     with pytest.raises(CheckpointMismatch, match="config_hash"):
-        train(members(*MIXED, run__seed=3), TRAIN, VAL, NewsPool.empty(), tmp_path)
+        train(members(*MIXED, run__seed=3), TRAIN, VAL, None, tmp_path)
 
     # A kill between model and summary: the same model is made again.
     RunFolder(tmp_path).metrics_file.unlink()
-    assert (
-        train(config, TRAIN, VAL, NewsPool.empty(), tmp_path)["artifact_hash"]
-        == (summary["artifact_hash"])
-    )
+    assert train(config, TRAIN, VAL, None, tmp_path)["artifact_hash"] == (summary["artifact_hash"])
     file = next((tmp_path / "model" / "prior").rglob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointMismatch, match="altered"):
-        CompEvoForecaster.load(tmp_path, NewsPool.empty())
+        CompEvoForecaster.load(tmp_path)
 
 
-def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
-    population = train_members(tmp_path, members(*MIXED))
+def issue(population):
     views = [view for view in TEST.views() if view.origin_utc == TEST[0].view.origin_utc]
-    issued = issue_forecast(
+    return issue_forecast(
         population,
         views,
-        news=NewsPool.empty(),
+        news=None,
         market_offset=timedelta(hours=10),
         issued_at=views[0].origin_utc,
         commit="abc",
     )
+
+
+def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
+    issued = issue(train_members(tmp_path, members(*MIXED)))
     explained = explain(issued, "NSW1")
-    assert [part.logic for part in explained.parts] == list(MIXED)
+    assert [part.name for part in explained.parts] == list(MIXED)
     np.testing.assert_allclose(explained.weigh("prior"), explained.forecast, rtol=1e-9)
-    assert not explained.weigh("correction").any()
-    assert issued.facts["newest_candidate"] is None
+    assert not explained.weigh("correction").any() and list(explained.columns) == ["forecast"]
+    assert issued.facts["newest_candidate"] is None and issued.facts["logics"] == []
+
+    columns = [name for name in widen(issued).columns if "-q0" not in name]
+    assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED]
+
+
+def test_one_method_is_issued_as_itself_without_any_part(tmp_path):
+    config = members("calendar-ridge", calibration__known_errors="mean")
+    issued = issue(train_members(tmp_path, config))
+    bands = [f"calendar-ridge-q{level:g}" for level in LEVELS]
+    assert widen(issued).columns[4:] == ["calendar-ridge", *bands]
+
+    explained = explain(issued, "NSW1")
+    (part,) = explained.parts
+    assert explained.is_single and part.name == "calendar-ridge" and part.level.any()
+    np.testing.assert_allclose(part.prior + part.level, explained.forecast, rtol=1e-12)
+    assert not [path for path in tmp_path.rglob("*") if path.name == "logics.json"]
+
+
+def test_members_of_one_method_are_told_apart_by_their_days():
+    days = [{"prior": "gbm", "calibration_days": 90}, {"prior": "gbm"}, {"prior": "persistence"}]
+    config = members("gbm", "gbm", "persistence", population__members=days)
+    assert name_members(config) == ["gbm-90d", "gbm", "persistence"]
+    assert (name_method(config), name_method(members("gbm"))) == ("mixture", "gbm")
 
 
 @pytest.mark.parametrize(
@@ -191,26 +216,20 @@ def test_neither_torch_nor_a_module_of_a_language_model_is_imported(tmp_path):
     code = """
 import json, sys
 from pathlib import Path
-from compevo_core import CompEvoForecaster, NewsPool, RunConfig, WindowSet, train
+from compevo_core import CompEvoForecaster, RunConfig, WindowSet, train
 root = Path(sys.argv[1])
 data = [WindowSet.read(root / name) for name in ("train", "val")]
 config = RunConfig.from_mapping(json.loads((root / "config.json").read_text()))
-train(config, *data, NewsPool.empty(), root / "run")
-CompEvoForecaster.load(root / "run", NewsPool.empty()).follow(data[1])
+train(config, *data, None, root / "run")
+CompEvoForecaster.load(root / "run").predict(data[1].views()[-1:])
+print(json.dumps(sorted(sys.modules)))
 """
-    # The forecasts that it follows must lie after what it has seen.
-    code = code.replace(".follow(data[1])", ".predict(data[1].views()[-1:])")
-    code += 'print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))'
-    code += '\nprint(json.dumps([n for n in sys.modules if n.startswith("compevo_core.lm")]))'
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    packages, own = map(json.loads, done.stdout.splitlines())
     heavy = {"torch", "transformers", "peft", "sentence_transformers", "tokenizers"}
-    assert not heavy & set(packages)
-    assert not {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")} & {
-        *own
-    }
+    heavy |= {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")}
+    assert not heavy & set(json.loads(done.stdout))
 
 
 def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding():
