@@ -80,12 +80,10 @@ def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame,
     ``MOST_OUTSIDE`` of a file the file itself is wrong, and everything stays for
     :func:`refuse_series`.
     """
-    region = pl.col("series_id").str.split("/").list.last()
     is_outside = pl.lit(value=False)
     for name, rule in rules.variables.items():
-        for place, (low, high) in {"": rule.bounds, **rule.regions}.items():
-            is_meant = (pl.col("variable") == name) & ((region == place) if place else True)
-            is_outside |= is_meant & ~pl.col("value").is_between(low, high)
+        for is_bad in _find_outside(rule, "series_id").values():
+            is_outside |= is_bad & (pl.col("variable") == name)
     is_outside = is_outside.fill_null(value=False)
     is_few = is_outside.sum().over("source") <= MOST_OUTSIDE * pl.len().over("source")
     rows = frame.with_columns(_out=is_outside & is_few)
@@ -96,16 +94,18 @@ def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame,
     return nulled.drop("_out"), int(rows["_out"].sum())
 
 
-def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    region = (
-        pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
-    )
-
-    is_outside = {
+def _find_outside(rule: Variable, entity: str) -> dict[tuple[str, float, float], pl.Expr]:
+    """Return whether a value is out of bounds, by the place and bounds that say so."""
+    region = pl.col(entity).str.split("/").list.last()
+    return {
         (place, low, high): ~pl.col("value").is_between(low, high)
         & (region == place if place else pl.lit(value=True))
         for place, (low, high) in {"": rule.bounds, **rule.regions}.items()
     }
+
+
+def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
+    is_outside = _find_outside(rule, "entity" if "entity" in rows.columns else "series_id")
     if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
         return
 
