@@ -199,7 +199,7 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
     def time_ours(world: World) -> list[tuple[float, Tensor]]:
         world.reset()
-        return _time_days(world, world.model.executor(world.news_retriever))
+        return _time_days(world, world.model.build_executor(world.news_retriever))
 
     rows = []
     for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
@@ -581,7 +581,7 @@ def measure_preset_inference(agents: int, repeats: int, *, quick: bool) -> list[
     config = build_config(agents, quick=quick)
     world = World(config, math.ceil(windows / config.run.batch_size))
     counter = TokenCounter(world.model.backbone)
-    executor = world.model.executor(world.news_retriever)
+    executor = world.model.build_executor(world.news_retriever)
     examples = [example for day in world.days for example in day][:windows]
     size = config.run.micro_batch_size
 

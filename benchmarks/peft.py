@@ -204,7 +204,7 @@ class PeftRound:
         self.forecasts: Any = PeftForecasts(self.config)
         self.decoder = HeadDecoder(self.forecasts, self.config, theirs.inputs, theirs.mix_AP)
         self.executor = StrategyExecutor(
-            self.config, self.forecasts, self.decoder, world.news_retriever, theirs.mix_AP
+            self.config, self.forecasts, self.decoder, world.news_retriever
         )
 
         self.backbone = load_reference(self.config.backbone)

@@ -2,7 +2,7 @@
 
 What belongs here: hours an epoch, seconds of a step of forecasts and the peak of memory, by system,
 as in the paper's table of efficiency. What does not: errors, which a random backbone says nothing
-about (``compevo benchmark`` has both for a trained one).
+about (``compevo paper benchmark`` has both for a trained one).
 
 All systems have the preset ``paper`` with three agents, answers by the head, which MAD-RL needs,
 and the tests' encoder. A step is the forecast of one batch of windows by all agents, with its news.
@@ -33,7 +33,7 @@ from benchmarks.world import TRAIN_WINDOWS
 from compevo_core.config.run import RunConfig
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import find_variant
-from compevo_core.report.paper.tables import SYSTEMS
+from compevo_core.paper.report.paper_tables import SYSTEMS
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, windows
 

@@ -7,8 +7,8 @@ markers. What does not: measuring.
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.rows import REPO, RESULTS, Row, read_rows
-from compevo_core.report.markdown import replace_between
-from compevo_core.report.paper.published import EFFICIENCY, find_published
+from compevo_core.paper.report.markdown import replace_between
+from compevo_core.paper.report.published import EFFICIENCY, find_published
 from compevo_core.report.tables import markdown_table, method_name
 from compevo_core.runtime.files import write_text
 

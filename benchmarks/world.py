@@ -215,18 +215,14 @@ class World:
     def build_trainer(self, *, rewrites: bool) -> RoundTrainer:
         """Reset; return a trainer whose rounds all rewrite the logics, or none of them."""
         self.reset()
-        executor = self.model.executor(self.news_retriever)
+        executor = self.model.build_executor(self.news_retriever)
         return RoundTrainer(self.model, executor, self._plan(rewrites=rewrites))
 
     def build_replay_trainer(self) -> RoundTrainer:
         """Reset; return a trainer that keeps its samples, all of the same length."""
         self.reset()
         executor = _RecordingExecutor(
-            self.config,
-            self.model.population,
-            self.model.decoder,
-            self.news_retriever,
-            self.model.mix_AP,
+            self.config, self.model.population, self.model.decoder, self.news_retriever
         )
         executor.world = self
         plan = self._plan(rewrites=True)
@@ -268,7 +264,7 @@ class World:
     def _leave_the_start(self) -> None:
         """Move adapters, read-out and fitness away from where training begins."""
         self._draw_adapters()
-        executor = self.model.executor(self.news_retriever)
+        executor = self.model.build_executor(self.news_retriever)
         executor.centre_readout(self.logics, self.days[0])
         generator = torch.Generator(self.model.backbone.device).manual_seed(2)
         for name, parameter in self.model.decoder.module.named_parameters():

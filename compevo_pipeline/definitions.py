@@ -18,7 +18,6 @@ from compevo_pipeline.defs.assets import (
     evaluation,
     forecast,
     report,
-    research,
     sources,
     training,
     windows,
@@ -27,7 +26,6 @@ from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
 from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import (
-    JudgeEndpoint,
     KubernetesPipes,
     Launchers,
     PodClient,
@@ -35,6 +33,7 @@ from compevo_pipeline.defs.resources import (
 )
 from compevo_pipeline.defs.schedules import build_evening_sensor, build_schedules, find_unscheduled
 from compevo_pipeline.launchers.process import PodSpec
+from compevo_pipeline.paper import assets as paper
 from compevo_pipeline.sources.common.base import Clock, FrameKind, Mode, describe_data
 from compevo_pipeline.sources.feeds import FeedTable
 from compevo_pipeline.sources.registry import Registry
@@ -88,7 +87,8 @@ def build_defs(
             "feeds": table,
             "launchers": launchers or Launchers(pod),
             "pod_client": pod_client or KubernetesPipes(),
-            "judge_endpoint": JudgeEndpoint.from_settings(settings),
+            "judge_endpoint": paper.JudgeEndpoint.from_settings(settings),
+            "audit_news": paper.audit_news,
             "clock": now,
         },
     )
@@ -109,9 +109,9 @@ def _build_assets(
         training.build_model_asset,
         evaluation.build_baselines_asset,
         evaluation.build_population_test_asset,
-        research.build_lud_asset,
-        research.build_ablation_asset,
-        research.build_benchmark_asset,
+        paper.build_lud_asset,
+        paper.build_ablation_asset,
+        paper.build_benchmark_asset,
     )
 
     return [
@@ -121,13 +121,14 @@ def _build_assets(
         *(windows.build_windows_asset(name) for name in registry),
         *(build(dataset) for dataset in registry for build in by_dataset),
         evaluation.inference_2026,
-        research.control,
-        research.text,
+        paper.control,
+        paper.text,
         *(forecast.build_next_day_asset(registry[name].spec) for name in daily),
         *(forecast.build_scored_asset(name) for name in daily),
         coverage.coverage,
         # The report shows the scores of own data sets and the forecasts of all.
         report.build_site_asset(
+            paper.write_research,
             [
                 *(key for dataset in registry.own for key in keys.score_keys(dataset.name)),
                 *(
@@ -135,7 +136,7 @@ def _build_assets(
                     for name in daily
                     for key in (keys.next_day_key(name), keys.scored_key(name))
                 ),
-            ]
+            ],
         ),
         report.cleaned,
         *(sources.build_broken_asset(name, message) for name, message in broken.items()),

@@ -12,8 +12,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from compevo_core.report.inputs import read_inputs
-from compevo_core.report.markdown import UNDATED, update_document
+from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.report.markdown import UNDATED, update_document
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("compevo_core", "compevo_pipeline")

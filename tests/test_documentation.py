@@ -99,12 +99,14 @@ def test_every_command_of_a_page_exists_with_its_options():
         for name, rest in re.findall(r"(?:^|`|\$ )compevo ([a-z][\w-]*)([^`\n#]*)", text, re.M):
             seen.add(name)
             options = re.findall(r"(?<=\s)--[a-z-]+", rest)
-            command = commands.get(name)
-            if inner := getattr(command, "commands", {}):  # any other word is an experiment's
-                command = inner.get(rest.split()[0] if rest.split() else "", inner["paper"])
+            command, words = commands.get(name), rest.split()
+            while words and (inner := getattr(command, "commands", {})):
+                # any other word is an experiment's
+                command = inner.get(words.pop(0), inner.get("paper"))
+                seen.add(getattr(command, "name", None))
             known = {text for param in getattr(command, "params", []) for text in param.opts}
             unknown = [option for option in options if option not in known | {"--help"}]
-            if name not in commands or unknown:
+            if command is None or unknown:
                 wrong.append(f"{page.name}: compevo {name} {' '.join(unknown)}")
     assert wrong == []
     assert len(seen) > 20

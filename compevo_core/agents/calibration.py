@@ -8,10 +8,10 @@ What belongs here: the sealed state and applying it. What does not: fitting it o
 An agent's forecast becomes base + blend * (forecast - base). The blend is what its correction has
 proved to be worth, by step.
 
-Shapes: A agents (of this process; all of them where said so), B windows, H horizon.
+Shapes: A agents, B windows, H horizon.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,41 +22,48 @@ from compevo_core.data.view import DEFAULT_STEPS
 
 
 class ErrorCalibration:
-    """The calibration of a population; changes no forecast until it is fitted.
+    """The calibration of an ensemble; changes no forecast until it is fitted.
 
     Attributes:
         blend_AH: share of its correction that each agent keeps, in [0, 1], by step.
-        override_A: shared: weights of all agents that replace the selected ones; zero if unused.
-        best_prior: shared: the agent of all whose base validated best.
+        override_A: shared: weights that replace the selected ones; zero if unused.
+        best_prior: shared: the agent whose base validated best.
     """
 
     AGENT_ARRAYS = ("blend_AH",)
-    """Names of the arrays whose first dimension is the agents of this process."""
+    """Names of the arrays whose first dimension is the agents."""
 
     SHARED_ARRAYS = ("best_prior", "override_A")
-    """Names of the arrays that every process holds whole."""
+    """Names of the arrays that belong to no agent alone."""
 
     def __init__(
         self,
         agents: int,
         entities: Sequence[str],
-        local_agents: int | None = None,
         horizon: int = DEFAULT_STEPS,
     ) -> None:
         self.entities = tuple(entities)
-        local = agents if local_agents is None else local_agents
         # Single precision, as models have it.
-        self.blend_AH = np.ones((local, horizon), dtype=np.float32)
+        self.blend_AH = np.ones((agents, horizon), dtype=np.float32)
         self.override_A = np.zeros(agents, dtype=np.float32)
         self.best_prior = np.array(0)
 
     def agent_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of this process's agents by name."""
+        """Return the arrays by agent, by name."""
         return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
 
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that every process holds whole, by name."""
+        """Return the arrays that belong to no agent alone, by name."""
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by name."""
+        return self.agent_state() | self.shared_state()
+
+    def load_state(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set all arrays to the values of another calibration, by name."""
+        for name, array in self.state().items():
+            array[...] = arrays[name]
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
         """Return each agent's base with the part of its correction that has proved its worth."""

@@ -142,10 +142,9 @@ class DebateExecutor(StrategyExecutor):
         population: Population,
         decoder: HeadDecoder,
         news_retriever: NewsRetriever,
-        mix_AP: FloatArray,
         heads: DebateHeads,
     ) -> None:
-        super().__init__(config, population, decoder, news_retriever, mix_AP)
+        super().__init__(config, population, decoder, news_retriever)
         self.heads = heads
         self._reader = decoder
 

@@ -1,10 +1,9 @@
-"""A window prepared for the population, who forecasts it, and members that forecast their base.
+"""A window prepared for an ensemble, and what a decoder of agents is given and returns.
 
-What belongs here: what a decoder is given and what it returns, the contract of what forecasts by
-members, and a population without a language model: members that forecast their base, with their
-weights. What does not: the numeric head (``agents.head_decoder``), answers as text
-(``agents.text_decoder``), agents that read (``agents.strategy``), fitting priors and scaling
-(``training.prior``), weights (``agents.selection``). See decision 01-decoder.
+What belongs here: also the bases of members, and equal weights. What does not: the numeric head
+(``agents.head_decoder``), answers as text (``agents.text_decoder``), agents that read
+(``agents.strategy``), fitting priors and scaling (``training.prior``), weights that rounds train
+(``agents.selection``). See decision 01-decoder.
 
 Shapes: A agents or members, B windows or forecasts of an agent, P priors of the run, H horizon.
 """
@@ -20,7 +19,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 
 if TYPE_CHECKING:  # priors of the news audit read windows where no torch is installed
-    from torch import Tensor, nn
+    from torch import nn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +78,7 @@ AgentReadings = Sequence[Sequence[ForecastRequest]]
 
 @dataclasses.dataclass(frozen=True)
 class BatchForecasts:
-    """Forecasts of every agent: tensors, or arrays of members without a language model."""
+    """Forecasts of every agent: tensors, or arrays of agents without a language model."""
 
     # Scaled, of B windows, or of several logics of a window one after the other; with a gradient
     # path only from the head
@@ -90,6 +89,8 @@ class BatchForecasts:
     n_unparsed: int = 0  # answers that could not be read and are scored as the agent's base
     n_cut: int = 0  # prompts that were too long and lost news or history
     weights_BA: Any = None  # how much each agent counts, where the forecasts themselves say so
+    # Ids of the articles that each agent read, by agent and window, best match first
+    news: Sequence[Sequence[tuple[str, ...]]] = ()
 
 
 class ForecastDecoder(Protocol):
@@ -108,49 +109,11 @@ class ForecastDecoder(Protocol):
         """
 
 
-class Executor(Protocol):
-    """What forecasts by the members of a population."""
-
-    def retrieve_news(
-        self, logics: Sequence[str], views: Sequence[WindowView]
-    ) -> list[list[tuple[str, ...]]]:
-        """Return the ids of the articles that each member reads, by member, then by window."""
-
-    def base_forecasts(self, examples: Sequence[ForecastExample]) -> "Tensor | FloatArray":
-        """Return the scaled base of each member, (A, B, H)."""
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return every member's forecasts as they are scored and issued, without gradient."""
-
-
-class BaseExecutor:
-    """Forecasts each window by each member's mixture of the priors, and reads nothing."""
-
-    def __init__(self, mix_AP: FloatArray) -> None:
-        self.mix_AP = mix_AP
-
-    def retrieve_news(
-        self, logics: Sequence[str], views: Sequence[WindowView]
-    ) -> list[list[tuple[str, ...]]]:
-        """Return no article, by member, then by window."""
-        return [[()] * len(views) for _ in logics]
-
-    def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
-        """Return the scaled base of each member, (A, B, H)."""
-        # Float64, unlike what a language model corrects: one member is its prior to the last digit.
-        return mix_bases(self.mix_AP, examples)
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return the bases as the members' forecasts."""
-        return BatchForecasts(self.base_forecasts(examples), np.zeros(len(logics)))
-
-
 class EqualFitness:
     """What :class:`agents.selection.FitnessSelection` is before any round: all members alike."""
 
-    def __init__(self, members: int, entities: Sequence[str] = ()) -> None:
+    def __init__(self, members: int) -> None:
         self.gates_A = np.ones(members, dtype=np.float32)
-        self.fitness_EA = np.zeros((len(entities) or 1, members), dtype=np.float32)
 
     def weights(self, entities: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the weights (B, A), in single precision as a softmax gives them."""
@@ -160,7 +123,3 @@ class EqualFitness:
     def fitness(self, entities: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the fitness (B, A)."""
         return np.zeros((len(entities), len(self.gates_A)), dtype=np.float32)
-
-    def state_dict(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays by their stored names."""
-        return {"gates_A": self.gates_A, "fitness_EA": self.fitness_EA}

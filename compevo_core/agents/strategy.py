@@ -24,13 +24,11 @@ from compevo_core.agents.decoders import (
     ForecastDecoder,
     ForecastExample,
     ForecastRequest,
-    mix_bases,
 )
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.linear_reader import LinearReader
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.lm.adapters import FORECAST
 from compevo_core.lm.population import Population
@@ -62,7 +60,6 @@ class StrategyExecutor:
         population: Population,
         decoder: ForecastDecoder,
         news_retriever: NewsRetriever,
-        mix_AP: FloatArray,
         linear_reader: LinearReader | None = None,
     ) -> None:
         self.config = config
@@ -70,7 +67,6 @@ class StrategyExecutor:
         self.population = population
         self.decoder = decoder
         self.news_retriever = news_retriever
-        self.mix_AP = mix_AP
 
     def retrieve_news(
         self,
@@ -88,13 +84,6 @@ class StrategyExecutor:
             self.news_retriever.retrieve_for(member, logic, views)
             for member, logic in zip(members, logics, strict=True)
         ]
-
-    def base_forecasts(
-        self, examples: Sequence[ForecastExample], agents: slice = ALL_AGENTS
-    ) -> Tensor:
-        """Return the base that each local agent corrects, scaled, (A, B, H)."""
-        base_ABH = mix_bases(self.mix_AP[agents], examples)
-        return torch.tensor(base_ABH, dtype=torch.float32, device=self.population.backbone.device)
 
     def forecast(
         self,
@@ -127,7 +116,8 @@ class StrategyExecutor:
             torch.set_grad_enabled(train),
         ):
             decoded = self.decoder.decode(readings, train=train, agents=agents)
-            return self._add_linear_reading(decoded, readings, agents)
+            read = self._add_linear_reading(decoded, readings, agents)
+            return dataclasses.replace(read, news=news)
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return every agent's forecasts as they are scored and issued, without gradient."""

@@ -111,7 +111,7 @@ class RunConfig(SettingsSection):
         if differing:
             raise ValueError(
                 f"population.system = {system!r} needs {', '.join(differing)}: choose it with "
-                f"compevo train --variant {system}, which sets all of them"
+                f"compevo paper train --variant {system}, which sets all of them"
             )
 
         if system != "compevo" and self.evolution.writer != "backbone":
@@ -130,7 +130,7 @@ class RunConfig(SettingsSection):
 
     @model_validator(mode="after")
     def _check_numeric(self) -> Self:
-        if not self.is_numeric:
+        if self.has_agents:
             return self
         if differing := sorted(self._list_settings_of_language_models()):
             raise ValueError(
@@ -172,12 +172,12 @@ class RunConfig(SettingsSection):
     @property
     def encoder(self) -> str:
         """Name of the encoder of the news that agents read; empty where nothing reads."""
-        return "" if self.is_numeric else self.news.encoder
+        return self.news.encoder if self.has_agents else ""
 
     @property
-    def is_numeric(self) -> bool:
-        """Whether members forecast their priors, without a language model."""
-        return self.forecast.decoder == "none"
+    def has_agents(self) -> bool:
+        """Whether members are agents that read news, and not numeric methods."""
+        return self.forecast.decoder != "none"
 
     @model_validator(mode="after")
     def _check_weights(self) -> Self:

@@ -132,7 +132,7 @@ class PopulationConfig(SettingsSection):
 
     system: SystemName = "compevo"
     """how the agents work together; another than 'compevo' needs the settings that
-    ``compevo train --variant`` gives it"""
+    ``compevo paper train --variant`` gives it"""
     agents: int = Field(default=10, ge=1, le=64)
     """number of agents I"""
     exposed_peers: int = Field(default=2, ge=0)

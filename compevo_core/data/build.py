@@ -214,16 +214,30 @@ def select_learnt(
     return series.filter(~pl.col("series_id").is_in(list(others))), sorted(set(others.values()))
 
 
-def describe_early_end(spec: DatasetSpec, series: pl.DataFrame) -> str:
-    """Return which series ends a horizon before others and holds them back; "" where none does."""
-    stamps = _list_known(spec, series)
-    ends = {entity: cast(datetime, starts.max()) for entity, starts in stamps.items()}
-    oldest, newest = min(ends, key=ends.__getitem__), max(ends.values())
-    if shift(ends[oldest], spec.horizon_steps, spec.step) > newest:
-        return ""
+def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Return the rows of the series that go on, and which ended a horizon before the last of them.
+
+    DataError if a series has no value.
+    """
+    ends = {name: cast(datetime, at.max()) for name, at in _list_known(spec, series).items()}
+    newest = max(ends.values())
+    ended = {
+        name: end
+        for name, end in ends.items()
+        if shift(end, spec.horizon_steps, spec.step) <= newest
+    }
+    if not ended:
+        return series, ""
+
+    shown = [f"{name} (ended {end:%Y-%m-%d %H:%M} UTC)" for name, end in sorted(ended.items())]
+    more = len(shown) - _LISTED_SERIES
+    others = f" and {more} more" if more > 0 else ""
+    chosen, _ = select_series(spec, series)
+    ids = [frame["series_id"][0] for name, frame in chosen if name in ended]
     return (
-        f"{oldest} ends {ends[oldest]:%Y-%m-%d %H:%M} UTC and others {newest:%Y-%m-%d %H:%M}, so "
-        "that none is forecast later: take it out of the table if it has ended"
+        series.filter(~pl.col("series_id").is_in(ids)),
+        f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others go on to "
+        f"{newest:%Y-%m-%d %H:%M}",
     )
 
 

@@ -21,7 +21,6 @@ from safetensors.numpy import load_file, save_file
 from compevo_core.data.arrays import BoolArray, IntArray
 from compevo_core.data.calendar import Place
 from compevo_core.data.news import names_region
-from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import FileSet, hash_text, read_together, replace_together
 
@@ -59,11 +58,6 @@ class NewsPool:
         self._row = {name: row for row, name in enumerate(articles["article_id"].to_list())}
         self._names_region: dict[Place, BoolArray] = {}
         self._columns: dict[str, list[object]] = {}
-
-    @classmethod
-    def empty(cls) -> Self:
-        """Return a pool without articles, for a population that reads none."""
-        return cls(pl.DataFrame(schema=ARTICLE_SCHEMA), np.empty((0, 0), dtype=np.float32), "")
 
     def __repr__(self) -> str:
         """Return how many articles there are, and their encoder."""

@@ -29,6 +29,7 @@ _FEWEST_INPUTS = 8  # of coarse grids
 _ENOUGH_WINDOWS = 3_000
 _MOST_WINDOWS = 50_000
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
+_OFTEN_CLOSED = 0.6  # share of steps without a value in a table of short market hours
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
 _VALIDATION_ORIGINS = 4  # at least, within that
 
@@ -134,8 +135,11 @@ def choose_bridge(
     if share <= _RARE_GAPS:
         return None
 
-    # What is usual, and half as much again for holidays; more than two thirds would be invented.
-    filled = min(2 * lookback // 3, max(lookback // 4, math.ceil(lookback * share * 1.5)))
+    # What is usual, and half as much again for holidays; more than two thirds would be invented,
+    # where a market is not closed for longer.
+    is_market = step < DAY and share > _OFTEN_CLOSED
+    most = min(1.1 * share, 0.9) * lookback if is_market else 2 * lookback // 3
+    filled = min(int(most), max(lookback // 4, math.ceil(lookback * share * 1.5)))
     return min(longest, max(_LONGEST_BRIDGE, DAY // step, math.ceil(1.5 * usual))), filled
 
 

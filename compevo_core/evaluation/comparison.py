@@ -307,11 +307,11 @@ def pair_stored(
             by_budget = files.setdefault(match["method"], {})
             by_budget.setdefault(match["budget"], []).append(path)
     if not files:
-        raise DataError(f"no forecasts in {stored}: run `compevo benchmark` for this data set")
+        raise DataError(f"no forecasts in {stored}: run `compevo paper benchmark` on the data set")
     if not runs and method not in files:
         raise DataError(
             f"no run of {method}, and no forecasts of it in {stored}: train it, or run "
-            f"`compevo benchmark --methods {method}`"
+            f"`compevo paper benchmark --methods {method}`"
         )
 
     tests = []

@@ -44,9 +44,10 @@ from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import find_band, read_day_quantiles
 from compevo_core.forecast.issued import (
-    AGENT,
     BASE,
+    EQUAL,
     FACTS_FILE,
+    MEMBER,
     METHOD,
     PUBLISHED,
     IssuedForecast,
@@ -94,9 +95,9 @@ SCORES = (
 )
 
 SPANS_DAYS = (7, 28, 365)
-REFERENCES = (PERSISTENCE, PUBLISHED, f"{METHOD}-equal")
+REFERENCES = (PERSISTENCE, PUBLISHED, EQUAL)
 BEST_MEMBER = "best member"
-"""The agent with the smallest error over the very days of the row, so known only afterwards."""
+"""The member with the smallest error over the very days of the row, so known only afterwards."""
 
 _TIMING = ["known_to", "is_on_time"]
 _GROUP = [*_TIMING, "span_days", "entity"]
@@ -344,18 +345,18 @@ def select_standing(rows: pl.DataFrame, *within: str) -> pl.DataFrame:
 
 
 def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the skill of a population over the last days, against each reference that was scored.
+    """Return the skill of the forecasts over the last days, against each reference that was scored.
 
     ``rows`` follow ``SCORED_SCHEMA``, the result ``SKILL_SCHEMA``; a span ends with the last scored
     day of its ``known_to``. Of several issues the newest counts, on time and filled in later apart.
     """
     rows = select_standing(rows, "is_on_time")
-    agents = sorted(name for name in set(rows["method"]) if name.startswith(AGENT))
+    members = sorted(name for name in set(rows["method"]) if name.startswith(MEMBER))
     parts = [_measure_against(rows, reference, reference) for reference in REFERENCES]
-    members = [_measure_against(rows, agent, BEST_MEMBER) for agent in agents]
     if members:
-        # An agent that lacks days is not compared with those that have them.
-        ranked = pl.concat(members).sort(
+        # A member that lacks days is not compared with those that have them.
+        each = [_measure_against(rows, member, BEST_MEMBER) for member in members]
+        ranked = pl.concat(each).sort(
             [*_GROUP, "n_days", "reference_mae"], descending=[*[False] * 4, True, False]
         )
         parts.append(ranked.unique(_GROUP, keep="first", maintain_order=True))
@@ -363,7 +364,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pair_days(rows: pl.DataFrame, reference: str) -> pl.DataFrame:
-    """Return the errors of the population and a reference by day, series and ``known_to``."""
+    """Return the errors of the forecast and a reference by day, series and ``known_to``."""
     keys = [*_TIMING, "day", "entity"]
     errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
     other = rows.filter(pl.col("method") == reference).select(*keys, reference_mae="mae")
@@ -422,16 +423,16 @@ class Coverage:
 
 
 def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
-    """Look for a growth of a population's error, beside a reference's on the same days.
+    """Look for a growth of the forecasts' error, beside a reference's on the same days.
 
     Only the days of the model that issued last are on the chart: another model is another level.
 
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
     rows = select_standing(rows)
-    population = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
-    newest = population.sort("day").tail(1)["artifact_hash"]
-    same_model = population.filter(pl.col("artifact_hash").is_in(newest.implode()))
+    issued = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
+    newest = issued.sort("day").tail(1)["artifact_hash"]
+    same_model = issued.filter(pl.col("artifact_hash").is_in(newest.implode()))
     pairs = _pair_days(rows.filter(pl.col("known_to") == known_to), reference).join(
         same_model.select("day", "entity"), on=["day", "entity"]
     )
@@ -488,7 +489,7 @@ def _to_normal(scaled: float, degrees: int) -> float:
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
-    """Return how much of the last days the population's 80 % band covered, and the limits of it.
+    """Return how much of the last days the forecasts' 80 % band covered, and the limits of it.
 
     Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
     binomial share of as many trials as there are days.
@@ -497,13 +498,13 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """
     from scipy import stats
 
-    population = select_standing(rows).filter(
+    issued = select_standing(rows).filter(
         (pl.col("known_to") == known_to)
         & (pl.col("method") == METHOD)
         & pl.col("coverage_80").is_not_null()
     )
-    days = population["day"].unique().sort().tail(COVERAGE_DAYS)
-    recent = population.filter(pl.col("day").is_in(days.implode()))
+    days = issued["day"].unique().sort().tail(COVERAGE_DAYS)
+    recent = issued.filter(pl.col("day").is_in(days.implode()))
     if not days.len():
         return Coverage(n_days=0, share=None, low=0.0, high=1.0)
 

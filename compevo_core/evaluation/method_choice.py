@@ -1,7 +1,7 @@
 """Which method forecasts a data set: its candidates, their errors on validation, and the choice.
 
-What belongs here: the methods that can be issued, as settings of a population without a language
-model; scoring them on validation as they would have been used; the simplest within one standard
+What belongs here: the methods that can be issued, as settings of an ensemble without agents;
+scoring them on validation as they would have been used; the simplest within one standard
 error of the best. What does not: training the choice (``training.trainer``), scores on test
 (``evaluation.baseline_scores``). Test windows have no way in.
 
@@ -29,12 +29,12 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.runtime.usage import OnStep, Steps
+from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
 
 AUTO = "auto"
-MIXTURE = "mixture"
 POPULATION = "compevo"
 
 REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
@@ -171,7 +171,7 @@ def choose_method(
     takes time. DataError if there is no validation window, or no method can forecast them.
     """
     # torch takes seconds to import, and names of methods are read where nothing is trained.
-    from compevo_core.training.artifact import read_config, read_experience, read_inputs
+    from compevo_core.training.artifact import read_experience, read_scaler
     from compevo_core.training.trainer import validate_members
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
@@ -203,9 +203,9 @@ def choose_method(
     errors = dict(zip(fitted, _measure(experience, scaler, known), strict=True))
     if len(fitted) > 1:
         errors[MIXTURE] = _measure_mixture(experience, scaler, known)
-    if population is not None and not read_config(population).is_numeric:
+    if population is not None:
         lived = read_experience(population)
-        errors[POPULATION] = _measure_mixture(lived, read_inputs(population).scaler, known)
+        errors[POPULATION] = _measure_mixture(lived, read_scaler(population), known)
 
     days = [view.calendar.target_date for view in known.views()]
     scores = rank_methods(errors, known)

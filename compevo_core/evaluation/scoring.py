@@ -171,7 +171,7 @@ class PopulationScores:
 
 
 def load_population(
-    run: Path, news: NewsPool, *, fit: FitBaseline = fit_baseline
+    run: Path, news: NewsPool | None, *, fit: FitBaseline = fit_baseline
 ) -> "CompEvoForecaster":
     """Load the sealed population of a run folder, as ``CompEvoForecaster.load`` does."""
     # torch takes seconds to import; code that scores baselines alone does not wait for it.
@@ -185,9 +185,7 @@ def name_rows(forecaster: "CompEvoForecaster") -> str:
 
     It is the method as issued, which goes on learning: its table has another one as fitted.
     """
-    if not forecaster.config.is_numeric:
-        return COMPEVO
-    return f"{forecaster.manifest.get('method', 'members')}{ISSUED}"
+    return COMPEVO if forecaster.logics else f"{forecaster.name}{ISSUED}"
 
 
 def score_population(
@@ -236,11 +234,11 @@ def score_population(
             commit=commit,
             device=str(forecaster.manifest.get("device", "cpu")),
             seconds=forecast.seconds,
-            backbone="" if config.is_numeric else config.backbone.name_or_path,
+            backbone=config.backbone.name_or_path if forecaster.logics else "",
             knowledge_cutoff=forecaster.knowledge_cutoff,
-            parse_failure_rate=None if config.is_numeric else forecast.parse_failure_rate,
+            parse_failure_rate=forecast.parse_failure_rate if forecaster.logics else None,
             refit=config.run.refit,
-            news_top_k=None if config.is_numeric else config.news.top_k,
+            news_top_k=config.news.top_k if forecaster.logics else None,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
         whole_NH = forecast.prediction.aggregate

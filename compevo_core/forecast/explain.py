@@ -4,16 +4,17 @@ What belongs here: these numbers, read from the sealed record: energy or mean, p
 changes and what was published; weights, priors, corrections and levels. What does not: making the
 record (``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
 
-No model is run. A forecast is the sum over agents of weight * (prior + correction + level): the
-prior is the numeric forecast that the agent starts from, the correction is what it adds after
-reading numbers and news, the level is its mean known error. The parts say how the number came
-about. They do not say what caused it: an article that was read need not have changed anything.
+No model is run. A forecast is the sum over its members of weight * (prior + correction + level):
+the prior is the numeric forecast that an agent starts from, or all that a member without news
+forecasts; the correction is what an agent adds after reading numbers and news, the level is the
+bias correction, its mean known error. The parts say how the number came about. They do not say what
+caused it: an article that was read need not have changed anything.
 
 Shapes: H horizon.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import floor, log10
@@ -26,7 +27,7 @@ from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.steps import DAY, MONTH, WEEK, is_calendar_step
 from compevo_core.data.view import count_season_steps
 from compevo_core.errors import DataError
-from compevo_core.forecast.issued import AGENT, BASE, METHOD, PUBLISHED, IssuedForecast
+from compevo_core.forecast.issued import BASE, MEMBER, METHOD, PUBLISHED, IssuedForecast
 
 BAND_80 = (0.1, 0.9)
 BAND_95 = (0.025, 0.975)
@@ -46,25 +47,25 @@ class ReadArticle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentPart:
-    """What one agent adds to a series' forecast; arrays are (H,), the logic untrusted text."""
+class MemberPart:
+    """What one member adds to a series' forecast; arrays are (H,), the logic untrusted text."""
 
-    agent: int
-    logic: str
+    name: str  # of its method, or the number of an agent
+    logic: str  # that an agent reads by
     weights: FloatArray
-    prior: FloatArray  # the forecast that it corrects
+    prior: FloatArray  # the forecast that an agent corrects
     correction: FloatArray  # what it adds to that
     level: FloatArray  # by how much bounds, and totals that add up, move it
     articles: Sequence[ReadArticle]  # what it read, best match first
 
     @property
     def forecast(self) -> FloatArray:
-        """The agent's own forecast, (H,)."""
+        """The member's own forecast, (H,)."""
         return self.prior + self.correction + self.level
 
     @property
     def contribution(self) -> FloatArray:
-        """What it adds to the population's forecast, (H,): weight times its own."""
+        """What it adds to the forecast, (H,): weight times its own."""
         return self.weights * self.forecast
 
 
@@ -79,15 +80,28 @@ class Explanation:
     forecast: FloatArray
     published: FloatArray | None  # what somebody else published
     inputs: FloatArray  # the values before the origin, NaN where nobody had measured them
-    parts: Sequence[AgentPart]  # their contributions sum to ``forecast``
+    parts: Sequence[MemberPart]  # their contributions sum to ``forecast``
 
     @property
-    def is_numeric(self) -> bool:
-        """Whether no member reads news; one without a language model has its prior's name."""
-        return not any(" " in part.logic for part in self.parts)
+    def reads_news(self) -> bool:
+        """Whether its members are agents, which read news by their logics."""
+        return bool(self.facts["logics"])
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one model is all there is: nothing is weighed, and no news is read."""
+        return len(self.parts) == 1 and not self.reads_news
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The fields of its parts that say something, by title."""
+        if self.reads_news:
+            return {name: name for name in ("prior", "correction", "level")}
+        has_levels = any(part.level.any() for part in self.parts)
+        return {"forecast": "prior", **({"correction": "level"} if has_levels else {})}
 
     def weigh(self, name: str) -> FloatArray:
-        """Return the weighted sum over agents of ``prior``, ``correction`` or ``level``, (H,)."""
+        """Return the weighted sum over members of ``prior``, ``correction`` or ``level``, (H,)."""
         total: FloatArray = np.sum([part.weights * getattr(part, name) for part in self.parts], 0)
         return total
 
@@ -113,13 +127,16 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     series = by_entity[entity]
     points = issued.select_points(entity)
     parts = []
-    for agent, weights in enumerate(series["step_weights"]):
-        final, prior = points[f"{AGENT}{agent}"], points[f"{BASE}{agent}"]
-        level = np.array(series["levels"][agent])
-        articles = {name: facts["articles"][name] for name in series["chosen_news"][agent]}
-        part = AgentPart(
-            agent=agent,
-            logic=str(facts["logics"][agent]),
+    for number, weights in enumerate(series["step_weights"]):
+        level = np.array(series["levels"][number])
+        # A single model is the forecast, and what reads no news has nothing that it corrects.
+        final = points.get(f"{MEMBER}{number}", points[METHOD])
+        prior = points.get(f"{BASE}{number}", final - level)
+        read = series["chosen_news"][number] if facts["logics"] else []
+        articles = {name: facts["articles"][name] for name in read}
+        part = MemberPart(
+            name=str(facts["members"][number]),
+            logic=str(facts["logics"][number]) if facts["logics"] else "",
             weights=np.array(weights),
             prior=prior,
             # What is left of its forecast: so the parts add up whatever the model does inside.
@@ -149,12 +166,30 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     )
 
 
+def list_parts(
+    why: Explanation, read: Callable[[FloatArray], float], show: Callable[[float, str], str]
+) -> dict[str, list[str]]:
+    """Return the cells of a line for each member and of their sum, by title.
+
+    ``read`` makes one number of the values (H,), ``show`` a text of a number and its sign.
+    """
+    cells = {
+        "": [*(part.name for part in why.parts), "weighted sum"],
+        "weight": [*(f"{100 * read(part.weights):.1f} %" for part in why.parts), ""],
+    }
+    for title, field in why.columns.items():
+        values = [*(getattr(part, field) for part in why.parts), why.weigh(field)]
+        cells[title] = [show(read(each), "" if field == "prior" else "+") for each in values]
+    adds = [*(part.contribution for part in why.parts), why.forecast]
+    return cells | {"adds": [show(read(each), "") for each in adds]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsEffect:
     """How far one agent moves the mean of a series, and the article that matched its logic best."""
 
     entity: str
-    agent: int
+    agent: str  # its name
     size: float
     unit: str
     title: str  # untrusted text
@@ -180,7 +215,7 @@ def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
             if part.articles and abs(size) > LEAST_EFFECT * scale:
                 effect = NewsEffect(
                     entity=entity,
-                    agent=part.agent,
+                    agent=part.name,
                     size=size,
                     unit=issued.unit,
                     title=part.articles[0].title,
@@ -306,7 +341,7 @@ def find_band(values_Q: Sequence[float]) -> Band | None:
 def select_band(
     issued: IssuedForecast, entity: str, band: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return both bounds (H,) of a band of the population; None where the record has none."""
+    """Return both bounds (H,) of a band of the forecast; None where the record has none."""
     bounds = [issued.select_points(entity, quantile).get(METHOD) for quantile in band]
     low, high = bounds
     return None if low is None or high is None else (low, high)

@@ -1,4 +1,4 @@
-"""A trained population as a forecaster: the public API for prediction.
+"""A trained model as a forecaster: the public API for prediction.
 
 What belongs here: loading a run, forecasting windows with what the forecast is made of (agents,
 weights, news), and what changes in daily use with errors that became known: levels, priors, weights
@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from compevo_core.agents.decoders import Executor
 from compevo_core.agents.experience import Experience
-from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.quantiles import (
     LEVELS,
@@ -49,55 +47,68 @@ from compevo_core.forecast.daily_state import (
 )
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.artifact import (
-    load_model,
-    read_config,
-    read_inputs,
-    read_logics,
-    read_model_manifest,
+from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
+from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
+from compevo_core.training.prior import (
+    PriorSet,
+    make_view_examples,
+    name_members,
+    name_method,
 )
-from compevo_core.training.members import MemberModel
-from compevo_core.training.prior import PriorSet, make_view_examples
 from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
+    from compevo_core.training.model import PopulationModel
+    from compevo_core.training.search import ReadingModel
 
 
 class CompEvoForecaster:
     """Forecasts windows with the sealed model of a run; use :meth:`load`.
 
     Attributes:
-        name: name of its system of agents, the method's name in result tables.
+        name: name of its method, or of its system of agents.
         config: the configuration it was trained with.
-        logics: (A,) text that each agent chooses and reads news by; without a language model, what
-            each member forecasts by.
+        members: (A,) name of each member: its method, or the number of an agent.
+        logics: (A,) text that each agent chooses and reads news by; none without agents.
         manifest: how the model was made, and the hash of each of its files.
+        artifact_hash: sha256 over these hashes, as the trainer sealed it.
+        knowledge_cutoff: stated end of the backbone's training data; scores before it may be
+            memorised.
+        trainable_parameters: how many numbers rounds of training changed.
     """
 
     def __init__(
-        self, run: Path, news: NewsPool, backbone: "Backbone | None", fit: FitBaseline
+        self, run: Path, news: NewsPool | None, backbone: "Backbone | None", fit: FitBaseline
     ) -> None:
-        folder = RunFolder(run)
         self.manifest = read_model_manifest(run)  # first: an altered file must not be loaded
         self.config = read_config(run)
-        self.name: str = self.config.population.system
-        self.logics = read_logics(run)
-        inputs = read_inputs(run)
-        priors = PriorSet.load(self.config, folder.model, inputs.scaler, fit, inputs.horizon)
+        self.name = name_method(self.config)
+        self.members = name_members(self.config)
 
-        self._model, self._executor = _build_population(self.config, inputs, news, backbone)
-        load_model(folder, self._model)
+        folder = RunFolder(run).model
+        self._model = (
+            _load_agents(self.config, run, news, backbone)
+            if self.config.has_agents
+            else Ensemble.read(self.config, folder)
+        )
+        self.logics = self._model.logics
+        self.artifact_hash = str(self.manifest["hash"])
+        self.knowledge_cutoff = self._model.knowledge_cutoff
+        self.trainable_parameters = self._model.trainable_parameters
 
+        experience = self._model.experience
+        horizon = experience.truth_NH.shape[1]
+        priors = PriorSet.load(self.config, folder, self._model.scaler, fit, horizon)
         weighting = PopulationWeights(self.config, self._model.selection, self._model.calibration)
-        self._state = DailyState(self._model.calibration, priors, weighting, self._model.experience)
-        weighting.replay(self._model.experience)
+        self._state = DailyState(self._model.calibration, priors, weighting, experience)
+        weighting.replay(experience)
 
     @classmethod
     def load(
         cls,
         run: str | os.PathLike[str],
-        news: NewsPool,
+        news: NewsPool | None = None,
         *,
         backbone: "Backbone | None" = None,
         fit: FitBaseline = fit_baseline,
@@ -107,25 +118,24 @@ class CompEvoForecaster:
         Args:
             run: the run folder.
             news: every article that a window to predict names as a candidate, with embeddings of
-                the encoder that the run was trained with.
+                the encoder that the run was trained with; members without agents read none.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
             fit: fits priors anew where the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
+            ConfigError: the news are no pool, or agents have none.
         """
-        if not isinstance(news, NewsPool):
-            raise ConfigError(
-                f"news is a {type(news).__name__}: give NewsPool.read(folder), or NewsPool.empty() "
-                "to a population that reads none"
-            )
+        if not isinstance(news, NewsPool | None):
+            raise ConfigError(f"news is a {type(news).__name__}: give NewsPool.read(folder)")
         return cls(Path(run), news, backbone, fit)
 
     def __repr__(self) -> str:
         """Return what forecasts, and which artifact it is."""
-        members = ", ".join(self.logics) if self.config.is_numeric else f"{len(self.logics)} agents"
-        return f"CompEvoForecaster: {self.name} of {members}, artifact {self.artifact_hash[:16]}"
+        members = f"{len(self.logics)} agents" if self.logics else ", ".join(self.members)
+        parts = f" of {members}" if members != self.name else ""
+        return f"CompEvoForecaster: {self.name}{parts}, artifact {self.artifact_hash[:16]}"
 
     def reweigh(self, config: RunConfig) -> None:
         """Weigh the trained agents as other settings of the selection say; for experiments.
@@ -162,21 +172,6 @@ class CompEvoForecaster:
     def is_daily(self) -> bool:
         """Whether its forecasts move on with every truth that becomes known."""
         return self.config.selection.online or self.config.forecast.refit_days > 0
-
-    @property
-    def artifact_hash(self) -> str:
-        """Sha256 over the hashes of the model's files, as the trainer sealed it."""
-        return str(self.manifest["hash"])
-
-    @property
-    def knowledge_cutoff(self) -> str:
-        """Stated end of the backbone's training data; scores before it may be memorised."""
-        return self._model.knowledge_cutoff
-
-    @property
-    def trainable_parameters(self) -> int:
-        """How many numbers its training changed."""
-        return self._model.trainable_parameters
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Forecast windows.
@@ -340,43 +335,29 @@ class CompEvoForecaster:
         state = self._state
         examples = make_view_examples(views, state.priors.forecast(views), self._model.scaler)
 
-        blended, bases, n_unparsed = [], [], 0
-        own_weights: list[FloatArray] = []
-        executor = self._executor
-        size = self.config.run.micro_batch_size
-        for start in range(0, len(examples), size):
-            part = slice(start, start + size)
-            forecasts = executor.play(self.logics, examples[part])
-            if forecasts.weights_BA is not None:
-                own_weights.append(to_array(forecasts.weights_BA).astype(np.float64))
-            base_ABH = to_array(executor.base_forecasts(examples[part]))
-            values_ABH = to_array(forecasts.values_ABH)
-            n_unparsed += forecasts.n_unparsed
+        # Corrected in the precision of what forecasts, and exact from here on.
+        found = self._model.forecast(examples)
+        blended_ANH = state.calibration.blend(found.values_ABH, found.base_ABH)
 
-            # Corrected in the precision of what forecasts, and exact from here on.
-            blended_ABH = state.calibration.blend(values_ABH, base_ABH)
-            blended.append(blended_ABH.astype(np.float64))
-            bases.append(base_ABH.astype(np.float64))
-
-        # Each agent keeps the bounds, and so does every mixture of them.
-        blended_NAH = np.concatenate(blended, axis=1).swapaxes(0, 1)
+        # Each member keeps the bounds, and so does every mixture of them.
+        blended_NAH = blended_ANH.astype(np.float64).swapaxes(0, 1)
         agents_NAH = self._model.scaler.keep_bounds(views, blended_NAH)
         # Each view gets the weights of what was known at its own instant.
-        own_NA = np.concatenate(own_weights) if own_weights else None
+        own_NA = None if found.weights_BA is None else found.weights_BA.astype(np.float64)
         weights_NAH = state.weighting.weights(views, own_NA)
         return _Forecasts(
             blended_NAH=blended_NAH,
             agents_NAH=agents_NAH,
-            bases_NAH=np.concatenate(bases, axis=1).swapaxes(0, 1),
             weights_NAH=weights_NAH,
             mixture_NH=mix_forecasts(agents_NAH, weights_NAH),
-            n_unparsed=n_unparsed,
+            members=found,
         )
 
     def _describe(self, views: Sequence[WindowView], forecasts: "_Forecasts") -> Prediction:
         """Return forecasts in the views' units with what they were made of, but for quantiles."""
         agents_ANH = self._unscale(forecasts.agents_NAH, views)
-        bases_ANH = self._unscale(forecasts.bases_NAH, views)
+        made = forecasts.members
+        bases_ANH = self._unscale(made.base_ABH.swapaxes(0, 1), views)
         # Scaling back may have moved a bound by the last bit.
         aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
 
@@ -387,11 +368,11 @@ class CompEvoForecaster:
             agents=agents_ANH,
             step_weights=forecasts.weights_NAH,
             quantiles=np.full((len(views), len(LEVELS), find_horizon(views)), np.nan),
-            chosen_news=self._executor.retrieve_news(self.logics, views),
+            chosen_news=[list(by_window) for by_window in made.news],
             bases=bases_ANH,
             levels=agents_ANH - self._unscale(forecasts.blended_NAH, views),
             prior=bases_ANH[best] if self.priors.fitted else None,
-            n_unparsed=forecasts.n_unparsed,
+            n_unparsed=made.n_unparsed,
         )
 
     def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
@@ -441,31 +422,31 @@ class _Forecasts:
 
     blended_NAH: FloatArray
     agents_NAH: FloatArray
-    bases_NAH: FloatArray
     weights_NAH: FloatArray
     mixture_NH: FloatArray
-    n_unparsed: int
+    members: MemberForecasts
 
 
-def _build_population(
-    config: RunConfig, inputs: NumericInputs, news: NewsPool, backbone: "Backbone | None"
-) -> tuple[MemberModel, Executor]:
-    """Return an untrained population and what forecasts by it."""
-    if config.is_numeric:
-        members = MemberModel(config, inputs)
-        return members, members.member_executor()
-
+def _load_agents(
+    config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
+) -> AgentEnsemble:
+    """Return the agents of a run with what forecasts by them."""
     from compevo_core.agents.retrieval import build_retriever
 
+    if news is None:
+        raise ConfigError("agents read news, and there are none: give NewsPool.read(folder)")
+    inputs, retriever = read_inputs(run), build_retriever(news, config.news)
+    model: ReadingModel | PopulationModel
     if config.forecast.decoder == "linear":
-        from compevo_core.training.search import ReadingModel
+        from compevo_core.training import search
 
-        readers = ReadingModel(config, inputs)
-        return readers, readers.reading_executor(build_retriever(news, config.news))
+        model = search.ReadingModel(config, inputs)
+    else:
+        # A language model takes seconds to import.
+        from compevo_core.lm.backbone import load_backbone
+        from compevo_core.training.model import PopulationModel as Population
 
-    # A language model takes seconds to import.
-    from compevo_core.lm.backbone import load_backbone
-    from compevo_core.training.model import PopulationModel
-
-    model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
-    return model, model.executor(build_retriever(news, config.news))
+        model = Population(config, backbone or load_backbone(config.backbone), inputs)
+    model.executor = model.build_executor(retriever)
+    model.restore(RunFolder(run).model)
+    return model

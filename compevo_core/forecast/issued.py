@@ -50,10 +50,11 @@ VALUES_FILE = "forecast.parquet"
 FACTS_FILE = "forecast.json"
 CHAIN_FILE = "chain.jsonl"
 _SEALING_FILE = "sealing.json"  # the facts until the chain names them
-METHOD = "compevo"
-AGENT = f"{METHOD}-agent-"
-PRIOR = f"{METHOD}-prior"
-BASE = f"{METHOD}-base-"  # the forecast that an agent corrects
+METHOD = "forecast"  # what is issued, whatever the method is
+EQUAL = "equal"  # the plain mean of its members
+MEMBER = "member-"
+PRIOR = "prior"  # the base that validated best
+BASE = "base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
 SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast whose place it takes
 
@@ -64,7 +65,7 @@ _INSTANT = "%Y%m%dT%H%MZ"
 
 ISSUED_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),
-    "method": pl.String(),  # the population, its parts, and the published forecast
+    "method": pl.String(),  # the forecast, its parts, and what was published
     "quantile": pl.Float64(),  # null: the point forecast
     "start_utc": UTC_US,
     "value": pl.Float64(),
@@ -77,7 +78,7 @@ class IssuedForecast:
     """One forecast of all series of a data set from one origin."""
 
     # A value for each entity, method, quantile and step, in the columns of ``ISSUED_SCHEMA``; the
-    # population has quantiles where it knew enough past errors
+    # forecast has quantiles where enough past errors were known
     rows: pl.DataFrame
     # What it was made of, ready for JSON; everything but ``issued_at`` follows from the model and
     # from what was known
@@ -97,6 +98,16 @@ class IssuedForecast:
     def entities(self) -> list[str]:
         """Its series, in the order of the views."""
         return [str(entry["entity"]) for entry in self.facts["series"]]
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Name of each of its methods: its own, its members', and as it is where one is taken."""
+        method, taken = str(self.facts["method"]), set(self.rows["method"])
+        names = {METHOD: method, EQUAL: f"{method}-equal", PRIOR: f"{method}-prior"}
+        for number, member in enumerate(self.facts["members"]):
+            name = str(member).replace(" ", "-")
+            names |= {f"{MEMBER}{number}": name, f"{BASE}{number}": f"{name}-base"}
+        return {role: role if name in taken else name for role, name in names.items()}
 
     @property
     def is_joint(self) -> bool:
@@ -153,7 +164,7 @@ def issue_forecast(
     forecaster: "CompEvoForecaster",
     views: Sequence[WindowView],
     *,
-    news: NewsPool,
+    news: NewsPool | None,
     market_offset: timedelta,
     issued_at: datetime,
     commit: str,
@@ -163,12 +174,12 @@ def issue_forecast(
 ) -> IssuedForecast:
     """Forecast views of one origin, known until one instant, and keep how the values came about.
 
-    The population may have observed errors that became known. Days begin by the clock of
-    ``market_offset`` from UTC. Among the facts are kept ``newest``, instants of the newest things
-    that the views know, ready for JSON (``data.coverage``), and ``last_week``, of each series the
-    same steps (H,) of last week as they were known, NaN where unknown. ``totals`` names series by
-    the name of their total, whose forecasts shall add up. DataError if there is no view, a part of
-    a total has none, or they have several origins.
+    The model may have observed errors that became known, and agents read ``news``. Days begin by
+    the clock of ``market_offset`` from UTC. Among the facts are kept ``newest``, instants of the
+    newest things that the views know, ready for JSON (``data.coverage``), and ``last_week``, of
+    each series the same steps (H,) of last week as they were known, NaN where unknown. ``totals``
+    names series by the name of their total, whose forecasts shall add up. DataError if there is no
+    view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -178,13 +189,13 @@ def issue_forecast(
     prediction, past = forecaster.predict_by_agent(views), None
     if totals:
         prediction, past = reconcile(prediction, views, totals, forecaster.past_errors)
-    by_method = _name_methods(prediction, views)
+    by_method = _list_methods(prediction, views, reads_news=bool(forecaster.logics))
 
     first = views[0]
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
-    # Without a language model nobody reads.
-    readable = [] if forecaster.config.is_numeric else views
-    dates = [news.get_date(name) for view in readable for name in view.candidate_ids]
+    pool = news if forecaster.logics else None
+    named = [name for view in views for name in view.candidate_ids]
+    dates = [] if pool is None else [pool.get_date(name) for name in named]
     facts = {
         "dataset": first.dataset,
         "origin_utc": first.origin_utc.isoformat(),
@@ -196,10 +207,12 @@ def issue_forecast(
         "artifact_hash": forecaster.artifact_hash,
         "views_hash": hash_views(views),
         "newest": dict(newest or {}),
+        "method": forecaster.name,
+        "members": list(forecaster.members),
         "logics": list(forecaster.logics),
         # Agents that are fitted at once add up: none is a forecast of its own.
         **({"fit": "joint"} if forecaster.config.news.fit == "joint" else {}),
-        "articles": _describe_articles(news, prediction.chosen_news),
+        "articles": {} if pool is None else _describe_articles(pool, prediction.chosen_news),
         "newest_candidate": max(dates).isoformat() if dates else None,
         "series": [
             {
@@ -226,14 +239,22 @@ def issue_forecast(
     return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
 
 
-def _name_methods(prediction: Prediction, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-    """Return the forecasts (N, H) by method: the population, its parts and what was published."""
-    by_method = {METHOD: prediction.aggregate, f"{METHOD}-equal": prediction.equal}
-    if prediction.prior is not None:
-        by_method[PRIOR] = prediction.prior
-    for agent, values_NH in enumerate(prediction.agents):
-        by_method[f"{AGENT}{agent}"] = values_NH
-        by_method[f"{BASE}{agent}"] = prediction.bases[agent]
+def _list_methods(
+    prediction: Prediction, views: Sequence[WindowView], *, reads_news: bool
+) -> dict[str, FloatArray]:
+    """Return the forecasts (N, H) by method: the whole, its parts and what was published.
+
+    A model by itself has no parts, and only what reads news corrects a base.
+    """
+    by_method = {METHOD: prediction.aggregate}
+    if reads_news or len(prediction.agents) > 1:
+        by_method[EQUAL] = prediction.equal
+        members = {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
+        by_method |= members
+    if reads_news:
+        by_method |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
+        if prediction.prior is not None:
+            by_method[PRIOR] = prediction.prior
 
     if all(view.published is not None for view in views):
         by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
@@ -283,15 +304,15 @@ def hash_views(views: Sequence[WindowView]) -> str:
 def widen(issued: IssuedForecast) -> pl.DataFrame:
     """Return a row for each series and step, with a column for each method and quantile.
 
-    ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment;
-    ``compevo`` is the forecast, ``compevo-q0.1`` its quantile at 0.1.
+    ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment. The
+    forecast has the name of its method, such as ``gbm``, and ``gbm-q0.1`` is its quantile at 0.1.
     """
     level = (
         pl.when(pl.col("quantile").is_null())
         .then(pl.lit(""))
         .otherwise(pl.format("-q{}", pl.col("quantile")))
     )
-    named = issued.rows.with_columns(column=pl.col("method") + level)
+    named = issued.rows.with_columns(column=pl.col("method").replace(issued.names) + level)
     wide = named.pivot("column", index=["entity", "start_utc", "unit"], values="value")
     starts = [start.astimezone(issued.zone).isoformat() for start in wide["start_utc"]]
     return wide.insert_column(1, pl.Series("start", starts, pl.String))

@@ -247,7 +247,7 @@ def build_parameter_report(
     agents: int = PAPER_AGENTS,
     rank: int = PAPER_RANK,
 ) -> dict[str, Any]:
-    """Build the JSON of ``compevo params``: counts by system and part, tensors of one adapter.
+    """Build the JSON of ``compevo paper params``: counts by system and part, one adapter's tensors.
 
     ConfigError for an unknown backbone or system, or if a built one has other parameters than its
     parts add up to.

@@ -432,7 +432,7 @@ def find_experiment(name: str) -> Experiment:
 
 
 def find_variant(name: str) -> NamedChange:
-    """Return what ``compevo train --variant`` names; ConfigError if there is no such change."""
+    """Return what ``compevo paper train --variant`` names; ConfigError if there is none."""
     known = EXPERIMENTS[ABLATION].names
     if name not in known:
         raise ConfigError(f"no variant, control or system {name!r}; known: {', '.join(known)}")

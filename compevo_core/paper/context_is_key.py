@@ -2,7 +2,7 @@
 
 What belongs here: the tasks, their official score, a forecast from the numbers alone, and one that
 a language model writes. What does not: HTTP (a transport is passed in), tables
-(``report.evidence_tables``).
+(``paper.report.evidence_tables``).
 
 Source: Williams et al., Context is Key: A Benchmark for Forecasting with Essential Textual
 Information, ICML 2025; tasks, score and published rows as of its repository's commit 80d66355.

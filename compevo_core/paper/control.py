@@ -5,7 +5,7 @@ were fixed before it was run), training them, the share of the planted effect th
 and which of the acting topics the logics name, round by round; of real text, also the ridge that
 reads without any agent, and rows against the calendar ridge. What does not: the worlds themselves
 (``paper.planted_news``), windows and articles of real text (``paper.worded_data``), tables
-(``report.evidence_tables``).
+(``paper.report.evidence_tables``).
 
 Shapes: N windows, H horizon.
 """

@@ -1,4 +1,4 @@
-"""The table of methods that ``compevo benchmark`` and its assets run, and running one of them.
+"""The table of methods that ``compevo paper benchmark`` and its assets run, and running one.
 
 What belongs here: every method by its name, one method under one seed from its learning rate to its
 rows. What does not: the contract of a method (``paper.method``) or its code. Libraries are imported
@@ -29,8 +29,8 @@ from compevo_core.paper.agent_systems import list_agents
 from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, Budget, FitInputs, Method
 
 if TYPE_CHECKING:
-    from compevo_core.networks.fitting import FitBudget
-    from compevo_core.networks.forecaster import NetworkKind
+    from compevo_core.paper.networks.fitting import FitBudget
+    from compevo_core.paper.networks.forecaster import NetworkKind
 
 EXPERIMENT = "test"  # what rows say under ``experiment``, as in all tests on ordinary splits
 
@@ -138,7 +138,7 @@ def make_zero_shot(name: str) -> Method:
 
 def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> ViewForecaster:
     """Fit a network; without ``describe`` it is one of the table of networks."""
-    from compevo_core.networks.forecaster import NetworkBaseline
+    from compevo_core.paper.networks.forecaster import NetworkBaseline
 
     return NetworkBaseline.fit(
         name,
@@ -153,7 +153,7 @@ def fit_network(name: str, describe: Describe | None, inputs: FitInputs) -> View
 
 def tune_network(name: str, describe: Describe | None, inputs: FitInputs) -> float:
     """Return the learning rate of the budget that validates best."""
-    from compevo_core.networks.forecaster import choose_learning_rate
+    from compevo_core.paper.networks.forecaster import choose_learning_rate
 
     return choose_learning_rate(
         name,
@@ -166,7 +166,7 @@ def tune_network(name: str, describe: Describe | None, inputs: FitInputs) -> flo
 
 
 def _make_fit_budget(budget: Budget, passes: int) -> "FitBudget":
-    from compevo_core.networks.fitting import FitBudget
+    from compevo_core.paper.networks.fitting import FitBudget
 
     return FitBudget(
         passes=passes,

@@ -2,8 +2,9 @@
 
 What belongs here: the readings, effects by series and by days declared on train, their rows; a
 linear probe for data sets without a trained population, and its power. What does not: how windows
-are changed (``paper.news_changes``), wording (``report.evidence_tables``). A gain over no news is
-not a proof of reading, as any text may steady a forecast: own news must also beat another day's.
+are changed (``paper.news_changes``), wording (``paper.report.evidence_tables``). A gain over no
+news is not a proof of reading, as any text may steady a forecast: own news must also beat another
+day's.
 
 A null without power says nothing. So effects are planted: the errors of a split are moved on
 against its articles by a random number of weeks, and the days that have a signal are shifted. Power

@@ -61,15 +61,15 @@ from compevo_core.data.view import DEFAULT_STEPS, WindowView
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.lm.backbone import Backbone
 from compevo_core.lm.encoder import Encoder, Vectors
-from compevo_core.networks.forecaster import NetworkKind
-from compevo_core.networks.gpt4ts import (
+from compevo_core.paper.networks.forecaster import NetworkKind
+from compevo_core.paper.networks.gpt4ts import (
     GPT4TS,
     LAYERS,
     PatchNetwork,
     copy_first_layers,
     count_patches,
 )
-from compevo_core.networks.layers import NetworkInputs
+from compevo_core.paper.networks.layers import NetworkInputs
 from compevo_core.runtime.files import write_json
 
 SEEDS = 3

@@ -49,12 +49,12 @@ def list_trials_of_runs(
     changes: Sequence[NamedChange],
     runs: Sequence[tuple[Path, RunConfig]],
     windows: WindowSet,
-    news: NewsPool,
+    news: NewsPool | None,
 ) -> list[Trial]:
     """Return the trials of an experiment that trains nothing: every run under every change."""
     relevance = None
     # Embedding the topics takes a moment, and only changed news needs it.
-    if any(change.news != OWN for change in changes):
+    if news is not None and any(change.news != OWN for change in changes):
         relevance = Relevance(news, load_encoder(news.encoder_name).encode(TOPICS))
     return [
         Trial(
@@ -71,7 +71,7 @@ def list_trials_of_runs(
 def score_experiment(
     experiment: Experiment,
     trials: Sequence[Trial],
-    news: NewsPool,
+    news: NewsPool | None,
     results: Path,
     *,
     commit: str,
@@ -105,7 +105,7 @@ def score_experiment(
             log=log,
             method=trial.change,
             # What members do alone, and alike, is known without another training.
-            parts=forecaster.config.is_numeric and trial.change == experiment.reference,
+            parts=not forecaster.logics and trial.change == experiment.reference,
         )
         # A row of a short training must not pass for one of a full one.
         if budget:

@@ -2,8 +2,8 @@
 
 What belongs here: display names of methods, variants and subsets, number formats, shortened hashes;
 cells, alignment and emphasis of a table, columns of metrics. What does not: which rows a table
-shows (``report.result_tables``, ``report.paper`` and the modules of the sections), judgement
-(``report.summaries``), HTML (``templates/macros.html``), its look (``templates/report.css``).
+shows (``paper.report.result_tables``, ``paper.report`` and the modules of the sections), judgement
+(``paper.report.summaries``), HTML (``templates/macros.html``), its look (``templates/report.css``).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -31,14 +31,22 @@ from compevo_core.forecast.explain import (
     explain,
     format_start,
     list_effects,
+    list_parts,
     name_comparisons,
     select_band,
     summarise_day,
 )
-from compevo_core.forecast.issued import AGENT, METHOD, PRIOR, PUBLISHED, IssuedForecast
+from compevo_core.forecast.issued import (
+    EQUAL,
+    MEMBER,
+    METHOD,
+    PRIOR,
+    PUBLISHED,
+    IssuedForecast,
+)
 from compevo_core.report.charts import Chart, TimeLine, draw_chart
+from compevo_core.report.days import ForecastDay
 from compevo_core.report.figures import ACCENT, GOLD, INK, agent_colour, method_colour
-from compevo_core.report.inputs import ForecastDay
 from compevo_core.report.tables import (
     MISSING,
     Table,
@@ -56,7 +64,12 @@ RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 
 _BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"
-_NAMES = {METHOD: "forecast", PUBLISHED: "published forecast"}
+_NAMES = {
+    METHOD: "forecast",
+    EQUAL: "members with equal weights",
+    PRIOR: "best model without agents",
+    PUBLISHED: "published forecast",
+}
 _SHORT_NAMES = _NAMES | {PUBLISHED: "published"}
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
     PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
@@ -88,7 +101,7 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
         "recent": view_recent(day.scores),
         "weights": weight_table(day),
         "methods": method_table(day),
-        "operator": view_operator(day.by_step),
+        "operator": view_operator(day.by_step, _name_members(day.issued)),
         "record": _list_record(day),
     }
 
@@ -129,7 +142,7 @@ def _view_series(day: ForecastDay, entity: str) -> Mapping[str, Any]:
         "axis": day.issued.unit,
         "chart": chart_series(day, entity),
         "parts": part_table(parts),
-        "agents": parts.parts,
+        "members": parts.parts,
         "zone": day.issued.zone,
     }
 
@@ -173,35 +186,33 @@ def _show_change(percent: float | None) -> str:
     return MISSING if percent is None else f"{percent:+z.1f} %"
 
 
-def part_table(parts: Explanation) -> Table:
-    """Return a row for each agent: weight, prior, correction, level, what it adds; and the sum."""
+def _name_members(issued: IssuedForecast) -> dict[str, str]:
+    """Return the names of a forecast's members by method."""
+    return {f"{MEMBER}{i}": str(name) for i, name in enumerate(issued.facts["members"])}
+
+
+def part_table(parts: Explanation) -> Table | None:
+    """Return a row for each member: weight, prior, correction, level, what it adds; and the sum.
+
+    None for a single model, whose forecast is all there is.
+    """
+    if parts.is_single:
+        return None
     decimals = choose_decimals([float(np.abs(parts.forecast).max())])
-    lines: list[tuple[Any, ...]] = [
-        (
-            f"agent {part.agent}",
-            f"{100 * float(part.weights.mean()):.1f} %",
-            *(part.prior, part.correction, part.level, part.contribution),
-        )
-        for part in parts.parts
+    cells = list_parts(
+        parts, lambda values: float(values.mean()), lambda value, sign: _show(value, decimals, sign)
+    )
+    cells[f"adds, {parts.unit}"] = cells.pop("adds")
+    notes = [
+        f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
+        f"average over the day, levels by {parts.share('level'):.2f} %."
     ]
-
-    sums = [parts.weigh(name) for name in ("prior", "correction", "level")]
-    lines.append(("weighted sum", "", *sums, parts.forecast))
-    signs = ("", "+", "+", "")
-    rows = [
-        [name, weight, *(_show(v.mean(), decimals, s) for v, s in zip(values, signs, strict=True))]
-        for name, weight, *values in lines
-    ]
-
     return Table(
-        header=("", "weight", "prior", "correction", "level", f"adds, {parts.unit}"),
-        rows=rows,
+        header=list(cells),
+        rows=list(zip(*cells.values(), strict=True)),
         caption=f"Parts of the mean of {parts.entity}",
-        highlighted=[len(rows) - 1],
-        notes=[
-            f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
-            f"average over the day, levels by {parts.share('level'):.2f} %."
-        ],
+        highlighted=[len(parts.parts)],
+        notes=notes if parts.reads_news else [],
     )
 
 
@@ -328,12 +339,14 @@ def method_table(day: ForecastDay) -> Table | None:
         .sort("is_on_time", "mae", "method", descending=[True, False, False])
     )
     decimals, unit = choose_decimals(means["mae"].to_list()), day.issued.unit
+    members = _name_members(day.issued)
+    names = {method: f"{name} alone" for method, name in members.items()} | _NAMES
     rows = means.to_dicts()
 
     return tabulate(
         rows,
         {
-            "method": lambda row: _NAMES.get(row["method"], method_name(row["method"])),
+            "method": lambda row: names.get(row["method"], method_name(row["method"])),
             f"MAE, {unit}": lambda row: _show(row["mae"], decimals),
             f"MAE of the forecast, {unit}": lambda row: _show(row["own_mae"], decimals),
             "gain of the forecast": lambda row: (
@@ -350,25 +363,33 @@ def method_table(day: ForecastDay) -> Table | None:
         },
         caption="Every method on the same days",
         highlighted={i for i, row in enumerate(rows) if row["method"] == METHOD},
-        notes=["Which agent alone is the best one is known only afterwards."],
+        notes=["Which member is the best one is known only afterwards."]
+        if len(members) > 1
+        else [],
     )
 
 
-def weight_table(day: ForecastDay) -> Table:
-    """Return what each agent goes by, its weight in each series, and how it did of late."""
+def weight_table(day: ForecastDay) -> Table | None:
+    """Return each member's weight in each series, how it did of late, and what an agent goes by.
+
+    None for a single model.
+    """
     facts, recent = day.issued.facts, select_recent(day.scores)
+    members, logics = facts["members"], facts["logics"]
+    if len(members) == 1 and not logics:
+        return None
     by_series = {str(entry["entity"]): entry["weights"] for entry in facts["series"]}
     errors = dict(recent.group_by("method").agg(pl.col("mae").mean()).iter_rows())
     decimals = choose_decimals(list(errors.values()))
     shown = day.issued.entities[:MOST_CHARTS]
     cells: dict[str, Callable[[int], str]] = {
-        "agent": lambda i: f"agent {i}",
+        "member": lambda i: str(members[i]),
         "weight": lambda i: f"{100 * np.mean([w[i] for w in by_series.values()]):.0f} %",
     }
 
     if errors and not day.issued.is_joint:
         title = f"its MAE of late, {day.issued.unit}"
-        cells[title] = lambda i: _show(errors.get(f"{AGENT}{i}"), decimals)
+        cells[title] = lambda i: _show(errors.get(f"{MEMBER}{i}"), decimals)
 
     if len(shown) > 1:
         weights = {
@@ -377,12 +398,13 @@ def weight_table(day: ForecastDay) -> Table:
         }
         cells |= weights
 
-    cells["goes by"] = lambda i: facts["logics"][i] or "an empty logic"
+    if logics:
+        cells["goes by"] = lambda i: logics[i] or "an empty logic"
     return tabulate(
-        range(len(facts["logics"])),
+        range(len(members)),
         cells,
-        caption="Weights of the agents, mean over steps",
-        text_columns=(0, len(cells) - 1),
+        caption="Weights of the members, mean over steps",
+        text_columns=(0, len(cells) - 1) if logics else (0,),
     )
 
 
@@ -395,7 +417,7 @@ def chart_series(day: ForecastDay, entity: str) -> Chart:
     issued = day.issued
     label = (
         f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
-        "bands, each agent and the published forecast; the table above holds the numbers."
+        "bands, each member and the published forecast; the table above holds the numbers."
     )
     return draw_chart(
         _list_lines(day, entity),
@@ -424,15 +446,11 @@ def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
             style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
             lines.append(line(name, issued.starts, high, **style))
     thin = {"width": 0.9, "row": 2}
-    if not issued.is_joint:
-        agents = [(f"agent {i}", f"{AGENT}{i}", i) for i in range(len(issued.facts["logics"]))]
-    elif PRIOR in points:
-        agents = [("without agents", PRIOR, 0)]
-    else:
-        agents = []
+    members = {PRIOR: "without agents"} if issued.is_joint else _name_members(issued)
     lines += [
         line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
-        for name, method, i in reversed(agents)
+        for i, (method, name) in reversed([*enumerate(members.items())])
+        if method in points
     ]
     if before is not None and entity in before.entities:
         values = before.select_points(entity)[METHOD]
@@ -455,8 +473,10 @@ def list_legend(day: ForecastDay) -> list[TimeLine]:
     return list({line.name: line for line in reversed(lines)}.values())[::-1]
 
 
-def view_operator(rows: pl.DataFrame) -> Mapping[str, Any] | None:
+def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Return the tables and the chart of a data set; None where nobody publishes a forecast.
+
+    ``members`` names them by method.
 
     Of forecasts that knew to different instants those that knew least are shown; the file has all.
     """
@@ -468,7 +488,7 @@ def view_operator(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     return {
         "known_to": known_to,
         "months": month_table(shown),
-        "methods": score_table(shown),
+        "methods": score_table(shown, members),
         "errors": _chart_clock(shown),
     }
 
@@ -522,8 +542,9 @@ def month_table(rows: pl.DataFrame) -> Table:
     )
 
 
-def score_table(rows: pl.DataFrame) -> Table:
+def score_table(rows: pl.DataFrame, members: Mapping[str, str]) -> Table:
     """Return every method over all months and series."""
+    names = {**members, **_SHORT_NAMES}
     records = pool(rows).to_dicts()
     decimals = choose_decimals([row["mae"] for row in records])
     unit = records[0]["unit"]
@@ -531,7 +552,7 @@ def score_table(rows: pl.DataFrame) -> Table:
     return tabulate(
         records,
         {
-            "method": lambda row: _SHORT_NAMES.get(row["method"], method_name(row["method"])),
+            "method": lambda row: names.get(row["method"], method_name(row["method"])),
             f"MAE, {unit}": lambda row: f"{row['mae']:,.{decimals}f}",
             f"bias, {unit}": lambda row: f"{row['bias']:+,.{decimals}f}",
             "in its 80 % band": lambda row: format_percent(row["coverage_80"]),

@@ -20,7 +20,7 @@ import polars as pl
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import DAY
+from compevo_core.data.steps import DAY, count_steps, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_json
@@ -31,6 +31,7 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_end,
+    find_ends,
     put_on_series,
     read_table,
 )
@@ -38,7 +39,9 @@ from compevo_core.table.frames import (
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
-_RUN, _FACTS = "run", "table.json"
+RUN = "run"
+"""The folder of the sealed run in a folder of a fit."""
+_FACTS = "table.json"
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -47,6 +50,7 @@ class Fitted:
     """A fit of a table."""
 
     folder: Path  # goes with the forecaster
+    files: Mapping[str, bytes]  # of the sealed run, by their place in the folder
     rows: pl.DataFrame
     form: TableForm
     plan: WindowPlan
@@ -55,13 +59,33 @@ class Fitted:
 
     @property
     def run(self) -> Path:
-        """The sealed run."""
-        return self.folder / _RUN
+        """The sealed run, written again where its temporary folder was cleaned."""
+        if not all((self.folder / name).is_file() for name in self.files):
+            write_files(self.files, self.folder)
+        return self.folder / RUN
 
     @property
     def end(self) -> datetime:
-        """Where forecasts begin."""
+        """Where the first forecast begins."""
         return find_end(self.rows, self.form)
+
+    @property
+    def origins(self) -> dict[datetime, list[str]]:
+        """The series that are forecast from each instant: the newest one for which they are known.
+
+        Below a day windows begin at one time of the day.
+        """
+        apart = max(self.plan.step, DAY)
+        origins: dict[datetime, list[str]] = {}
+        for name, end in find_ends(self.rows, self.form).items():
+            later = count_steps(self.end, end, apart)
+            origins.setdefault(shift(self.end, later, apart), []).append(name)
+        return origins
+
+    @property
+    def ended(self) -> list[str]:
+        """The series that ended before the others, and are not forecast."""
+        return sorted({*self.rows[SERIES]} - {*find_ends(self.rows, self.form)})
 
     def list_frames(self) -> dict[str, Any]:
         """Return :func:`list_frames` of what is known."""
@@ -134,53 +158,72 @@ class Fitted:
         if folder.exists() and any(folder.iterdir()) and not (folder / _FACTS).is_file():
             raise DataError(f"{folder} holds other files; name a new folder")
         if folder != self.folder:
-            shutil.rmtree(folder / _RUN, ignore_errors=True)
-            shutil.copytree(self.run, folder / _RUN)
+            shutil.rmtree(folder / RUN, ignore_errors=True)
+            shutil.copytree(self.run, folder / RUN)
+        folder.mkdir(parents=True, exist_ok=True)
         self.rows.write_parquet(folder / _ROWS)
         self.articles.write_parquet(folder / _ARTICLES)
         state = {name: dataclasses.asdict(getattr(self, name)) for name in ("form", "plan")}
-        return write_json(folder / _FACTS, {"params": params, "facts": self.facts, **state})
+        write_json(folder / _FACTS, {"params": params, "facts": self.facts, **state})
+        return folder
 
     @classmethod
     def read(cls, source: Path, folder: Path) -> Self:
-        """Copy what :meth:`write` wrote into a folder of this object's own."""
+        """Copy what :meth:`write` wrote into a folder of this object's own.
+
+        DataError if it was damaged since.
+        """
         if source != folder:
             shutil.copytree(source, folder, dirs_exist_ok=True)
-        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-        return cls(
-            folder=folder,
-            rows=pl.read_parquet(folder / _ROWS),
-            form=TableForm.from_dict(raw["form"]),
-            plan=WindowPlan(**{**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}),
-            facts=raw["facts"],
-            articles=pl.read_parquet(folder / _ARTICLES),
-        )
+        try:
+            raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            return cls(
+                folder=folder,
+                files=read_files(folder / RUN, folder),
+                rows=pl.read_parquet(folder / _ROWS),
+                form=TableForm.from_dict(raw["form"]),
+                plan=WindowPlan(**{**raw["plan"], "bounds": tuple(raw["plan"]["bounds"])}),
+                facts=raw["facts"],
+                articles=pl.read_parquet(folder / _ARTICLES),
+            )
+        except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"{source} is damaged ({error}); save the forecaster again") from error
 
     def to_files(self, params: Mapping[str, Any]) -> dict[str, bytes]:
         """Return the content of every file of the folder by name."""
         with tempfile.TemporaryDirectory(prefix="compevo-") as name:
             folder = Path(name)
             self.write(folder, params)
-            return {
-                path.relative_to(folder).as_posix(): path.read_bytes()
-                for path in sorted(folder.rglob("*"))
-                if path.is_file()
-            }
+            return read_files(folder, folder)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], folder: Path) -> Self:
         """Write what :meth:`to_files` gave into a folder, and read it."""
-        for name, content in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+        write_files(files, folder)
         return cls.read(folder, folder)
+
+
+def read_files(folder: Path, root: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder, by its path from ``root``."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+def write_files(files: Mapping[str, bytes], root: Path) -> None:
+    """Write what :func:`read_files` gave."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
 
 
 def read_params(folder: Path) -> dict[str, Any]:
     """Return the parameters in a folder of :meth:`Fitted.write`; DataError if it is none."""
     if not (folder / _FACTS).is_file():
         raise DataError(f"{folder} holds no forecaster; give a folder that save wrote")
-    raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["params"]
+    try:
+        raw = json.loads((folder / _FACTS).read_text(encoding="utf-8"))["params"]
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{folder} is damaged ({error}); save the forecaster again") from error
     return {name: tuple(v) if isinstance(v, list) else v for name, v in raw.items()}
 
 
@@ -199,10 +242,12 @@ def list_frames(
     return {**frames, "articles": articles} if articles.height else frames
 
 
-def gather_news(articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig) -> NewsPool:
-    """Return the articles that views name, as a population reads them."""
-    if config.is_numeric:
-        return NewsPool.empty()
+def gather_news(
+    articles: pl.DataFrame, views: Sequence[WindowView], config: RunConfig
+) -> NewsPool | None:
+    """Return the articles that views name, as agents read them; None without agents."""
+    if not config.has_agents:
+        return None
     from compevo_core.lm.encoder import load_encoder
 
     named = {name for view in views for name in view.candidate_ids}

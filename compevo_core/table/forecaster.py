@@ -20,6 +20,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
 from compevo_core.baselines import SharedFits
@@ -27,18 +28,17 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.build import (
     build_views,
     build_windows,
-    describe_early_end,
     select_learnt,
 )
-from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.content import describe_faults
+from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.data.steps import DAY, name_step, shift
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import (
     AUTO,
-    MIXTURE,
     POPULATION,
     MethodChoice,
     MethodScore,
@@ -47,7 +47,15 @@ from compevo_core.evaluation.method_choice import (
 )
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
-from compevo_core.table.fitted import Fitted, gather_news, list_frames, make_folder, read_params
+from compevo_core.table.fitted import (
+    RUN,
+    Fitted,
+    gather_news,
+    list_frames,
+    make_folder,
+    read_files,
+    read_params,
+)
 from compevo_core.table.frames import (
     SERIES,
     START,
@@ -55,10 +63,12 @@ from compevo_core.table.frames import (
     TableForm,
     WindowPlan,
     find_end,
+    name_series,
     read_table,
 )
 from compevo_core.table.stamps import Clock
-from compevo_core.training.artifact import read_inputs
+from compevo_core.training.artifact import read_scaler
+from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -211,9 +221,19 @@ class Forecaster:
         config = self._configure()
 
         plan = self._plan(rows, form)
+        for (name,), part in rows.group_by(SERIES, maintain_order=True):
+            for fault in describe_faults(f"series {name}", part, plan.step):
+                warnings.warn(fault, stacklevel=3)
         frames = list_frames(rows, form, plan, articles)
         windows = build_windows(plan.spec, **frames)
         train_windows, val_windows = windows.split("train"), windows.split("val")
+        if not len(train_windows) or not len(val_windows):
+            reasons = windows.manifest["dropped_origins"]
+            raise DataError(
+                f"no window of {'validation' if len(train_windows) else 'train'} can be cut ("
+                + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+                + "): give more rows, or a shorter lookback or horizon"
+            )
         fits = SharedFits()
         facts: dict[str, Any] = {"method": self.method}
         if config is None:
@@ -222,18 +242,19 @@ class Forecaster:
             facts = {"method": method, "choice": choice.to_json()}
             config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
 
-        fit = Fitted(
-            folder=make_folder(self),
+        on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
+        news = gather_news(articles, windows.views(), config)
+        folder = make_folder(self)
+        train(config, train_windows, val_windows, news, folder / RUN, fit=fits, facts=facts)
+        self._fit = Fitted(
+            folder=folder,
+            files=read_files(folder / RUN, folder),
             rows=rows,
             form=form,
             plan=plan,
             facts=facts,
             articles=articles,
         )
-        on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        news = gather_news(articles, windows.views(), config)
-        train(config, train_windows, val_windows, news, fit.run, fit=fits, facts=facts)
-        self._fit = fit
         return self
 
     def _configure(self) -> RunConfig | None:
@@ -304,7 +325,8 @@ class Forecaster:
 
         Returns:
             a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
-            quantile, such as ``q0.1``; null where there are too few errors for one.
+            quantile, such as ``q0.1``; null where there are too few errors for one. Of a series
+            most of whose values are one, as of sparse sales, ``mean`` adds up to what is expected.
 
         Raises:
             DataError: nothing is fitted, the rows end at another time of day, or a step lacks what
@@ -319,8 +341,16 @@ class Forecaster:
                 f"Forecaster(horizon={steps})"
             )
         fit = self._extend(df, future, news)
-        _, views, prediction = self._forecast(fit, steps)
+        population, views, prediction = self._forecast(fit, steps)
+        if not np.isfinite(prediction.quantiles).any():
+            known = len(population.past_errors)
+            warnings.warn(
+                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
+                f"{known} are known; give more rows or a shorter horizon",
+                stacklevel=2,
+            )
         names, starts = _list_steps(views, steps)
+        prediction = _centre_sparse(prediction, views)
         columns = _tabulate(prediction, steps, level, self.method_)
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
@@ -334,11 +364,11 @@ class Forecaster:
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, fit.plan.horizon)
         names, starts = _list_steps(views, fit.plan.horizon)
-        logics = population.logics
+        members = population.logics or population.members
         return fit.form.write(
-            names * len(logics),
-            starts * len(logics),
-            member=[logic for logic in logics for _ in starts],
+            names * len(members),
+            starts * len(members),
+            member=[member for member in members for _ in starts],
             weight=prediction.step_weights.swapaxes(0, 1).ravel(),
             forecast=prediction.agents.ravel(),
         )
@@ -395,6 +425,7 @@ class Forecaster:
         prediction = fit.load_population(scored.views()).follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
+        prediction = _centre_sparse(prediction, scored.views())
         names, starts = _list_steps(scored.views(), plan.horizon)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
@@ -460,25 +491,33 @@ class Forecaster:
     ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
         frames = fit.list_frames()
         frames["series"] = _keep_learnt(fit, frames["series"])
-        if early_end := describe_early_end(fit.plan.spec, frames["series"]):
-            warnings.warn(early_end, stacklevel=3)
         # Without newer rows there is none, and to look for it takes as long as the views.
         later = WindowSet((), dataset=fit.plan.spec.name)
         if fit.end > fit.plan.later_utc:
             later = build_windows(fit.plan.later_spec, **frames)
-        built = build_views(fit.plan.spec, **frames, origin_utc=fit.end)
-        if not built.views:
-            why = "; ".join(f"{name}: {reason}" for name, reason in built.left_out.items())
+        series = {str(key): part for (key,), part in frames["series"].group_by("series_id")}
+        views: list[WindowView] = []
+        left_out = dict.fromkeys(fit.ended, "it ended before the others")
+        for origin, names in fit.origins.items():
+            chosen = [part for name in names if (part := series.get(name_series(name))) is not None]
+            if not chosen:
+                continue
+            frames["series"] = pl.concat(chosen)
+            built = build_views(fit.plan.spec, **frames, origin_utc=origin)
+            require_ahead(built.views, fit.form, steps, origin, fit.plan)
+            views += built.views
+            left_out |= built.left_out
+        if not views:
+            why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
             raise DataError(f"no series can be forecast ({why})")
-        for name, reason in built.left_out.items():
+        for name, reason in left_out.items():
             warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
-        require_ahead(built.views, fit.form, steps, fit.end, fit.plan)
 
-        population = fit.load_population([*later.views(), *built.views])
+        population = fit.load_population([*later.views(), *views])
         known = population.select_unobserved(later, fit.end)
         if len(known):
             population.observe(known)
-        return population, built.views, population.predict_by_agent(built.views)
+        return population, tuple(views), population.predict_by_agent(views)
 
     # ---- keeping ----
 
@@ -488,14 +527,14 @@ class Forecaster:
         Raises:
             DataError: nothing is fitted, or the folder holds something else.
         """
-        return self._fitted.write(Path(folder), self.get_params())
+        return self._fitted.write(Path(folder).expanduser(), self.get_params())
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what :meth:`save` wrote; DataError if the folder holds nothing of the kind."""
-        params = read_params(Path(folder))
-        loaded = cls(**params)
-        loaded._fit = Fitted.read(Path(folder), make_folder(loaded))
+        source = Path(folder).expanduser()
+        loaded = cls(**read_params(source))
+        loaded._fit = Fitted.read(source, make_folder(loaded))
         return loaded
 
     def __getstate__(self) -> dict[str, Any]:
@@ -548,10 +587,23 @@ class Forecaster:
 
 def _keep_learnt(fit: Fitted, series: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the series that were fitted; warn of the others."""
-    learnt, others = select_learnt(fit.plan.spec, series, read_inputs(fit.run).scaler.mean)
+    learnt, others = select_learnt(fit.plan.spec, series, read_scaler(fit.run).mean)
     for name in others:
         warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
     return learnt
+
+
+def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Prediction":
+    """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
+
+    The point of least absolute error is that value then, and a planner who adds it up orders none.
+    """
+    points_NH = prediction.aggregate.copy()
+    for row, view in enumerate(views):
+        _, counts = np.unique(view.x, return_counts=True)
+        if 2 * counts.max() > len(view.x):
+            points_NH[row] += view.x.mean() - points_NH[row].mean()
+    return dataclasses.replace(prediction, aggregate=keep_bounds(views, points_NH))
 
 
 def _tabulate(

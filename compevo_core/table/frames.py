@@ -30,7 +30,10 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError
+from compevo_core.table.cells import LINE, TextColumn, guess_decimal
+from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, read_stamps
+from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
 """Columns of a table once it is read."""
@@ -38,6 +41,7 @@ COLUMN, KNOWN_AT = "column:", "known_at"
 """What names of a user's other columns then begin with, and when those were known."""
 
 _PREFIX = "TABLE/"
+_LABELS = {"int": int, "float": float, "str": str}
 _ONE_SERIES = "y"  # what the one series of a table without names is called
 _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
@@ -72,7 +76,7 @@ class TableForm:
     value: str
     series: str  # empty where the table is one series
     clock: Clock  # of its stamps
-    is_number: bool  # whether names of series are whole numbers
+    label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
     known_at: str = ""  # column of the time those ahead were known; empty: from the start
@@ -102,7 +106,7 @@ class TableForm:
         """
         head: dict[str, Any] = {}
         if self.series:
-            head[self.series] = [int(name) for name in names] if self.is_number else list(names)
+            head[self.series] = list(map(_LABELS[self.label], names))
         frame = pl.DataFrame({**head, self.time: self.read_clock(starts), **columns})
         frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
@@ -142,11 +146,14 @@ def read_table(
     if not frame.height:
         raise DataError("the table has no rows")
 
+    for name in filter(None, (series if has_series else "", time, known_at)):
+        if count := frame[name].null_count():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
         {
-            SERIES: label.cast(pl.String),
+            SERIES: _read_names(label),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
             **{COLUMN + name: _read_numbers(frame, name, "ahead") for name in ahead},
@@ -158,11 +165,6 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    for name, column in ((series, SERIES), (time, START), (known_at, KNOWN_AT))[
-        : 2 + bool(known_at)
-    ]:
-        if count := rows[column].null_count():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     _refuse_duplicates(rows, columns, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
@@ -179,13 +181,24 @@ def read_table(
         value=value,
         series=series if has_series else "",
         clock=clock,
-        is_number=has_series and frame[series].dtype.is_integer(),
+        label=_find_label(frame[series].dtype) if has_series else "str",
         ahead=tuple(ahead),
         past=tuple(past),
         known_at=known_at,
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
+
+
+def _find_label(kind: pl.DataType) -> str:
+    return "int" if kind.is_integer() else "float" if kind.is_float() else "str"
+
+
+def _read_names(label: pl.Series) -> pl.Series:
+    """Return names of series as text; 1.0 and 1 are one name."""
+    if label.dtype.is_float() and (label % 1 == 0).all():
+        label = label.cast(pl.Int64)
+    return label.cast(pl.String)
 
 
 def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
@@ -228,6 +241,9 @@ def _refuse_duplicates(
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     """Return a column as numbers, null where it is missing."""
     column = frame[name]
+    if column.dtype == pl.String:
+        cells = TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        return read_cells(cells, guess_decimal(cells))[0]
     if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
         raise DataError(
             f"column {name!r} holds {column.dtype}, not numbers; convert it, or name another by "
@@ -259,12 +275,21 @@ def to_polars(table: Any, time: str) -> tuple[str, pl.DataFrame]:  # noqa: ANN40
             table = table.rename_axis(index=table.index.name or time).reset_index()
         elif table.index.names != [None]:
             table = table.reset_index()
+        # Nor does it know offsets, such as +05:30.
+        for name, kind in table.dtypes.items():
+            if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
+                table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
         return "pandas", pl.from_pandas(table)
 
     raise DataError(
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
         "values"
     )
+
+
+def name_series(name: str) -> str:
+    """Return the id of a series."""
+    return _PREFIX + name
 
 
 def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
@@ -282,15 +307,26 @@ def put_on_series(rows: pl.DataFrame, form: TableForm) -> pl.DataFrame:
     ).cast(dict(SERIES_SCHEMA))  # type: ignore[arg-type]  # names to types
 
 
-def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
-    """Return the end of the last value that all series have, and of times without any after it."""
+def find_ends(rows: pl.DataFrame, form: TableForm) -> dict[str, datetime]:
+    """Return the end of each series that goes on: of its last value, and of closed times after it.
+
+    A series that ended a usual horizon before the last one has none.
+    """
     step = form.clock.step
-    known = rows.filter(pl.col(VALUE).is_not_null())
-    ends = known.group_by(SERIES).agg(pl.col(START).max())[START]
-    if not len(ends):
+    known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES).agg(pl.col(START).max())
+    if not known.height:
         raise DataError("no row has a value")
-    end: datetime = ends.min()  # type: ignore[assignment]  # of a column of instants
-    return skip_closed(shift(end, 1, step), step, form.clock.place_zone, form.closed)
+    ends = {
+        str(name): skip_closed(shift(last, 1, step), step, form.clock.place_zone, form.closed)
+        for name, last in sorted(known.iter_rows())
+    }
+    newest = max(ends.values())
+    return {name: e for name, e in ends.items() if shift(e, choose_horizon(step), step) > newest}
+
+
+def find_end(rows: pl.DataFrame, form: TableForm) -> datetime:
+    """Return the earliest end of the series that go on."""
+    return min(find_ends(rows, form).values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

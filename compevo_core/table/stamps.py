@@ -1,7 +1,7 @@
 """Stamps of a user's table: their clock and step, the grid that they lie on, and the way back.
 
-What belongs here: types of stamps, zones, months, the usual distance. What does not: other columns
-(``table.frames``), arithmetic of steps (``data.steps``).
+What belongs here: types of stamps, zones, months, the usual distance. What does not: texts
+(``table.text_stamps``), other columns (``table.frames``), arithmetic of steps (``data.steps``).
 
 Days of a zone differ in length where clocks change, and months always do. A grid of days or months
 is counted on the zone's own clock, read as if it were UTC, and forecasts get their stamps back.
@@ -19,10 +19,15 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.series import find_calendar_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.table.cells import LINE, TextColumn
+from compevo_core.table.text_stamps import guess_format
+from compevo_core.table.text_stamps import read_stamps as read_texts
 
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
+_MOST_LATE = 0.05  # of a step, for a stamp of a logger
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
+_SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
 _ALIASES = {
     "min": "1min",
@@ -95,6 +100,8 @@ class Clock:
         no step begins.
         """
         local = self.locate(instants)
+        if self.step < DAY:
+            return settle(local, self.step)
         if not is_calendar_step(self.step):
             return local
         begins = local.dt.truncate("1mo")
@@ -179,15 +186,11 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     if kind == pl.String:
-        are_days = stamps.str.contains(r"^\d{4}-\d{1,2}-\d{1,2}$").all()
-        try:
-            stamps = stamps.str.to_datetime("%Y-%m-%d" if are_days else None, time_unit="us")
-        except (pl.exceptions.InvalidOperationError, pl.exceptions.ComputeError) as error:
-            raise DataError(
-                f"column {stamps.name!r} holds texts that are not stamps, such as "
-                f"{stamps[0]!r}; write 2026-01-31 14:00, or convert them"
-            ) from error
-        kind = pl.Date() if are_days else stamps.dtype
+        cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)
+        instants, about = read_texts(
+            cells, zone="UTC", time_format=guess_format(cells), repeated_hour="first"
+        )
+        return instants, "UTC" if about.with_offset else "", about.are_days
 
     if not kind.is_temporal() or kind in (pl.Time, pl.Duration):
         raise DataError(
@@ -202,19 +205,36 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     return instants.dt.replace_time_zone("UTC"), "", kind == pl.Date
 
 
+def settle(stamps: pl.Series, step: timedelta) -> pl.Series:
+    """Return stamps without the seconds of a logger's delay, up to a twentieth of a step.
+
+    Unchanged where any is further from a step: they lie on another grid, or on none.
+    """
+    room = _MOST_LATE * step
+    nearest = (stamps + room).dt.truncate(f"{step // timedelta(microseconds=1)}us")
+    furthest = (stamps - nearest).max()
+    return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
+
+
 def _find_step(stamps: pl.DataFrame, freq: str | timedelta | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
     if freq is not None:
         try:
-            return read_step(_name_as_ours(freq))
+            named = read_step(_name_as_ours(freq))
         except ValueError as error:
             raise ConfigError(f"freq: {error}") from error
 
     distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
     if not len(distances):
-        raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
-    step: timedelta = distances.mode().min()  # type: ignore[assignment]  # of durations
-    if calendar := find_calendar_step(distances):
+        if freq is None:
+            raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
+        return named
+    calendar = find_calendar_step(distances)
+    step: timedelta = calendar or distances.mode().min()  # type: ignore[assignment]  # of durations
+    if freq is not None:
+        _refuse_other_step(named, step, distances.min())  # type: ignore[arg-type]  # a duration
+        return named
+    if calendar:
         return calendar
     microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
     unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
@@ -230,6 +250,24 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | None) -> timedelta:
         return read_step(name_step(step))
     except ValueError as error:
         raise DataError(f"{problem}: {error}") from error
+
+
+def _refuse_other_step(named: timedelta, usual: timedelta, least: timedelta) -> None:
+    """Refuse a step that is longer than most rows are apart, or shorter than any are."""
+    if usual < (1 - _MOST_LATE) * named and not (named == MONTH and usual > _SHORT_MONTH):
+        raise DataError(
+            f"rows are {_say(usual)} apart and freq says {name_step(named)}: sum or average them "
+            "to that step first, or leave out freq"
+        )
+    if least > (1 + _MOST_LATE) * named:
+        raise DataError(
+            f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} or more: leave "
+            "out freq, or name that step"
+        )
+
+
+def _say(distance: timedelta) -> str:
+    return str(distance) if distance % _MINUTE else name_step(distance)
 
 
 def _name_as_ours(freq: str | timedelta) -> str:

@@ -14,15 +14,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from compevo_core.agents.decoders import Executor, ForecastExample
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
 from compevo_core.baselines.known_errors import split_by_time
-from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
-from compevo_core.training.members import MemberModel
+from compevo_core.training.ensemble import Ensemble
 
 NEIGHBOUR_STEPS = 4
 """Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
@@ -74,17 +73,9 @@ class ValidationErrors:
     prior: float  # of the best of the agents' bases; of the training mean without any prior
 
 
-def measure_validation(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> ValidationErrors:
-    """Forecast the examples under the given logics (of all agents) and measure the errors.
-
-    There is no dropout and no gradient, and nothing is sampled: validating changes no later round.
-    """
-    forecasts = forecast_examples(model, executor, logics, examples)
+def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
+    """Forecast examples and measure the errors; validating changes no later round."""
+    forecasts = forecast_examples(model, examples)
     weights_BA = weigh_examples(model, examples, forecasts)
     truth_BH = forecasts.truth_BH
     return ValidationErrors(
@@ -93,39 +84,19 @@ def measure_validation(
     )
 
 
-def forecast_examples(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
-    examples: Sequence[ForecastExample],
-) -> AgentForecasts:
-    """Forecast examples by all agents, without dropout or gradient; nothing is sampled.
-
-    The calibration is not applied. ``run.micro_batch_size`` windows are read at a time. The result
-    is the same on every process.
-    """
-    # Each process forecasts with the agents it holds; what all need is gathered.
-    local = model.shards.local(logics)
-    size = model.config.run.micro_batch_size
-    values, bases, weights = [], [], []
-    for start in range(0, len(examples), size):
-        part = examples[start : start + size]
-        forecasts = executor.play(local, part)
-        values.append(to_array(model.shards.all_gather(forecasts.values_ABH, "forecasts")))
-        if forecasts.weights_BA is not None:
-            weights.append(to_array(forecasts.weights_BA))
-        bases.append(to_array(model.shards.all_gather(executor.base_forecasts(part), "forecasts")))
-
+def forecast_examples(model: Ensemble, examples: Sequence[ForecastExample]) -> AgentForecasts:
+    """Forecast examples by all members, with their truth; the calibration is not applied."""
+    found = model.forecast(examples)
     return AgentForecasts(
-        values_ABH=np.concatenate(values, axis=1).astype(np.float64),
-        base_ABH=np.concatenate(bases, axis=1).astype(np.float64),
+        values_ABH=found.values_ABH.astype(np.float64),
+        base_ABH=found.base_ABH.astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
-        weights_BA=np.concatenate(weights).astype(np.float64) if weights else None,
+        weights_BA=None if found.weights_BA is None else found.weights_BA.astype(np.float64),
     )
 
 
 def weigh_examples(
-    model: MemberModel, examples: Sequence[ForecastExample], forecasts: AgentForecasts
+    model: Ensemble, examples: Sequence[ForecastExample], forecasts: AgentForecasts
 ) -> FloatArray:
     """Return the weights (B, A) of all agents: from the forecasts or, without, from selection."""
     if forecasts.weights_BA is not None:
@@ -165,11 +136,8 @@ class CalibrationReport:
 
 
 def calibrate(
-    model: MemberModel,
-    executor: Executor,
-    logics: Sequence[str],
+    model: Ensemble,
     val_examples: Sequence[ForecastExample],
-    config: RunConfig,
 ) -> CalibrationReport:
     """Fit ``model.calibration`` on validation forecasts, without dropout or gradient."""
     if not val_examples:
@@ -177,7 +145,8 @@ def calibrate(
             "there are no validation windows to calibrate on; give some, or leave calibration out"
         )
 
-    forecasts = forecast_examples(model, executor, logics, val_examples)
+    config = model.config
+    forecasts = forecast_examples(model, val_examples)
     weights_BA = weigh_examples(model, val_examples, forecasts)
     prior_A = mean_errors(forecasts.base_ABH, forecasts.truth_BH)
 
@@ -194,7 +163,7 @@ def calibrate(
     learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
         # Weights that go on are judged as they went on through validation.
-        lived = follow_validation(model, config, forecasts, blend_AH, val_examples)
+        lived = follow_validation(model, forecasts, blend_AH, val_examples)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, blended_ABH, learnt, is_joint=is_joint)
 
@@ -203,11 +172,11 @@ def calibrate(
         blend_AH = np.zeros_like(blend_AH)
 
     calibration = model.calibration
-    calibration.blend_AH[:] = model.shards.local(blend_AH)
+    calibration.blend_AH[:] = blend_AH
     calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
     model.experience = follow_validation(
-        model, config, forecasts, blend_AH, val_examples, forecasts.weights_BA
+        model, forecasts, blend_AH, val_examples, forecasts.weights_BA
     )
     return CalibrationReport(
         windows=len(val_examples),
@@ -244,8 +213,7 @@ def _guard(
 
 
 def follow_validation(
-    model: MemberModel,
-    config: RunConfig,
+    model: Ensemble,
     forecasts: AgentForecasts,
     blend_AH: FloatArray,
     examples: Sequence[ForecastExample],
@@ -260,7 +228,7 @@ def follow_validation(
     truth_BH = forecasts.truth_BH
     mixture_BH = np.empty_like(truth_BH)
     views = [example.view for example in examples]
-    weighting = PopulationWeights(config, model.selection, model.calibration)
+    weighting = PopulationWeights(model.config, model.selection, model.calibration)
     agents, horizon = agents_BAH.shape[1:]
 
     order: list[int] = []

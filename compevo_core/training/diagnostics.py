@@ -121,7 +121,7 @@ def gradient_conflict(
     if not all(map(math.isfinite, numbers)) or min(main_norm, strategy_norm) < 0:
         raise DataError(
             f"norms {main_norm}, {strategy_norm} and inner product {inner_product} must be finite, "
-            "norms >= 0: check the loss before measuring"
+            "norms >= 0: training diverged; lower optim.forecast_lr or optim.policy_lr"
         )
 
     scale = main_norm * strategy_norm

@@ -8,7 +8,6 @@ N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
 """
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
 from compevo_core.agents.retrieval import build_retriever
@@ -24,7 +23,6 @@ from compevo_core.training.checkpoint import (
     save_checkpoint,
 )
 from compevo_core.training.diagnostics import RegretTracker
-from compevo_core.training.members import OnRound, Outcome, RunSetup
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer
 from compevo_core.training.round_record import RoundRecord, RoundResult
@@ -39,7 +37,7 @@ from compevo_core.training.schedule import (
     list_cautions,
     seed_dropout,
 )
-from compevo_core.training.training_data import TrainingData
+from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
 from compevo_core.training.turns import list_first_logics
 
 log = logging.getLogger(__name__)
@@ -85,9 +83,10 @@ class TrainingLoop:
         # Seeded before anything is built: loading a model may sample from torch's generator too.
         seed_dropout(config.run.seed, shards.dropout_stream, 0)
         backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
-        self.model = PopulationModel(config, backbone, data.inputs, shards)
+        self.model = PopulationModel(config, backbone, data.fit_inputs(setup.news), shards)
         retriever = build_retriever(setup.news, config.news)
-        self.executor = self.model.executor(retriever, data.train_examples)
+        self.executor = self.model.build_executor(retriever, data.train_examples)
+        self.model.executor = self.executor
         self.round_trainer = RoundTrainer(
             self.model,
             self.executor,
@@ -135,12 +134,9 @@ class TrainingLoop:
             best = load_newest_checkpoint(self.folder.best, self.shards, self.setup.start)
             state = state if best is None else self._restore(best)
         self.round_trainer.settle(state.logics)
-        return Outcome(state.logics, state.round, state.best_error)
-
-    def store_readings(self, logics: Sequence[str]) -> None:
-        """Put the fits that read the news of these logics into the model."""
         if self.model.linear is not None and self.executor.linear_reader is not None:
-            self.model.linear.store(self.executor.linear_reader, self.shards.local(logics))
+            self.model.linear.store(self.executor.linear_reader, self.shards.local(state.logics))
+        return Outcome(state.round, state.best_error)
 
     def _begin_after_stage(self) -> RoundState | None:
         """Return the state at the end of the supervised stage if another run has trained it."""
@@ -252,7 +248,7 @@ class TrainingLoop:
             return None
 
         self.round_trainer.settle(state.logics)
-        errors = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if errors.aggregate < state.best_error:
             state.best_error = errors.aggregate

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,7 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray
 from compevo_core.errors import ConfigError
 from compevo_core.lm.adapters import DEBATE_KINDS, FORECAST, LOGIC
 from compevo_core.lm.backbone import Backbone
@@ -35,7 +37,7 @@ from compevo_core.lm.model_sources import SERVER, Server, Transport
 from compevo_core.lm.population import Population, load_adapter, save_adapter
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.seeding import derive_seed
-from compevo_core.training.members import MemberModel, add_prefix
+from compevo_core.training.ensemble import AgentEnsemble, add_prefix, name_agent
 from compevo_core.training.turns import build_reader
 
 
@@ -131,7 +133,7 @@ def build_modules(
     return SystemModules(population, selection, None, debate)
 
 
-class PopulationModel(MemberModel):
+class PopulationModel(AgentEnsemble):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
     Each process holds the adapters and heads of its local agents. Gates and fusion belong to all
@@ -166,9 +168,9 @@ class PopulationModel(MemberModel):
         self.fusion = self.modules.fusion
         self.debate = self.modules.debate
         self.decoder: ForecastDecoder = (
-            HeadDecoder(self.population, config, inputs, self.mix_AP)
+            HeadDecoder(self.population, config, inputs, self.local_mix_AP)
             if config.forecast.decoder == "head"
-            else TextDecoder(self.population, config, self.scaler, self.mix_AP)
+            else TextDecoder(self.population, config, self.scaler, self.local_mix_AP)
         )
 
         self.linear = (
@@ -181,8 +183,14 @@ class PopulationModel(MemberModel):
             if config.news.linear
             else None
         )
+        decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
+        self.trainable_parameters = self.modules.count_trainable() + decoder
 
-    def executor(
+    def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
+        """Return the base of each agent, scaled, (A, B, H), as precise as what corrects it."""
+        return super().base_forecasts(examples).astype(np.float32)
+
+    def build_executor(
         self, news_retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
     ) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1).
@@ -197,11 +205,9 @@ class PopulationModel(MemberModel):
             )
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
-                self.config, self.population, self.decoder, news_retriever, self.mix_AP, self.debate
+                self.config, self.population, self.decoder, news_retriever, self.debate
             )
-        return StrategyExecutor(
-            self.config, self.population, self.decoder, news_retriever, self.mix_AP, reader
-        )
+        return StrategyExecutor(self.config, self.population, self.decoder, news_retriever, reader)
 
     def writer(
         self,
@@ -229,12 +235,6 @@ class PopulationModel(MemberModel):
                 self.config, self.population, None, self.shards, entities, adapters=None
             )
         return LogicWriter(self.config, self.population, self.fusion, self.shards, entities)
-
-    @property
-    def trainable_parameters(self) -> int:
-        """How many numbers training changes, of this process's agents."""
-        decoder = sum(parameter.numel() for parameter in self.decoder.module.parameters())
-        return self.modules.count_trainable() + decoder
 
     def interaction_weights(self) -> Tensor:
         """Return how much each agent draws on each other one (A, A); on itself alone if on none."""
@@ -279,15 +279,19 @@ class PopulationModel(MemberModel):
         """
         return [*self.gate_parameters(), *self.fusion_parameters()]
 
-    def save_adapters(self, agent: int, folder: Path) -> None:
-        """Write an agent's adapters, a folder each, as PEFT saves them."""
-        for kind in self.population.kinds:
-            save_adapter(self.population, agent, kind, folder / kind)
+    def save(self, folder: Path) -> None:
+        """Write also the adapters of this process's agents, a folder each, as PEFT saves them."""
+        for agent in self.shards.written_agents:
+            for kind in self.population.kinds:
+                save_adapter(self.population, agent, kind, name_agent(folder, agent) / kind)
+        super().save(folder)
 
-    def load_adapters(self, agent: int, folder: Path) -> None:
-        """Read what :meth:`save_adapters` wrote."""
-        for kind in self.population.kinds:
-            load_adapter(self.population, agent, kind, folder / kind)
+    def restore(self, folder: Path) -> None:
+        """Set every value to what :meth:`save` wrote for the same configuration."""
+        for agent in self.shards.local_agents:
+            for kind in self.population.kinds:
+                load_adapter(self.population, agent, kind, name_agent(folder, agent) / kind)
+        super().restore(folder)
 
     def agent_tensors(self) -> dict[str, Tensor]:
         """Return what an agent has of its own by stored name, local agents first."""

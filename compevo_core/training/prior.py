@@ -32,6 +32,8 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import write_json
 
+MIXTURE = "mixture"  # name of a method of several members
+
 _FOLDER = "prior"
 _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
@@ -68,28 +70,41 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     return keys, mix_AP.reshape(len(shares), len(keys))
 
 
-def describe_members(config: RunConfig) -> list[str]:
-    """Return what each member forecasts by, where that is all it does."""
-    described = []
-    for agent in range(config.population.agents):
-        member = config.population.member(agent)
-        name = config.forecast.prior if member.prior == _SHARED else member.prior
-        days = member.calibration_days
-        described.append(f"{name} of the nearest {days} days" if days else str(name))
-    return described
+def name_members(config: RunConfig) -> list[str]:
+    """Return the name of each member: its number among agents, else its method.
+
+    Members of one method have the days in their names that they are fitted on.
+    """
+    if config.has_agents:
+        return [f"agent {agent}" for agent in range(config.population.agents)]
+    keys = [_name_prior(config, agent) for agent in range(config.population.agents)]
+    names = [key.name for key in keys]
+    return [key.folder if names.count(key.name) > 1 else key.name for key in keys]
+
+
+def name_method(config: RunConfig) -> str:
+    """Return the name of what forecasts: a system of agents, one method, or a mixture of some."""
+    if config.has_agents:
+        return str(config.population.system)
+    members = name_members(config)
+    return members[0] if len(members) == 1 else MIXTURE
+
+
+def _name_prior(config: RunConfig, agent: int) -> PriorKey:
+    member = config.population.member(agent)
+    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
+    if name == _ZERO_SHOT:
+        name = f"{PREFIX}{config.forecast.zero_shot_model}"
+    return PriorKey(name, member.calibration_days)
 
 
 def _list_shares(config: RunConfig, agent: int) -> dict[PriorKey, float]:
-    member = config.population.member(agent)
-    name: str = config.forecast.prior if member.prior == _SHARED else member.prior
-    if name == _NO_PRIOR:
+    key = _name_prior(config, agent)
+    if key.name == _NO_PRIOR:
         return {}
-
-    if name == _ZERO_SHOT:
-        name = f"{PREFIX}{config.forecast.zero_shot_model}"
     # The parts of a blend are fitted as priors of their own: where they disagree is evidence.
-    weights: Mapping[str, float] = BLEND_WEIGHTS if name == "blend" else {name: 1.0}
-    return {PriorKey(part, member.calibration_days): weight for part, weight in weights.items()}
+    weights: Mapping[str, float] = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
+    return {PriorKey(part, key.calibration_days): weight for part, weight in weights.items()}
 
 
 class RefitMemory:

@@ -201,7 +201,8 @@ class RoundTrainer:
         return result
 
     def settle(self, logics: Sequence[str]) -> None:
-        """Fit what all agents read together, where they are fitted so."""
+        """Let the model forecast under logics; fit what agents read together, if they do."""
+        self.model.logics = list(logics)
         if isinstance(self.executor.linear_reader, JointReader):
             self.executor.linear_reader.settle(logics)
 

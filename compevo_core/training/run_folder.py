@@ -116,12 +116,11 @@ class RunFolder:
     model_config_file = _RunPath(
         "model/config.json", "Configuration that the model was trained with."
     )
-    model_logics_file = _RunPath(
-        "model/logics.json", "Logic texts that the model forecasts with, one an agent."
-    )
+    model_logics_file = _RunPath("model/logics.json", "Logic texts of the agents, if any.")
     model_inputs_file = _RunPath(
-        "model/inputs.json", "Scales and statistics of the inputs, fitted on the train split."
+        "model/inputs.json", "Scales and statistics of what agents read, fitted on the train split."
     )
+    model_scaler_file = _RunPath("model/scaler.json", "Scales of the series, without agents.")
     model_manifest_file = _RunPath(
         f"model/{MANIFEST_FILE}",
         "Hash of every file of the model; written last, so a model without it is unfinished.",

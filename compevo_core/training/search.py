@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from compevo_core.agents.decoders import BaseExecutor, BatchForecasts, ForecastExample
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample, mix_bases
 from compevo_core.agents.joint_reader import JointReader
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.logics import LogicRecords, SlotDraws
@@ -28,7 +28,6 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import MemberConfig
 from compevo_core.data.arrays import FloatArray, to_array
-from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.calibration import measure_validation
@@ -40,11 +39,11 @@ from compevo_core.training.checkpoint import (
     save_checkpoint,
 )
 from compevo_core.training.diagnostics import weight_entropy
-from compevo_core.training.members import MemberModel, OnRound, Outcome, RunSetup, add_prefix
+from compevo_core.training.ensemble import AgentEnsemble, add_prefix
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import EVOLUTION, RunGenerators, RunSchedule
-from compevo_core.training.training_data import TrainingData
+from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
 from compevo_core.training.turns import (
     Record,
     build_reader,
@@ -53,7 +52,7 @@ from compevo_core.training.turns import (
 )
 
 
-class ReadingExecutor(BaseExecutor):
+class ReadingExecutor:
     """Forecasts each window by each agent's base and reading."""
 
     def __init__(
@@ -63,34 +62,29 @@ class ReadingExecutor(BaseExecutor):
         retriever: NewsRetriever,
         reader: LinearReader,
     ) -> None:
-        super().__init__(mix_AP)
         self.reader = reader
+        self._mix_AP = mix_AP
         self._members = members
         self._retriever = retriever
 
-    def retrieve_news(
-        self, logics: Sequence[str], views: Sequence[WindowView]
-    ) -> list[list[tuple[str, ...]]]:
-        """Return the ids of the articles that each agent reads, by agent, then by window."""
-        return [
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return bases with readings as the agents' forecasts."""
+        values_ABH = mix_bases(self._mix_AP, examples)
+        views = [example.view for example in examples]
+        news = [
             self._retriever.retrieve_for(member, logic, views)
             for member, logic in zip(self._members, logics, strict=True)
         ]
-
-    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
-        """Return bases with readings as the agents' forecasts."""
-        values_ABH = self.base_forecasts(examples)
-        news = self.retrieve_news(logics, [example.view for example in examples])
         for agent, (logic, by_window) in enumerate(zip(logics, news, strict=True)):
             fit = self.reader.find(agent, logic)
             for b, (example, ids) in enumerate(zip(examples, by_window, strict=True)):
                 if ids:
                     reading_H = fit.read(example.view, self._retriever.resolve(ids))
                     values_ABH[agent, b] += reading_H
-        return BatchForecasts(values_ABH, np.zeros(len(logics)))
+        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=news)
 
 
-class ReadingModel(MemberModel):
+class ReadingModel(AgentEnsemble):
     """Agents that read by ridges: their fitness and the fits of the logics that they play."""
 
     def __init__(
@@ -111,7 +105,7 @@ class ReadingModel(MemberModel):
             is_joint=config.news.fit == "joint",
         )
 
-    def reading_executor(
+    def build_executor(
         self, retriever: NewsRetriever, reader: LinearReader | None = None
     ) -> ReadingExecutor:
         """Return what forecasts by a reader, the sealed one unless given."""
@@ -157,13 +151,15 @@ class SearchTraining:
         schedule = RunSchedule.plan(config, data.sampler.rounds_per_epoch)
         planned = sum(map(schedule.rewrites, range(schedule.total_rounds)))
         self.rounds = planned if rounds is None else rounds
-        self.model = ReadingModel(config, data.inputs, setup.shards)
+        self.model = ReadingModel(config, data.fit_inputs(setup.news), setup.shards)
         self._retriever = build_retriever(setup.news, config.news)
         self._reader = build_reader(config, data.train_examples, self._retriever)
         self._played: JointReader | None = None
         if config.news.fit == "joint":
             self._played = JointReader(self._reader, self.model.selection)
-        self.executor = self.model.reading_executor(self._retriever, self._played or self._reader)
+        self.model.executor = self.model.build_executor(
+            self._retriever, self._played or self._reader
+        )
 
         self._draws = SlotDraws(config, sorted(self.model.scaler.mean))
         agents = range(config.population.agents)
@@ -186,13 +182,11 @@ class SearchTraining:
             best = load_newest_checkpoint(self.folder.best, self.setup.shards, self.setup.start)
             state = self._restore(best) if best else state
         self._settle(state.logics)
-        return Outcome(state.logics, state.round, state.best_error)
-
-    def store_readings(self, logics: Sequence[str]) -> None:
-        """Put the fits that read the news of these logics into the model."""
-        self.model.linear.store(self.executor.reader, logics)
+        self.model.linear.store(self._played or self._reader, state.logics)
+        return Outcome(state.round, state.best_error)
 
     def _settle(self, logics: Sequence[str]) -> None:
+        self.model.logics = list(logics)
         if self._played is not None:
             self._played.settle(logics)
 
@@ -275,7 +269,7 @@ class SearchTraining:
         if not self._validate_every or (state.round % self._validate_every and not is_last):
             return None
         self._settle(state.logics)
-        found = measure_validation(self.model, self.executor, state.logics, self.data.val_examples)
+        found = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
         if found.aggregate < state.best_error:
             state.best_error = found.aggregate

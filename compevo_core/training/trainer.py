@@ -2,9 +2,8 @@
 
 Under torchrun every process calls :func:`train` inside ``distributed.process_group``: they share
 the agents, or the layers of a backbone that one device cannot hold; the first one writes what
-belongs to all. A population without a language model has no rounds (``forecast.decoder = "none"``):
-its members are fitted when the data are prepared. Nothing is imported for rounds that are not
-played.
+belongs to all. Members without agents have no rounds (``forecast.decoder = "none"``): they are
+fitted when the data are prepared. Nothing is imported for rounds that are not played.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from compevo_core.agents.calibration import ErrorCalibration
 from compevo_core.agents.experience import Experience
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
@@ -32,18 +30,13 @@ from compevo_core.training.calibration import (
     calibrate,
 )
 from compevo_core.training.diagnostics import summarize_regret_growth
-from compevo_core.training.members import (
-    MemberModel,
-    MemberTraining,
-    OnRound,
-    Outcome,
-    RunSetup,
-    Training,
-)
-from compevo_core.training.prior import describe_members
+from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.training_data import (
+    OnRound,
+    Outcome,
+    RunSetup,
     TrainingData,
     check_inputs,
     identify_run,
@@ -54,6 +47,8 @@ if TYPE_CHECKING:
     from compevo_core.lm.backbone import Backbone
     from compevo_core.lm.model_sources import Server, Transport
     from compevo_core.training.checkpoint import SharedStages
+    from compevo_core.training.loop import TrainingLoop
+    from compevo_core.training.search import SearchTraining
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +60,7 @@ def train(
     config: RunConfig,
     train_windows: WindowSet,
     val_windows: WindowSet,
-    news: NewsPool,
+    news: NewsPool | None,
     out: str | os.PathLike[str],
     *,
     resume: bool = True,
@@ -79,7 +74,7 @@ def train(
     clock: Callable[[], float] = time.monotonic,
     facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train a population, write its run folder and return the summary that ``metrics.json`` holds.
+    """Train a model, write its run folder and return the summary that ``metrics.json`` holds.
 
     Args:
         config: the run's settings.
@@ -87,8 +82,8 @@ def train(
             alone.
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
-        news: every article that a window names, with embeddings of ``config.news.encoder``; a
-            population without a language model reads none of them.
+        news: every article that a window names, with embeddings of ``config.news.encoder``; None
+            for members without agents, which read none of them.
         out: the run folder; with ``resume`` an unfinished run of the same identity is continued,
             and the summary of a finished one is returned at once.
         resume: False starts over: what was trained in ``out`` before is removed.
@@ -111,6 +106,7 @@ def train(
         StoreBusy: another training writes ``out``.
     """
     check_inputs(config, train_windows, val_windows, news)
+    news = news if config.has_agents else None
     shards = _share_work(config, shard_backbone=shard_backbone)
     identity = identify_run(config, train_windows, val_windows, news)
     folder = RunFolder(out)
@@ -123,26 +119,27 @@ def train(
             folder.require_identity(read_model_manifest(folder.path)["identity"], identity)
             return folder.read_metrics()
 
-        setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
-        prepare = partial(TrainingData.prepare, article_size=news.embeddings.shape[1], fit=fit)
-        data = prepare(config, train_windows, val_windows)
-        begin = _choose_training(setup, data)
-        training = begin(folder, data, backbone=backbone, stages=stages)
-        chosen = outcome = training.train(resume=resume, on_round=on_round)
-        report = _calibrate(training, outcome.logics)
+        data = TrainingData.prepare(config, train_windows, val_windows, fit)
+        fit_members: _FitMembers = partial(_take_members, shards)
+        if news is not None:
+            setup = RunSetup(config, news, identity, shards, start, selector, server, clock)
+            fit_members = partial(_play_rounds, _choose_rounds(setup, data), on_round)
+        model, chosen = fit_members(folder, data, resume=resume, backbone=backbone, stages=stages)
+        report = _calibrate(model, data)
 
         if config.run.refit:
-            first = _FirstTraining.of(training)
-            del training  # its backbone has adapters: freed before the next is loaded
             joined = join_for_refit(train_windows, val_windows)
-            refit_data = prepare(config, joined, joined[:0])
+            first = Ensemble(config, model.scaler, joined.horizon)
+            first.calibration, first.experience = model.calibration, model.experience
+            del model  # its backbone has adapters: freed before the next is loaded
+            data = TrainingData.prepare(config, joined, joined[:0], fit)
             # With every choice that the first training made, and as many rounds at its rates.
-            training = begin(RunFolder(folder.refit), refit_data, rounds=chosen.round)
-            outcome = training.train(resume=True, on_round=on_round)
+            model, _ = fit_members(RunFolder(folder.refit), data, resume=True, rounds=chosen.round)
             if report is not None:
-                first.hand_over(training)
+                _hand_over(first, model)
 
-        return _seal(folder, training, outcome.logics, chosen, report, facts)
+        run = {"identity": identity, "start": start, "refit": config.run.refit}
+        return _seal(folder, model, data, run, shards, chosen, report, facts or {})
 
 
 def _share_work(config: RunConfig, *, shard_backbone: bool) -> AgentShards:
@@ -165,57 +162,25 @@ def _read_start(folder: RunFolder, shards: AgentShards, *, resume: bool) -> int:
     return start
 
 
-@dataclasses.dataclass(frozen=True)
-class _FirstTraining:
-    """What a second training takes over from the first one, which chose on validation."""
-
-    calibration: ErrorCalibration
-    experience: Experience
-    scaler: Scaler
-
-    @classmethod
-    def of(cls, training: Training) -> "_FirstTraining":
-        """Read a calibrated training before its model is freed."""
-        model = training.model
-        return cls(model.calibration, model.experience, model.scaler)
-
-    def hand_over(self, training: Training) -> None:
-        """Give a training on train and validation the choices and errors of the first one.
-
-        The forecasts of validation are the last that were made without having seen it. Agents'
-        forecasts stay in the scale of the first training, as they always have.
-        """
-        model, experience = training.model, self.experience
-        if training.setup.config.is_numeric:
-            experience = experience.rescale(self.scaler, model.scaler)
-        model.experience = experience
-        for name in _REFIT_CALIBRATION:
-            getattr(model.calibration, name)[...] = getattr(self.calibration, name)
+_FitMembers = Callable[..., tuple[Ensemble, Outcome]]
 
 
-def validate_members(
-    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
-) -> tuple[Experience, Scaler]:
-    """Return validation as members without a language model would have lived it, and its scale.
-
-    Nothing is sealed: for a choice among methods.
-    """
-    data = TrainingData.prepare(config, train_windows, val_windows, 0, fit)
-    model = MemberModel(config, data.inputs)
-    calibrate(
-        model,
-        model.member_executor(),
-        describe_members(config),
-        data.calibration_examples,
-        config,
-    )
-    return model.experience, model.scaler
+def _take_members(
+    shards: AgentShards, folder: RunFolder, data: TrainingData, **_of_rounds: object
+) -> tuple[Ensemble, Outcome]:
+    """Return members without agents, which were fitted with the data: there are no rounds."""
+    if shards.is_first:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.remove_training()
+        folder.truncate_rounds(0)
+    shards.barrier()
+    return Ensemble(data.config, data.scaler, data.train_windows.horizon), Outcome()
 
 
-def _choose_training(setup: RunSetup, data: TrainingData) -> Callable[..., Training]:
-    """Return what builds the trainings of a run from a folder and data."""
-    if setup.config.is_numeric:
-        return partial(MemberTraining, setup)
+def _choose_rounds(
+    setup: RunSetup, data: TrainingData
+) -> "Callable[..., SearchTraining | TrainingLoop]":
+    """Return what builds the trainings of a run's agents from a folder and data."""
     if setup.config.forecast.decoder == "linear":
         from compevo_core.training.search import SearchTraining
 
@@ -227,17 +192,58 @@ def _choose_training(setup: RunSetup, data: TrainingData) -> Callable[..., Train
     return partial(TrainingLoop, setup, plan_rounds(setup, data))
 
 
-def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport | None:
+def _play_rounds(
+    begin: "Callable[..., SearchTraining | TrainingLoop]",
+    on_round: OnRound | None,
+    folder: RunFolder,
+    data: TrainingData,
+    *,
+    resume: bool,
+    **options: object,
+) -> tuple[Ensemble, Outcome]:
+    """Return agents after their rounds, and how these ended."""
+    training = begin(folder, data, **options)
+    outcome = training.train(resume=resume, on_round=on_round)
+    return training.model, outcome
+
+
+def _hand_over(first: Ensemble, model: Ensemble) -> None:
+    """Give a model of train and validation the choices and errors of the first training.
+
+    The forecasts of validation are the last that were made without having seen it. Agents'
+    forecasts stay in the scale of the first training, as they always have.
+    """
+    is_rescaled = not model.logics
+    lived = first.experience
+    model.experience = lived.rescale(first.scaler, model.scaler) if is_rescaled else lived
+    for name in _REFIT_CALIBRATION:
+        getattr(model.calibration, name)[...] = getattr(first.calibration, name)
+
+
+def validate_members(
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
+) -> tuple[Experience, Scaler]:
+    """Return validation as members without agents would have lived it, and its scale.
+
+    Nothing is sealed: for a choice among methods.
+    """
+    data = TrainingData.prepare(config, train_windows, val_windows, fit)
+    model = Ensemble(config, data.scaler, data.train_windows.horizon)
+    calibrate(model, data.calibration_examples)
+    return model.experience, model.scaler
+
+
+def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
-    data, config = training.data, training.setup.config
+    config = model.config
     # Fits take all the evidence there is. The guard alone judges as the rounds were judged: an
     # answer as text takes minutes.
-    is_fitted = config.calibration.blend or config.selection.online or config.is_numeric
+    is_fitted = config.calibration.blend or config.selection.online or not model.logics
     examples = data.calibration_examples if is_fitted else data.val_examples
     if not examples:
         return None
 
-    report = calibrate(training.model, training.executor, logics, examples, config)
+    report = calibrate(model, examples)
 
     # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
@@ -246,36 +252,33 @@ def _calibrate(training: Training, logics: Sequence[str]) -> CalibrationReport |
 
 def _seal(
     folder: RunFolder,
-    training: Training,
-    logics: list[str],
+    model: Ensemble,
+    data: TrainingData,
+    run: Mapping[str, Any],
+    shards: AgentShards,
     chosen: Outcome,
     report: CalibrationReport | None,
-    other: Mapping[str, Any] | None,
+    other: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the model, and the summary of the rounds beside what was chosen after them."""
-    other = other or {}
-
     # A summary counts beside a model: where a kill between the two lets the next start seal again,
     # an earlier summary must not pass for the one of this model.
-    if training.setup.shards.is_first:
+    if shards.is_first:
         folder.metrics_file.unlink(missing_ok=True)
 
-    setup, model = training.setup, training.model
+    seed = model.config.run.seed
     facts = {
         **other,
-        "identity": dict(setup.identity),
-        "start": setup.start,
-        "refit": setup.config.run.refit,
+        **run,
         "versions": installed_versions(),
-        "seed": setup.config.run.seed,
+        "seed": seed,
         "device": model.device,
-        "processes": setup.shards.processes,
+        "processes": shards.processes,
         "knowledge_cutoff": model.knowledge_cutoff,
     }
-    training.store_readings(logics)
-    artifact_hash = write_model(folder, model, logics, training.data.priors, facts)
+    artifact_hash = write_model(folder, model, data.priors, facts, shards)
 
-    if setup.shards.is_first:
+    if shards.is_first:
         sealed = {
             "chosen_round": chosen.round,
             "val_mae_scaled": chosen.best_error if math.isfinite(chosen.best_error) else None,
@@ -283,15 +286,15 @@ def _seal(
             "val_prior_mae_scaled": report.prior_mae if report else None,
             "val_raw_mae_scaled": report.raw_mae if report else None,
             "val_sealed_mae_scaled": report.calibrated_mae if report else None,
-            **setup.identity,
-            "refit": setup.config.run.refit,
+            **run["identity"],
+            "refit": run["refit"],
             "artifact_hash": artifact_hash,
-            "train_windows": len(training.data.train_windows),
-            "train_windows_without_target": training.data.n_dropped,
+            "train_windows": len(data.train_windows),
+            "train_windows_without_target": data.n_dropped,
         }
-        rounds = summarize_rounds(folder.read_rounds(), setup.config.run.seed)
+        rounds = summarize_rounds(folder.read_rounds(), seed) if model.logics else {}
         folder.write_metrics({**other, **rounds, **sealed})
-    setup.shards.barrier()  # the others read what the first one writes
+    shards.barrier()  # the others read what the first one writes
     return folder.read_metrics()
 
 

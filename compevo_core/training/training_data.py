@@ -1,10 +1,13 @@
-"""What a run trains and validates on: windows, prior, examples, batches, and their identity.
+"""What a run is given and trains and validates on: windows, priors, examples, and their identity.
 
 Training has no path to the test data (decision 07-stages says what validation may decide).
 """
 
 import dataclasses
-from typing import Self
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -21,8 +24,15 @@ from compevo_core.data.splits import assign_split
 from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.prior import PriorSet, forecast_train, make_examples, read_rule
+from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.schedule import DaySampler
+
+if TYPE_CHECKING:
+    from compevo_core.lm.model_sources import Server, Transport
+
+OnRound = Callable[[RoundRecord], None]
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 _LISTED_SERIES = 8  # how many known series an error message names
@@ -30,17 +40,40 @@ _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
 @dataclasses.dataclass(frozen=True)
+class RunSetup:
+    """What both trainings of a run of agents have in common."""
+
+    config: RunConfig
+    news: NewsPool
+    identity: Mapping[str, str]  # hashes of settings and data
+    shards: AgentShards
+    start: int  # number of the run's start (``RunFolder.begin_again``)
+    selector: "Transport | None"
+    server: "Server | None"
+    clock: Callable[[], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What the rounds of a training ended with, if it had any."""
+
+    round: int = 0
+    best_error: float = math.inf  # lowest validation error of a round, scaled
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingData:
     """Everything that a run knows of its data."""
 
+    config: RunConfig
     train_windows: WindowSet  # with at least one known target
     n_dropped: int  # train windows without any
-    inputs: NumericInputs  # fitted on the train windows
+    scaler: Scaler  # fitted on the train windows
     priors: PriorSet  # fitted on the train windows; their errors are known to validation's end
-    train_examples: list[ForecastExample]  # with out-of-fold forecasts of the priors
+    # Out-of-fold forecasts (N, P, H) of train by the priors; of no window where nobody needs them
+    held_out_NPH: FloatArray
+    train_examples: list[ForecastExample]  # the windows of these forecasts
     calibration_examples: list[ForecastExample]  # validation windows with a known target
-    val_examples: list[ForecastExample]  # those that a run measures between rounds
-    sampler: DaySampler  # which train examples a round sees
 
     @classmethod
     def prepare(
@@ -48,7 +81,6 @@ class TrainingData:
         config: RunConfig,
         train_windows: WindowSet,
         val_windows: WindowSet,
-        article_size: int,
         fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Fit scales and priors on the train split and make all examples."""
@@ -62,11 +94,10 @@ class TrainingData:
         # validation. Those on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
         # Agents learn there, and levels begin.
-        if not config.is_numeric or config.forecast.known_errors != "none":
+        if config.has_agents or config.forecast.known_errors != "none":
             past, held_out_NPH = known, forecast_train(config, known, fit)
         followed_NPH = follow_levels(read_rule(config), scaler, past, held_out_NPH)
         priors.levels.observe(*_select_ended(past, held_out_NPH, known_val))
-        inputs = NumericInputs.fit(known, followed_NPH, article_size)
 
         # Validation windows are forecast as the test split will be; only then are errors known.
         if priors.memory is None:
@@ -75,18 +106,31 @@ class TrainingData:
         else:
             # Priors that are fitted anew in use are validated as they will be used.
             val_NPH = priors.follow(known_val)
-        calibration_examples = make_examples(known_val, val_NPH, scaler)
 
         return cls(
+            config=config,
             train_windows=known,
             n_dropped=len(train_windows) - len(known),
-            inputs=inputs,
+            scaler=scaler,
             priors=priors,
+            held_out_NPH=followed_NPH,
             train_examples=make_examples(past, followed_NPH, scaler),
-            calibration_examples=calibration_examples,
-            val_examples=_select_by_time(calibration_examples, config.run.validation_windows),
-            sampler=DaySampler(known, config.run.batch_size, config.run.seed),
+            calibration_examples=make_examples(known_val, val_NPH, scaler),
         )
+
+    @cached_property
+    def val_examples(self) -> list[ForecastExample]:
+        """The validation windows that a run measures between rounds."""
+        return _select_by_time(self.calibration_examples, self.config.run.validation_windows)
+
+    @cached_property
+    def sampler(self) -> DaySampler:
+        """Which train examples a round sees."""
+        return DaySampler(self.train_windows, self.config.run.batch_size, self.config.run.seed)
+
+    def fit_inputs(self, news: NewsPool) -> NumericInputs:
+        """Return the numbers that agents read of a window, fitted on train."""
+        return NumericInputs.fit(self.train_windows, self.held_out_NPH, news.embeddings.shape[1])
 
     def readout_examples(self) -> list[ForecastExample]:
         """Return train examples, evenly spaced, that fix the statistics of the head's read-out."""
@@ -101,12 +145,13 @@ class TrainingData:
 
 
 def check_inputs(
-    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
 ) -> None:
     """Check what a run is given, before any work starts.
 
     LeakageError if a window belongs to another split; DataError if a split that is needed is empty;
-    ConfigError for another encoder of the news, too many agents, or a member's unknown series.
+    ConfigError for no news or another encoder of them where agents read, too many agents, or a
+    member's unknown series.
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(
@@ -128,13 +173,14 @@ def check_inputs(
             "there are no validation windows; provide some or set run.validate_every = 0"
         )
 
-    if not config.is_numeric and news.encoder_name != config.news.encoder:
+    encoder = "" if news is None else news.encoder_name
+    if config.encoder and encoder != config.encoder:
         raise ConfigError(
-            f"the articles are embedded with {news.encoder_name!r}, the run is set to "
-            f"{config.news.encoder!r}; set news.encoder or embed the articles again"
+            f"the articles are embedded with {encoder!r}, the run is set to "
+            f"{config.encoder!r}; set news.encoder or embed the articles again"
         )
     choosing = [m for m in config.population.list_members() if m.reads == "chosen"]
-    if not config.is_numeric and len(choosing) > len(SEED_LOGICS):
+    if config.has_agents and len(choosing) > len(SEED_LOGICS):
         raise ConfigError(
             f"there are {len(SEED_LOGICS)} seed logics for {len(choosing)} agents that choose; "
             "lower population.agents"
@@ -151,7 +197,7 @@ def check_inputs(
 
 
 def identify_run(
-    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool
+    config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
 ) -> dict[str, str]:
     """Return hashes of settings, windows and articles: what makes two runs the same run.
 
@@ -159,14 +205,15 @@ def identify_run(
     every day, while a run is trained and after it.
     """
     n = _HASH_CHARACTERS
-    views = (*train_windows.views(), *val_windows.views())
-    # Without a language model nothing is read.
-    named = {name for view in views if not config.is_numeric for name in view.candidate_ids}
-    return {
+    hashes = {
         "config_hash": config.hash,
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
-        "news_hash": news.hash_articles(named)[:n],
     }
+    if news is not None:
+        views = (*train_windows.views(), *val_windows.views())
+        named = {name for view in views for name in view.candidate_ids}
+        hashes["news_hash"] = news.hash_articles(named)[:n]
+    return hashes
 
 
 def join_for_refit(train_windows: WindowSet, val_windows: WindowSet) -> WindowSet:

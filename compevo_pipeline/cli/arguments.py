@@ -75,6 +75,9 @@ ShardBackbone = Annotated[
 ]
 Restart = Annotated[bool, typer.Option("--restart", help="Start over instead of resuming.")]
 Split = Annotated[str, typer.Option(help="Split to use: val, test or inference.")]
+BaselineSeeds = Annotated[
+    int, typer.Option(min=1, help="Number of seeds for baselines that use random numbers.")
+]
 Subset = Annotated[str, typer.Option(help="Named subset to use instead of the whole split.")]
 
 

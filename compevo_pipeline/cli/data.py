@@ -38,8 +38,13 @@ ArticleTable = Annotated[
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="Table of values: CSV, Parquet or Excel.")],
+    file: Annotated[
+        Path, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
+    ],
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
+    period: Annotated[
+        str, typer.Option(help="Column of the part of the day, where stamps are days.")
+    ] = "",
     value: Annotated[
         list[str] | None,
         typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),
@@ -72,7 +77,7 @@ def init(
     gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the declaration.")] = False,
 ) -> None:
-    """Look at your own table, and write the TOML file that declares it as a data set.
+    """Write the TOML file that declares your own table as a data set.
 
     Prints what it found and what it guessed. The next command is `compevo fit`.
     """
@@ -94,6 +99,7 @@ def init(
         name=dataset,
         file=file,
         time=time,
+        period=period,
         values=tuple(value or ()),
         id=by,
         unit=unit,
@@ -142,7 +148,7 @@ def sources(
         str, typer.Option(help="Show names that start with this: a data set, news or a publisher.")
     ] = "",
 ) -> None:
-    """Show the stored data of every source by month, and the files that were absent or failed."""
+    """Show stored data by month, and files that were absent or failed."""
     import polars as pl
 
     from compevo_pipeline.cli.forecast import clean_text
@@ -191,9 +197,10 @@ def backfill(
         list[str] | None, typer.Option(help="Feed to fetch (default: all with an endpoint).")
     ] = None,
 ) -> None:
-    """Fetch the missing data of a past span from the publishers, month by month (live mode).
+    """Fetch the missing data of a past span, month by month.
 
-    After a stop or a failure, the same command goes on where it was.
+    For live mode: it asks the publishers. After a stop or a failure, the same command goes on where
+    it was.
     """
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import backfill as fetch_missing
@@ -215,10 +222,11 @@ def backfill(
 
 
 def accept(dataset: Annotated[str, typer.Argument(help="Data set.")]) -> None:
-    """Accept waiting changes of known values: the next run of the source applies them.
+    """Accept waiting changes of known values.
 
-    Changes wait where a file removes or changes many known values. Look at them first, on the page
-    of the data set's series in the UI. If you do nothing, a fetch half a day later confirms them.
+    The next run of the source applies them. Changes wait where a file removes or changes many known
+    values. Look at them first, on the page of the data set's series in the UI. If you do nothing, a
+    fetch half a day later confirms them.
     """
     from compevo_pipeline.storage.series_changes import describe_waiting
 
@@ -274,7 +282,7 @@ def rebuild(
 def backup(
     folder: Annotated[Path, typer.Argument(help="New folder for the copy, on another disk.")],
 ) -> None:
-    """Copy COMPEVO_HOME and Dagster's storage, complete and consistent, even during runs."""
+    """Copy COMPEVO_HOME and Dagster's storage whole, even during runs."""
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.work.backup import back_up, list_unfinished
     from compevo_pipeline.work.deployment import utc_now
@@ -287,7 +295,10 @@ def backup(
 
 
 def restore(folder: Annotated[Path, typer.Argument(help="Folder of a backup.")]) -> None:
-    """Check a backup and restore it into an empty COMPEVO_HOME and DAGSTER_HOME."""
+    """Check and restore a backup into empty homes.
+
+    COMPEVO_HOME and DAGSTER_HOME name them.
+    """
     from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.work.backup import restore as bring_back
 

@@ -1,4 +1,4 @@
-"""``compevo forecast``, ``compevo explain`` and ``compevo predict``: days and windows ahead.
+"""``compevo forecast``, ``compevo explain``, ``compevo verify``, ``compevo refit``: days ahead.
 
 What belongs here: finding the record, and printing it in at most 80 columns. What does not: how a
 day is forecast (``work.next_day``), the numbers (``compevo_core.forecast``). Names of series and
@@ -19,7 +19,7 @@ from compevo_pipeline.sources.common.base import describe_data
 
 if TYPE_CHECKING:
     from compevo_core.data.arrays import FloatArray
-    from compevo_core.forecast.explain import AgentPart, Band, Explanation
+    from compevo_core.forecast.explain import Band, Explanation, MemberPart
     from compevo_core.forecast.issued import IssuedForecast
     from compevo_pipeline.work.deployment import Deployment
     from compevo_pipeline.work.next_day import DayForecast
@@ -95,7 +95,7 @@ def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
     for effect in list_effects(issued):
         if entity in ("", effect.entity):
             start = clean_text(f"{effect.entity} {effect.amount}: '", 40)
-            end = f"' (agent {effect.agent})"
+            end = f"' ({effect.agent})"
             lines.append(start + clean_text(effect.title, WIDTH - len(start + end)) + end)
     return lines
 
@@ -159,9 +159,9 @@ def refit(
         ),
     ] = None,
 ) -> None:
-    """Learn all past days again after an upgrade, so that no nightly run has to.
+    """Learn all past days again after an upgrade.
 
-    Meanwhile the nightly runs use what the previous version has learnt.
+    No nightly run has to then. Meanwhile the nightly runs use what the previous version has learnt.
     """
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.next_day import renew_state
@@ -313,7 +313,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check issued forecasts and their times against their chain of hashes.
+    """Check issued forecasts and times against their chain of hashes.
 
     Prints the head of each chain. Any change of a record changes it, so note it elsewhere.
     """
@@ -359,9 +359,9 @@ def explain(
         str | None, typer.Option(help="Start of one step, such as 18:30 (default: the whole day).")
     ] = None,
 ) -> None:
-    """Show the parts of an issued forecast: priors, corrections, levels, weights and news.
+    """Show the parts of an issued forecast.
 
-    Reads only the sealed record.
+    Members, weights, corrections and news. Reads only the sealed record.
     """
     from compevo_core.forecast.explain import explain as read_parts
     from compevo_pipeline.config.settings import Settings
@@ -430,13 +430,8 @@ def render_explanation(
     effects = list_news_effects(issued, why.entity)
     parts = _list_parts(why, read, decimals)
     lines = [*describe_record(issued, data), "", title, *effects, "", *parts, ""]
-    if why.is_numeric:
-        lines += wrap(
-            f"Levels move the forecast by {why.share('level'):.2f} % of its size on average over "
-            "the day; the numeric priors give the rest. No news is read."
-        )
-        lines += ["", *(f"agent {part.agent}: {clean_text(part.logic, 40)}" for part in why.parts)]
-        return "\n".join([*lines, "", _name_model(issued)])
+    if not why.reads_news:
+        return "\n".join([*lines, _name_model(issued)])
 
     lines += wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
@@ -465,30 +460,31 @@ def _choose_step(
 
 
 def _list_parts(why: "Explanation", read: "Read", decimals: int) -> list[str]:
-    """Return a line for each agent, their sum, and what was published."""
-    lines = [f"{'':10}{'weight':>9}{'prior':>11}{'correction':>13}{'level':>11}{'adds':>13}"]
-    for part in why.parts:
-        lines.append(
-            f"{f'agent {part.agent}':10}{100 * read(part.weights):>7.1f} %"
-            f"{read(part.prior):>11.{decimals}f}{read(part.correction):>+13.{decimals}f}"
-            f"{read(part.level):>+11.{decimals}f}{read(part.contribution):>13.{decimals}f}"
-        )
+    """Return a line for each member, their sum, and what was published."""
+    from compevo_core.forecast.explain import list_parts
 
-    prior, correction, level = (read(why.weigh(name)) for name in ("prior", "correction", "level"))
-    total = read(why.forecast)
-    lines.append(
-        f"{'weighted':19}{prior:>11.{decimals}f}{correction:>+13.{decimals}f}"
-        f"{level:>+11.{decimals}f}{total:>13.{decimals}f}"
-    )
+    def show(value: float, sign: str = "") -> str:
+        return f"{value:{sign}.{decimals}f}"
+
+    others = {}
     if why.published is not None:
-        published = read(why.published)
-        lines.append(f"{'published':54}{published:>13.{decimals}f}")
-        lines.append(f"{'forecast minus published':54}{total - published:>+13.{decimals}f}")
-    return lines
+        minus = show(read(why.forecast) - read(why.published), "+")
+        others = {"published": show(read(why.published)), "forecast minus published": minus}
+    if why.is_single:
+        name, level = clean_text(why.parts[0].name, 40), read(why.parts[0].level)
+        corrected = f", with a correction of {show(level, '+')}" if level else ""
+        own = f"{show(read(why.forecast))} {clean_text(why.unit, 20)}{corrected}"
+        return [f"{name}: {value}" for name, value in {name: own, **others}.items()]
+
+    cells = list_parts(why, read, show)
+    cells[""] = [clean_text(name, 28) for name in cells[""]]
+    for title, column in cells.items():
+        column += {"": others, "adds": others.values()}.get(title, [""] * len(others))
+    return render_columns(cells)
 
 
-def _describe_reading(issued: "IssuedForecast", part: "AgentPart") -> list[str]:
-    lines = wrap(f"agent {part.agent} reads by: {clean_text(part.logic, 400)}")
+def _describe_reading(issued: "IssuedForecast", part: "MemberPart") -> list[str]:
+    lines = wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")
     for article in part.articles:
         seen = article.available_at.astimezone(issued.zone)
         source = clean_text(article.domain, 24)
@@ -515,54 +511,3 @@ def wrap(text: str) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, WIDTH)
-
-
-def predict(
-    run: arguments.RunPath,
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
-    out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
-    split: arguments.Split = "inference",
-    subset: arguments.Subset = "",
-    shard_backbone: arguments.ShardBackbone = False,
-) -> None:
-    """Forecast the chosen windows with a trained population, without updating it.
-
-    Under torchrun every process reads the same windows; only the first one writes and prints.
-    """
-    import polars as pl
-
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.steps import shift
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-    from compevo_core.lm.backbone import load_backbone
-    from compevo_core.runtime.distributed import process_group
-    from compevo_core.runtime.files import write_atomically
-    from compevo_core.training.artifact import read_config
-    from compevo_pipeline.config.settings import process_rank
-
-    # Views, not windows: a forecaster is never handed the truth.
-    views = arguments.read_windows(windows, split, subset).views()
-    rank, processes, local_rank = process_rank()
-
-    with process_group(rank, processes, local_rank):
-        backbone = load_backbone(read_config(run).backbone, shard=True) if shard_backbone else None
-        forecaster = CompEvoForecaster.load(run, NewsPool.read(news), backbone=backbone)
-        forecast_NH = forecaster.predict(views)
-    if rank != 0:
-        return
-
-    rows = [
-        {
-            "window_id": view.window_id,
-            "entity": view.entity,
-            "start_utc": shift(view.origin_utc, step, view.step),
-            "step": step,
-            "value": float(value),
-            "unit": view.unit,
-        }
-        for view, values in zip(views, forecast_NH, strict=True)
-        for step, value in enumerate(values)
-    ]
-    write_atomically(out, pl.DataFrame(rows).write_parquet)
-    typer.echo(f"{len(views)} windows, {len(rows)} values: {out}")

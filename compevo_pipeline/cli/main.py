@@ -8,41 +8,59 @@ answers at once.
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from compevo_core import __version__
 from compevo_core.errors import CompEvoError
 from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.cli.arguments import DocumentedCommand
 from compevo_pipeline.cli.data import accept, backfill, backup, init, rebuild, restore, sources
-from compevo_pipeline.cli.demo import demo, refresh
-from compevo_pipeline.cli.experiments import experiments
-from compevo_pipeline.cli.forecast import explain, forecast, predict, refit, verify
-from compevo_pipeline.cli.research import audit_news, benchmark, folds, lud, pair, params
-from compevo_pipeline.cli.results import clean, evaluate, publish, report, table, trace
-from compevo_pipeline.cli.training import fit, train
+from compevo_pipeline.cli.forecast import explain, forecast, refit, verify
+from compevo_pipeline.cli.refresh import refresh
+from compevo_pipeline.cli.results import clean, evaluate, publish
+from compevo_pipeline.cli.training import fit
+from compevo_pipeline.paper.commands import paper
+from compevo_pipeline.paper.demo import demo
+
+if TYPE_CHECKING:
+    import click
 
 PANELS = {
-    "Forecast": (*(fit, train, forecast, explain, verify, publish, refit, predict, evaluate),),
+    "Forecast": (fit, forecast, explain, verify, publish, refit, evaluate),
     "Data": (init, refresh, sources, backfill, accept, rebuild),
-    "Research": (*(benchmark, pair, folds, lud, trace), *(audit_news, table, params)),
-    "Housekeeping": (report, clean, backup, restore, demo),
+    "Housekeeping": (clean, backup, restore, demo),
 }
 """The commands, in the groups that ``compevo --help`` shows."""
 
 
+class _Commands(TyperGroup):
+    """The commands, with a sentence for those that moved into the group ``paper``."""
+
+    def resolve_command(
+        self, ctx: "click.Context", args: list[str]
+    ) -> "tuple[str | None, click.Command | None, list[str]]":
+        """Return the command that the first word names; exit code 2 where it has moved."""
+        name, group = args[0], self.commands["paper"]
+        if name not in self.commands and name in getattr(group, "commands", {}):
+            typer.echo(f"`compevo {name}` is now `compevo paper {name}`.", err=True)
+            raise typer.Exit(2)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="News-driven forecasts by a competing, evolving population of language-model agents.",
+    help="News-driven forecasts by competing, evolving language-model agents.",
 )
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(cls=DocumentedCommand, rich_help_panel=panel)(command)
-app.add_typer(experiments, name="experiment", rich_help_panel="Research")
+app.add_typer(paper, name="paper", rich_help_panel="Research")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -1,14 +1,12 @@
-"""Commands that train: ``compevo fit`` and ``compevo train``.
+"""``compevo fit``: train a method on a data set by its name.
 
-What belongs here: a data set by its name, and folders of windows and news. What does not: training
-(``compevo_core.training``), folds (``cli.research``).
+What belongs here: reading its files and cutting its windows first. What does not: training
+(``compevo_core.training``).
 """
 
-import json
 import logging
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,65 +39,61 @@ def fit(
     settings, the command uses the existing model and does not train it again.
     """
     from compevo_core.baselines import SharedFits
-    from compevo_core.data.news_pool import NewsPool
     from compevo_core.evaluation.method_choice import POPULATION
     from compevo_core.runtime.usage import format_duration
     from compevo_core.training.trainer import train
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
-    from compevo_pipeline.storage.runs import POPULATION_LABEL, make_run_name, set_current_run
-    from compevo_pipeline.work.embedded_news import write_news
-    from compevo_pipeline.work.methods import MethodPlan, name_method, plan_method
+    from compevo_pipeline.storage.runs import make_run_name, set_current_run
+    from compevo_pipeline.work.embedded_news import read_news
+    from compevo_pipeline.work.methods import choose_name, plan_method, plan_preset
 
     disable_progress_bars()
-    named = name_method(dataset, method, preset)
-    is_population = named == POPULATION
+    named = choose_name(dataset, method, preset)
+    is_preset = named == POPULATION
     # Misspelt settings end before anything is read.
-    config = arguments.resolve_config(preset or "default", changes if is_population else None)
+    config = arguments.resolve_config(preset or "default", changes if is_preset else None)
     changed = arguments.parse_changes(changes or [])
     deployment = arguments.open_deployment()
     layout = deployment.layout
-    windows = _prepare_windows(deployment, dataset, config.encoder if is_population else "")
+    windows = _prepare_windows(deployment, dataset, config.encoder if is_preset else "")
 
-    plan: MethodPlan | None = None
     fits = SharedFits()
-    if is_population:
-        typer.echo(f"a population of agents, preset {preset or 'default'}")
+    started = time.monotonic()
+    if is_preset:
+        plan = plan_preset(config, dataset, preset or "default")
     else:
-        started = time.monotonic()
         plan = plan_method(
             deployment, dataset, windows, named, changed, fits=fits, on_step=arguments.show_progress
         )
         arguments.show_progress("")
-        config = plan.config
-        typer.echo(plan.sentence or f"method {plan.name}")
-    if plan is not None and plan.trained is not None:
+    typer.echo(plan.sentence or f"method {plan.name}")
+    if plan.trained is not None:
         set_current_run(layout, dataset, plan.trained.name)
         typer.echo(f"trained before: {plan.trained}")
         return
 
-    news = NewsPool.read(write_news(deployment, config.encoder, windows, log=log))
-    label = plan.label if plan else f"{POPULATION_LABEL}-{dataset}"
-    name = make_run_name(label, config, windows)
-    if plan is not None:
+    news = read_news(deployment, plan.config.encoder, windows.views(), log=log)
+    name = make_run_name(plan.label, plan.config, windows)
+    if not is_preset:
         # Its fit, and its forecasts of validation: a part of what the choice did.
         most = format_duration(time.monotonic() - started)
         at_most = f", at most about {most} left" if plan.sentence else ""
         arguments.show_progress(f"training {plan.name} on train and validation{at_most}")
-    summary = train(
-        config,
+    train(
+        plan.config,
         windows.split("train"),
         windows.split("val"),
         news,
         layout.run(name),
         resume=not restart,
         on_round=lambda record: arguments.show_progress(describe_round(record)),
-        facts=plan.facts if plan else None,
+        facts=plan.facts,
         fit=fits,
     )
     arguments.show_progress("")
     set_current_run(layout, dataset, name)
-    typer.echo(f"trained in {layout.run(name)} ({len(summary)} facts in its summary)")
+    typer.echo(f"trained in {layout.run(name)}")
     typer.echo(f"Next: compevo forecast {dataset}, or compevo evaluate {dataset}")
 
 
@@ -148,66 +142,3 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
             "set later days in [splits], or a shorter look-back"
         )
     return windows
-
-
-def train(
-    windows: arguments.WindowsFolder,
-    news: arguments.NewsFolder,
-    out: Annotated[
-        Path, typer.Option(help="Run folder; an unfinished run with the same settings is resumed.")
-    ],
-    preset: arguments.Preset = "default",
-    changes: arguments.Changes = None,
-    variant: Annotated[
-        str,
-        typer.Option(
-            help="Train a variant of the ablation, a control or another system of agents instead "
-            "of the full method, for example no-grpo, no-news or mael."
-        ),
-    ] = "",
-    validation: Annotated[
-        Literal["split", "last-fold"],
-        typer.Option(help="Windows that choose the round: the val split or train's last fold."),
-    ] = "split",
-    restart: arguments.Restart = False,
-    shard_backbone: arguments.ShardBackbone = False,
-) -> None:
-    """Train a population on the train split; validation chooses the round.
-
-    Under torchrun the processes share the agents, and only the first one prints.
-    """
-    from compevo_core.data.news_pool import NewsPool
-    from compevo_core.data.splits import choose_validation
-    from compevo_core.data.window import WindowSet
-    from compevo_core.paper.changes import FULL_METHOD, find_variant
-    from compevo_core.runtime.distributed import process_group
-    from compevo_core.training.trainer import train as train_population
-    from compevo_pipeline.config.endpoints import read_selector, read_server
-    from compevo_pipeline.config.settings import process_rank
-    from compevo_pipeline.launchers.worker import describe_round
-
-    base = arguments.resolve_config(preset, changes)
-    name = variant or FULL_METHOD
-    config = find_variant(name).configure(base)
-    window_set = find_variant(name).change_windows(WindowSet.read(windows))
-    train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
-    rank, processes, local_rank = process_rank()
-
-    with process_group(rank, processes, local_rank):
-        summary = train_population(
-            config,
-            train_windows,
-            val_windows,
-            NewsPool.read(news),
-            out,
-            resume=not restart,
-            on_round=lambda record: arguments.show_progress(describe_round(record)),
-            shard_backbone=shard_backbone,
-            selector=read_selector(config),
-            server=read_server(config),
-        )
-
-    # The processes of torchrun share one terminal.
-    if rank == 0:
-        arguments.show_progress("")
-        typer.echo(json.dumps(summary, indent=1, sort_keys=True))

@@ -1,8 +1,8 @@
-"""OpenAI-compatible endpoints of a deployment: the judges of logics, and what writes logics.
+"""OpenAI-compatible endpoints of a deployment: judges of logics, and what writes logics.
 
-What belongs here: settings -> judges, selector and server; one request with a time limit, and what
-each failure means. What does not: prompts and verdicts (``compevo_core.paper.lud_judges``,
-``compevo_core.agents.remote_writers``), retries by the caller. A deployment has one endpoint: the
+What belongs here: settings -> selector and server; one request with a time limit, and what each
+failure means. What does not: prompts and verdicts (``compevo_core.agents.remote_writers``, the
+wing's judges), retries by the caller. A deployment has one endpoint: the
 selector's address and key are the judge's, and a run's settings name the model. A server with the
 agents' adapters has an address and a key of its own. A key travels in one header, to one host, over
 TLS or to this machine only; it is in no error message.
@@ -26,7 +26,6 @@ from compevo_core.errors import (
     SourceTransient,
 )
 from compevo_core.lm.model_sources import ENDPOINT, SERVER, Server, Transport
-from compevo_core.paper.lud_judges import EndpointJudge, Judge, LocalJudge, SlotJudge
 from compevo_pipeline.config.settings import Settings
 
 TIMEOUT_SECONDS = 60.0
@@ -146,42 +145,6 @@ def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise SchemaDrift(f"{url}: JSON, but not an object; is this an OpenAI-compatible endpoint?")
     return answer
-
-
-def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
-    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
-
-    With two judges their agreement can be measured (Cohen's kappa).
-    """
-    # Agents that read by a ridge have no backbone that could judge them.
-    has_backbone = config.forecast.decoder != "linear"
-    judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
-    if config.evolution.form == "slots":
-        judges.append(SlotJudge())
-    if endpoint is not None:
-        judges.append(endpoint)
-    return judges
-
-
-def build_endpoint_judge(url: str, model: str, key: str = "") -> EndpointJudge:
-    """Return the judge behind an OpenAI-compatible endpoint.
-
-    ``url`` ends before ``/chat/completions``; an empty key sends none.
-    """
-    return EndpointJudge(model=model, transport=endpoint_transport(url, api_key=key or None))
-
-
-def read_endpoint_judge() -> EndpointJudge:
-    """Return the endpoint that the environment names, for the command line."""
-    settings = Settings.from_environment()
-    if not settings.judge_url:
-        raise ConfigError(
-            "no judge's endpoint is set: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or use "
-            "--judge local"
-        )
-    return build_endpoint_judge(
-        settings.judge_url, settings.judge_model, settings.judge_key.get_secret_value()
-    )
 
 
 def read_selector(config: RunConfig) -> Transport | None:

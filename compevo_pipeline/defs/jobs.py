@@ -20,7 +20,6 @@ from sqlalchemy.exc import DBAPIError
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError, StorageError
-from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
 from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
@@ -61,7 +60,7 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         keys.ablation_key(dataset): {
             "preset": "demo",
             "scopes": None,
-            "variants": [FULL_METHOD, "fixed-logics", ALL_TRIALS, "paper-method"],
+            "variants": ["compevo", "fixed-logics", "one-agent-all-trials", "paper-method"],
         },
         # Every step embeds what its own windows name: two thirds of the titles.
         keys.NEWS_EMBEDDINGS: {"ahead": False},

@@ -19,7 +19,7 @@ import polars as pl
 from compevo_core.data.schemas import COLUMN_MEANINGS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.issued import METHOD, PUBLISHED, IssuedForecast
-from compevo_core.report.inputs import ForecastDay
+from compevo_core.report.days import ForecastDay
 from compevo_core.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def sketch_day(issued: IssuedForecast) -> dict[str, dg.MetadataValue[Any]]:
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
     """Return bands, members, yesterday as it was known, and what was published, by series."""
     # Drawing takes a second to import.
-    from compevo_core.report.page import render_chart
+    from compevo_core.report.forecast_page import render_chart
     from compevo_core.report.tomorrow import chart_series
 
     day = ForecastDay(issued=issued)

@@ -1,4 +1,4 @@
-"""Dagster resources: the deployment in the mode of a run, the judge, and the launchers.
+"""Dagster resources: the deployment in the mode of a run, and the launchers.
 
 What belongs here: opening what ``settings`` names, and entering secrets; a training in a process,
 under torchrun or in a pod, with a Dagster Pipes session, by which rounds, losses and metrics reach
@@ -11,17 +11,15 @@ returns what the process reported about its asset.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import dagster as dg
 from pydantic import Field
 
 from compevo_core.errors import ConfigError
-from compevo_core.paper.lud_judges import EndpointJudge
 from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
-from compevo_pipeline.config.endpoints import build_endpoint_judge
-from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Settings, child_environment
+from compevo_pipeline.config.settings import Settings, child_environment
 from compevo_pipeline.defs.metadata import sketch_validation
 from compevo_pipeline.launchers.process import (
     POLL_SECONDS,
@@ -63,33 +61,6 @@ class Workspace(dg.ConfigurableResource[Deployment]):
         """Open the deployment, and let the process of a step end with its run."""
         end_with_run()
         return Deployment(settings=self.settings, mode=Mode(self.mode) if self.mode else None)
-
-
-class JudgeEndpoint(dg.ConfigurableResource[None]):
-    """An OpenAI-compatible endpoint that rates logic updates; empty where none is set."""
-
-    url: str = Field(default="", description="address, without /chat/completions")
-    model: str = Field(default="", description="name of the model as the endpoint knows it")
-    # Out of repr: an error message that prints the resource must not print the key.
-    key: str = Field(default="", repr=False, description="API key; empty sends none")
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Return the resource of a deployment.
-
-        The key stays an environment variable until a step runs. Run configuration, the UI and the
-        event log hold the variable's name, never its value.
-        """
-        url, model = settings.judge_url, settings.judge_model
-        if not url:
-            return cls()
-        if not settings.judge_key.get_secret_value():
-            return cls(url=url, model=model)
-        return cls(url=url, model=model, key=dg.EnvVar(JUDGE_KEY_VARIABLE))
-
-    def create_judge(self) -> EndpointJudge | None:
-        """Return the judge behind the endpoint, or None where none is set."""
-        return build_endpoint_judge(self.url, self.model, self.key) if self.url else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

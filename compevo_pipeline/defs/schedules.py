@@ -12,9 +12,11 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from compevo_core.data.datasets import DatasetSpec
+from compevo_core.data.datasets import DATASETS, DatasetSpec
+from compevo_core.data.steps import DAY
 from compevo_core.errors import DataError
 from compevo_core.forecast.issued import find_issued, is_issued
+from compevo_core.table.text_stamps import find_standard_offset, find_summer_offset
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.asset_keys import NEM_ZONE, OPERATIONAL, next_day_key
 from compevo_pipeline.defs.jobs import job_name, list_collected, list_refreshed
@@ -37,6 +39,7 @@ EVENING_TICKS = (time(17, 45), time(18, 15), time(19, 0))
 MIDNIGHT_TICKS = (time(0, 30), time(2, 0))
 # After the refresh of midnight, so that they do not ask for the same news at once.
 OTHERS_CRON = "15 1 * * *"
+OWN_TICK = timedelta(minutes=15)  # after midnight of a declared data set's own clock
 
 _SENSOR_SECONDS = 60
 _UNDER_WAY = [
@@ -242,13 +245,21 @@ def build_daily_schedule(
 ) -> dg.ScheduleDefinition:
     """Return a schedule that refreshes one data set, and forecasts the day of its tick."""
     name = f"{job.name}_daily"
+    zone, crons = NEM_ZONE, [OTHERS_CRON]
+    if spec.name not in DATASETS:
+        zone = spec.default_place.timezone
+        # Days begin at midnight of a clock without daylight saving. Where the place has it, one of
+        # two ticks falls into a day that was run, and is skipped by its run key.
+        offsets = {find_standard_offset(zone), find_summer_offset(zone)}
+        ticks = sorted((OWN_TICK + offset - spec.market_offset) % DAY for offset in offsets)
+        crons = [f"{tick.seconds // 60 % 60} {tick.seconds // 3600} * * *" for tick in ticks]
     forecast = " the forecast of the day that has begun, scores," if spec.starts_with_days else ""
 
     @dg.schedule(
         name=name,
         job=job,
-        cron_schedule=OTHERS_CRON,
-        execution_timezone=NEM_ZONE,
+        cron_schedule=crons,
+        execution_timezone=zone,
         default_status=dg.DefaultScheduleStatus(settings.default_status(spec.name)),
         description=f"Sources of {spec.name},{forecast} the report.",
     )

@@ -44,7 +44,7 @@ class TrainJob:
 
     config: Mapping[str, Mapping[str, Any]]  # resolved settings by section
     windows: str  # folder of windows
-    news: str  # folder of articles and embeddings
+    news: str  # folder of articles and embeddings; empty where nothing reads
     out: str  # run folder
     resume: bool = True  # False starts over instead of resuming from the newest checkpoint
     # Folder of fitted baselines to share with others; empty: fits are shared among the jobs of a
@@ -78,7 +78,7 @@ class TrainJob:
 def prepare_job(
     layout: Layout,
     windows: Path,
-    news: Path,
+    news: Path | None,
     config: "RunConfig",
     name: str,
     *,
@@ -98,7 +98,7 @@ def prepare_job(
     return TrainJob(
         config=settings,
         windows=str(windows),
-        news=str(news),
+        news=str(news or ""),
         out=str(run.path),
         resume=resume,
         fits=str(fits_folder(layout)),
@@ -171,7 +171,7 @@ def run_job(job: TrainJob, inputs: SharedInputs, log: logging.Logger) -> dict[st
         config,
         train_windows,
         val_windows,
-        inputs.news(Path(job.news)),
+        inputs.news(Path(job.news)) if job.news else None,
         Path(job.out),
         resume=job.resume,
         on_round=on_round,

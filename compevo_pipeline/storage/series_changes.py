@@ -15,6 +15,7 @@ from enum import StrEnum
 
 import polars as pl
 
+from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.schemas import UTC_US
 
 FEW = 3  # known rows of a series that one file may take away or change without a second fetch
@@ -141,12 +142,13 @@ def describe_waiting(waiting: pl.DataFrame, dataset: str) -> str:
     first = waiting.sort(*KEY).row(0, named=True)
     removals = waiting["after"].null_count()
     after = "nothing" if first["after"] is None else f"{first['after']:g}"
+    is_own = f":{OWN_PUBLISHER}" in first["source"]
+    until = "" if is_own else "a fetch half a day later confirms it, or "
     return (
         f"{waiting.height} known value(s) would change ({waiting.height - removals}) or go "
         f"({removals}), the first {first['series_id']} at {first['start_utc']:%Y-%m-%d %H:%M} from "
         f"{first['before']:g} to {after}; "
-        "they stay until a fetch half a day later confirms it, or you accept it with "
-        f"`compevo accept {dataset}`"
+        f"they stay until {until}you accept it with `compevo accept {dataset}`"
     )
 
 

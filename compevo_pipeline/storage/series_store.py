@@ -13,7 +13,7 @@ year; rows by day and records in one file (decision 19-stores).
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +33,12 @@ from compevo_core.runtime.files import (
     write_atomically,
 )
 from compevo_pipeline.sources.common.base import Counts, FrameKind
-from compevo_pipeline.sources.common.nem import INCOMPLETE
+from compevo_pipeline.sources.common.nem import INCOMPLETE, OUTSIDE
 from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
 from compevo_pipeline.storage.series_changes import (
     ACCEPTED_AT,
+    MOST_CHANGED,
     ChangeKind,
     empty_changes,
     find_far,
@@ -53,7 +54,7 @@ from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
-LACKING = (MISSING, INCOMPLETE)
+LACKING = (MISSING, INCOMPLETE, OUTSIDE)
 """Flags of rows whose file does not hold the value, or not all of its parts."""
 
 KEYS: dict[FrameKind, tuple[str, ...]] = {
@@ -104,7 +105,9 @@ class SeriesStore:
         """Use ``root``, the project's home folder; the first write creates it."""
         self.root = root
 
-    def write(self, dataset: str, frame: pl.DataFrame, *, replace: bool = False) -> WriteReport:
+    def write(
+        self, dataset: str, frame: pl.DataFrame, *, replace: bool = False, accept: bool = False
+    ) -> WriteReport:
         """Upsert series rows by (series_id, variable, start_utc); the row fetched last wins.
 
         A row whose value, unit and flag are stored already leaves the stored row, with its source
@@ -117,7 +120,10 @@ class SeriesStore:
         that is given again, stored rows that it no longer has go, from its first row on and only
         with a change that it brings.
 
-        With ``replace`` the frame is the whole data set, and stored rows that it lacks go.
+        With ``replace`` the frame is the whole data set, and stored rows that it lacks go. Where
+        it would change most of what it repeats, or take away most of what is stored, as a file in
+        another unit or a cut one does, everything stays until a person accepts it; with ``accept``
+        it is applied at once.
 
         Raises:
             DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the name of the data set
@@ -143,6 +149,11 @@ class SeriesStore:
         with file_lock(folder / _LOCK, exclusive=True):
             # A file that is wrong in one of its series is not believed in the others.
             held = set() if replace else _find_held(files)
+            waiting = {} if accept or not replace else _find_unaccepted(folder, files)
+            for path, changes in waiting.items():
+                _write_record(path, changes)
+            if waiting:
+                return WriteReport(rows=latest.height, waiting=latest.height)
             for path, part in files:
                 stored, known = _read_known(path)
                 if replace and stored is not None:
@@ -151,10 +162,10 @@ class SeriesStore:
                     stored, part, known, held, keep_values=not replace
                 )
                 # First: a killed process may record a change twice, and never loses what was.
-                if not replace and not changes.equals(known):
-                    record = _record_of(path)
-                    record.parent.mkdir(exist_ok=True)
-                    write_atomically(record, changes.write_parquet)
+                if replace:
+                    changes = known.filter(pl.col("kind") != ChangeKind.WAITING.value)
+                if not changes.equals(known):
+                    _write_record(path, changes)
                 if part_report.files_written or replace:
                     write_atomically(path, merged.write_parquet)
                 report += part_report
@@ -231,6 +242,12 @@ class SeriesStore:
             paths = sorted(folder.glob("*__*.parquet"))
             return [f"{path.name} {hash_file(path)}" for path in paths]
 
+    def is_older(self, dataset: str, path: Path) -> bool:
+        """Whether a data set was written before a file was; so where nothing is stored."""
+        stored = self._series_folder(dataset).glob("*__*.parquet")
+        written = max((file.stat().st_mtime for file in stored), default=0.0)
+        return written < path.stat().st_mtime
+
     def _find_files(self, dataset: str, series_prefix: str | None = None) -> list[Path]:
         folder = self._series_folder(dataset)
         prefix = (series_prefix or "").replace("/", "__")
@@ -250,6 +267,39 @@ class SeriesStore:
 
 def _record_of(path: Path) -> Path:
     return path.parent / _CHANGES / path.name
+
+
+def _write_record(path: Path, changes: pl.DataFrame) -> None:
+    record = _record_of(path)
+    record.parent.mkdir(exist_ok=True)
+    write_atomically(record, changes.write_parquet)
+
+
+def _find_unaccepted(
+    folder: Path, files: Sequence[tuple[Path, pl.DataFrame]]
+) -> dict[Path, pl.DataFrame]:
+    """Return the changes of a whole file that nobody has accepted, by the file of each series."""
+    given = dict(files)
+    stored = {path: _read_parquet(path) for path in sorted(folder.glob("*__*.parquet"))}
+    parts = {path: given.get(path, rows.clear()) for path, rows in stored.items()}
+    lacking = {
+        path: rows.join(parts[path], on=list(SERIES_KEY), how="anti")
+        for path, rows in stored.items()
+    }
+    n_stored, n_lacking = (sum(map(len, frames.values())) for frames in (stored, lacking))
+
+    waiting = {}
+    for path, rows in stored.items():
+        changes = find_far(_pair(rows, parts[path], keep_values=False))
+        if n_lacking > MOST_CHANGED * n_stored:
+            gone = lacking[path].rename({"value": "value_stored"})
+            gone = gone.with_columns(value=pl.lit(None, pl.Float64))
+            changes = pl.concat([changes, list_changes(gone, ChangeKind.WAITING)])
+        known = _read_known(path)[1]
+        accepted = known.filter(kind=ChangeKind.WAITING.value, fetched_at=ACCEPTED_AT)
+        if find_waiting(changes, accepted).height:
+            waiting[path] = changes
+    return waiting
 
 
 def _read_known(path: Path) -> tuple[pl.DataFrame | None, pl.DataFrame]:
@@ -385,7 +435,7 @@ def _read_parquet(path: Path) -> pl.DataFrame:
 
 
 def _file_name(series_id: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+\-]*(/[A-Za-z0-9._+\-]+)+", series_id):
+    if not re.fullmatch(r"\w[\w.+\-]*(/[\w.+\-]+)+", series_id):
         raise DataError(
             f"series_id {series_id!r} is not SOURCE/NAME of letters, digits and . _ + -; "
             "correct the parser"

@@ -76,14 +76,14 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
 
 def read_news(
     deployment: Deployment, encoder: str, views: Iterable[WindowView], *, log: logging.Logger
-) -> NewsPool:
-    """Return a pool of exactly the articles that views name; an empty one without an encoder.
+) -> NewsPool | None:
+    """Return a pool of exactly the articles that views name; None without an encoder.
 
     Raises:
         DataError: a view names an article that is not stored.
     """
     if not encoder:
-        return NewsPool.empty()
+        return None
     named = {name for view in views for name in view.candidate_ids}
     articles = deployment.news_store().read_named(named)
     if articles.height < len(named):
@@ -100,7 +100,7 @@ def read_news(
 
 
 def find_encoder(run: Path) -> str:
-    """Return the encoder that the population of a run finds its news by; empty if it reads none."""
+    """Return the encoder that the model of a run finds its news by; empty if it reads none."""
     folder = RunFolder(run)
     verify_manifest(folder.model)
     settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))
@@ -114,14 +114,17 @@ def write_news(
     *,
     log: logging.Logger,
     to_test: bool = False,
-) -> Path:
-    """Write the pool of a data set's windows for a training; return its folder.
+) -> Path | None:
+    """Write the pool of a data set's windows for a training; return its folder, if it needs one.
 
     With ``to_test`` the windows after the test split are left out, which nobody scores with it.
     """
-    folder = deployment.layout.news_pool(windows.dataset)
     views = list_views_to_test(windows) if to_test else windows.views()
-    read_news(deployment, encoder, views, log=log).write(folder)
+    pool = read_news(deployment, encoder, views, log=log)
+    if pool is None:
+        return None
+    folder = deployment.layout.news_pool(windows.dataset)
+    pool.write(folder)
     return folder
 
 

@@ -32,6 +32,7 @@ from compevo_pipeline.work.row_rules import (
     LEVEL_COLUMNS,
     LEVEL_REACH,
     is_in_time,
+    quarantine_outside,
     refuse_forecasts,
     refuse_future,
     refuse_series,
@@ -355,7 +356,9 @@ class _Ingest:
                 in_time = frame.filter(is_in_time(self.now))
                 frame, losses["mistimed"] = in_time, frame.height - in_time.height
             elif kind is FrameKind.SERIES:
-                refuse_series(frame, self.deployment.registry[self.dataset].rules, self.now)
+                rules = self.deployment.registry[self.dataset].rules
+                frame, losses["out of bounds"] = quarantine_outside(frame, rules)
+                refuse_series(frame, rules, self.now)
             elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
                 # A user's own plan or calendar may reach as far ahead as it likes.
                 refuse_future(frame, self.now)
@@ -448,7 +451,18 @@ class _Ingest:
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces
         if kind is FrameKind.SERIES:
-            report = deployment.series_store().write(self.dataset, frame, replace=replaces)
+            store = deployment.series_store()
+            declared = deployment.registry[self.dataset].declaration if replaces else None
+            report = store.write(
+                self.dataset,
+                frame,
+                replace=replaces,
+                # What a new declaration reads in another way was meant.
+                accept=declared is not None and store.is_older(self.dataset, declared),
+            )
+            if replaces and report.waiting:
+                note = describe_waiting(store.read_waiting(self.dataset), self.dataset)
+                log.warning("%s waits: %s", self.feed.name, note)
             if replaces:
                 # A user's own data set may have no news; windows are cut from an empty store then.
                 deployment.news_store().create()

@@ -17,12 +17,12 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.method_choice import (
     AUTO,
-    MIXTURE,
     POPULATION,
     choose_method,
     configure_method,
 )
-from compevo_pipeline.storage.runs import find_population
+from compevo_core.training.prior import MIXTURE, name_members, name_method
+from compevo_pipeline.storage.runs import POPULATION_LABEL, find_population
 from compevo_pipeline.work.deployment import Deployment
 
 
@@ -34,11 +34,11 @@ class MethodPlan:
     label: str  # what its run folders begin with
     config: RunConfig  # settings of its training
     facts: Mapping[str, Any]  # what its manifest says of the choice
-    sentence: str = ""  # the choice in one line; empty where a method was named
+    sentence: str = ""  # the choice or the preset in one line; empty where a method was named
     trained: Path | None = None  # the run where it is trained already
 
 
-def name_method(dataset: str, method: str | None, preset: str | None) -> str:
+def choose_name(dataset: str, method: str | None, preset: str | None) -> str:
     """Return the method that is meant: a preset is a population's, and so are built-in data sets.
 
     Raises:
@@ -51,6 +51,22 @@ def name_method(dataset: str, method: str | None, preset: str | None) -> str:
             f"preset {preset!r} is for the method {POPULATION}, not for {method!r}: leave one out"
         )
     return method
+
+
+def plan_preset(config: RunConfig, dataset: str, preset: str = "") -> MethodPlan:
+    """Return what to train for a preset: a population of agents, or methods and their weights."""
+    name, what = name_method(config), name_method(config)
+    if config.has_agents:
+        name, what = POPULATION_LABEL, "a population of agents"
+    elif name == MIXTURE:
+        what = f"{name} of {', '.join(name_members(config))}"
+    return MethodPlan(
+        name=name,
+        label=_label(name, dataset),
+        config=config,
+        facts={},
+        sentence=f"{what}, preset {preset}",
+    )
 
 
 def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:

@@ -21,13 +21,16 @@ from compevo_core.data.build import (
     BuiltViews,
     build_views,
     build_windows,
-    describe_early_end,
     find_common_end,
     find_next_origin,
     grid_chosen,
     select_learnt,
+    select_live,
+    select_newest,
+    select_series,
 )
-from compevo_core.data.context import find_oldest_needed
+from compevo_core.data.content import describe_faults
+from compevo_core.data.context import OWN, find_oldest_needed
 from compevo_core.data.coverage import NewestKnown, find_newest_known
 from compevo_core.data.cutting import GriddedSeries, locate_origin
 from compevo_core.data.datasets import DATASETS, DatasetSpec
@@ -53,7 +56,7 @@ from compevo_core.forecast.issued import (
     write_issued,
 )
 from compevo_core.runtime.usage import OnStep
-from compevo_core.training.artifact import read_inputs
+from compevo_core.training.artifact import read_scaler
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
@@ -198,7 +201,7 @@ class StoredFrames:
         return cls(
             spec=spec,
             reads_news=reads_news,
-            series=deployment.series_store().read(spec.name),
+            series=read_live_series(deployment, spec)[0],
             covariates=tables.read(spec.name, FrameKind.COVARIATES),
             published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
             step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
@@ -397,10 +400,10 @@ def _find_begin(
 
 def _describe_start(deployment: Deployment, spec: DatasetSpec, origin: Origin) -> Iterator[str]:
     """Say why the newest day of declared files lies before what a reader may expect."""
-    series = deployment.series_store().read(spec.name)
-    if early_end := describe_early_end(spec, series):
-        yield early_end
-    elif spec.name not in DATASETS and spec.align_to_market_day:
+    series, ended = read_live_series(deployment, spec)
+    if ended:
+        yield ended
+    if spec.name not in DATASETS and spec.align_to_market_day:
         known = find_common_end(spec, series) - origin.origin_utc
         if 2 * known >= DAY:
             yield (
@@ -429,7 +432,7 @@ def find_next_day(
     day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
     what is missing.
     """
-    series = deployment.series_store().read(spec.name)
+    series, _ = read_live_series(deployment, spec)
     start = (find_next_origin(spec, series) + spec.market_offset).replace(tzinfo=None)
     newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
@@ -448,6 +451,15 @@ def find_next_day(
         if built.views and all(view.published is not None for view in built.views):
             return origin.day
     return newest
+
+
+def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.DataFrame, str]:
+    """Read the series of a data set; of a declared one those that go on, and which have ended.
+
+    A series of a publisher that ends is a fault; in a user's file it may be a shop that closed.
+    """
+    series = deployment.series_store().read(spec.name)
+    return (series, "") if spec.name in DATASETS else select_live(spec, series)
 
 
 def choose_dataset(deployment: Deployment) -> str:
@@ -504,7 +516,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     frames = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
-    learnt, others = select_learnt(spec, frames.series, read_inputs(run).scaler.mean)
+    learnt, others = select_learnt(spec, frames.series, read_scaler(run).mean)
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
@@ -540,6 +552,11 @@ def _issue(
     refuse_implausible(forecast, day_views, series, rules)
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
+    if spec.name not in DATASETS:
+        known = learnt.filter(pl.col("start_utc") < origin.until)
+        for entity, part in select_newest(select_series(spec, known)[0]):
+            notes += tuple(describe_faults(entity, part, spec.step))
+        notes += tuple(_describe_ahead(day_views))
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 
@@ -558,6 +575,18 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small"
         )
+
+
+def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
+    """Say which columns known ahead lack values for the steps of a forecast."""
+    for view in views:
+        for name, values in view.step_covariates.items():
+            missing = int(np.isnan(values[: view.horizon]).sum())
+            if name.startswith(OWN) and missing:
+                yield (
+                    f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
+                    f"{view.horizon} steps of {view.entity}: add them to its table"
+                )
 
 
 def _find_later(deployment: Deployment, frames: StoredFrames) -> WindowSet:
@@ -582,8 +611,8 @@ def _load_daily(
     on_step: OnStep = lambda _: None,
     *,
     is_fresh: bool = False,
-) -> tuple["CompEvoForecaster", NewsPool, tuple[str, ...], int]:
-    """Load a population that has observed all windows whose errors are known by an instant.
+) -> tuple["CompEvoForecaster", NewsPool | None, tuple[str, ...], int]:
+    """Load a model that has observed all windows whose errors are known by an instant.
 
     It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
     version's; returned with the news of ``views``, what a reader should know, and the number of

@@ -1,9 +1,9 @@
-"""What a deployment shows of its forecasts: the scores of issued days, the pages, a public site.
+"""What a deployment shows of its forecasts: the scores of issued days, the page, a public site.
 
-What belongs here: reading what is on disk, and writing one table for each data set, the pages, and
-a site of what was issued.
+What belongs here: reading what is on disk, and writing one table for each data set, the page of
+forecasts, and a site of what was issued.
 What does not: scores (``compevo_core.evaluation.issued_scores``), skill and alarms
-(``compevo_core.evaluation``), the page's content (``compevo_core.report``).
+(``compevo_core.evaluation``), the page's content (``compevo_core.report``), experiments.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,9 @@ from compevo_core.forecast.issued import (
     read_chain,
     verify_issued,
 )
-from compevo_core.report.inputs import ReportInputs, read_days, read_inputs
-from compevo_core.report.rows import empty_rows
+from compevo_core.report.days import read_days
 from compevo_core.runtime.files import write_atomically, write_bytes, write_text
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_daily_spec
 
@@ -65,29 +63,16 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
     return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 
 
-def write_site(
-    deployment: Deployment, now: datetime, *, has_research: bool = True
-) -> tuple[Path, ReportInputs]:
-    """Write the pages of a deployment's mode; return the one of forecasts and what they show."""
-    from compevo_core.report.page import write_report
+def write_forecasts(deployment: Deployment, now: datetime) -> Path:
+    """Write the page of forecasts of a deployment's mode, in one step; return it."""
+    # Drawing takes a second to import.
+    from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
-    # Every data set that has a finished run, not only the one that was trained last.
-    runs = [
-        find_current_run(layout, dataset)
-        for dataset in deployment.registry
-        if has_current_run(layout, dataset)
-    ]
-    inputs = read_inputs(
-        layout.results,
-        runs,
-        mode=deployment.data_mode.value,
-        generated_at=now,
-        days=read_days(
-            layout.forecasts / "issued", layout.root / "windows", layout.forecasts / "scored"
-        ),
-    )
-    return write_report(inputs, layout.report, has_research=has_research), inputs
+    issued, scored = layout.forecasts / "issued", layout.forecasts / "scored"
+    days = read_days(issued, layout.root / "windows", scored)
+    page = render_forecasts(days, mode=deployment.data_mode.value, generated_at=now)
+    return write_text(layout.report / FORECAST_PAGE, page)
 
 
 def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[str, Chain]:
@@ -103,8 +88,7 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
         DataError: no forecast was issued, or the series of one are not stored.
         CheckpointMismatch: a record was altered, or the site holds other ones.
     """
-    # Drawing takes a second to import.
-    from compevo_core.report.page import render_forecasts
+    from compevo_core.report.forecast_page import render_forecasts
 
     layout = deployment.layout
     issued, scores = layout.forecasts / "issued", folder / "scores"
@@ -122,16 +106,14 @@ def publish_site(deployment: Deployment, folder: Path, now: datetime) -> dict[st
         raise DataError(f"no forecast was issued in {issued}: issue one with `compevo forecast`")
 
     days = read_days(issued, layout.root / "windows", layout.forecasts / "scored")
-    inputs = ReportInputs(
+    known = [by_step.get(day.issued.facts["dataset"], day.by_step) for day in days]
+    page = render_forecasts(
+        [replace(day, by_step=steps) for day, steps in zip(days, known, strict=True)],
         mode=deployment.data_mode.value,
         generated_at=now,
-        rows=empty_rows(),
-        days=[
-            replace(day, by_step=by_step.get(day.issued.facts["dataset"], day.by_step))
-            for day in days
-        ],
+        is_published=True,
     )
-    write_text(folder / "index.html", render_forecasts(inputs, is_published=True))
+    write_text(folder / "index.html", page)
     write_text(folder / ".nojekyll", "")
     return chains
 

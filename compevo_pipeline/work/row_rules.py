@@ -2,9 +2,9 @@
 
 What belongs here: what cannot be true of series, forecasts, covariates and articles, whatever their
 publisher. What does not: parsing (``sources``), storing (``work.ingest``), what an asset check
-shows of stored rows (``checks``). A series with one impossible row is refused whole, by the name of
-its file. Of news, a single article is left out and counted, because one bad headline must not cost
-a day of others.
+shows of stored rows (``checks``). A file with impossible rows is refused whole, by its name; few
+values that are out of bounds are nulled and counted. Of news, a single article is left out and
+counted, because one bad headline must not cost a day of others.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -14,6 +14,7 @@ import polars as pl
 from compevo_core.data.context import PUBLISHED
 from compevo_core.data.schemas import UTC_US
 from compevo_core.errors import SchemaDrift
+from compevo_pipeline.sources.common.nem import OUTSIDE
 from compevo_pipeline.sources.registry import Rules, Variable
 
 LONGEST_REACH = timedelta(days=17)
@@ -23,6 +24,9 @@ MEASURED_REACH = timedelta(days=2)
 """How far ahead a series may reach: it holds the publisher's forecast of the next day."""
 
 NEWS_REACH = timedelta(days=1)  # how far a publisher's clock may be ahead
+MOST_OUTSIDE = 0.02
+"""Share of a file's rows that may be out of bounds, and are nulled one by one."""
+
 FAR_PUBLISHED = 3.0
 """How many times the level of the days before a published forecast may have, up or down.
 
@@ -69,16 +73,39 @@ def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
         _refuse_outside(rows, name, rule)
 
 
-def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
-    region = (
-        pl.col("entity" if "entity" in rows.columns else "series_id").str.split("/").list.last()
-    )
+def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame, int]:
+    """Return rows with the few values of a file that are out of bounds nulled, and their number.
 
-    is_outside = {
+    A publisher may never correct them, and the rest of the month counts. Where they are more than
+    ``MOST_OUTSIDE`` of a file the file itself is wrong, and everything stays for
+    :func:`refuse_series`.
+    """
+    is_outside = pl.lit(value=False)
+    for name, rule in rules.variables.items():
+        for is_bad in _find_outside(rule, "series_id").values():
+            is_outside |= is_bad & (pl.col("variable") == name)
+    is_outside = is_outside.fill_null(value=False)
+    is_few = is_outside.sum().over("source") <= MOST_OUTSIDE * pl.len().over("source")
+    rows = frame.with_columns(_out=is_outside & is_few)
+    nulled = rows.with_columns(
+        value=pl.when("_out").then(None).otherwise("value"),
+        flag=pl.when("_out").then(pl.lit(OUTSIDE)).otherwise("flag"),
+    )
+    return nulled.drop("_out"), int(rows["_out"].sum())
+
+
+def _find_outside(rule: Variable, entity: str) -> dict[tuple[str, float, float], pl.Expr]:
+    """Return whether a value is out of bounds, by the place and bounds that say so."""
+    region = pl.col(entity).str.split("/").list.last()
+    return {
         (place, low, high): ~pl.col("value").is_between(low, high)
         & (region == place if place else pl.lit(value=True))
         for place, (low, high) in {"": rule.bounds, **rule.regions}.items()
     }
+
+
+def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
+    is_outside = _find_outside(rule, "entity" if "entity" in rows.columns else "series_id")
     if not rows.select(pl.any_horizontal(*is_outside.values()).any()).item():
         return
 

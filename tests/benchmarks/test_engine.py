@@ -149,7 +149,7 @@ def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
     reference.forecasts.is_mixed = True
     mixed = forecast(reference.executor)
     reference.forecasts.is_mixed = False
-    ours = forecast(world.model.executor(world.news_retriever))
+    ours = forecast(world.model.build_executor(world.news_retriever))
     assert torch.allclose(mixed, by_agent, rtol=0, atol=1e-5)
     assert torch.allclose(mixed, ours, rtol=0, atol=1e-5)
 

@@ -135,8 +135,8 @@ _TABLE = {
         "every row twice": (_WHOLE + _WHOLE.partition(b"\n")[2], "is a duplicate"),
         "zeros": (_price(lambda step: 0.0), BOUNDS),
         "tenfold": (_price(lambda step: 10 * usual(step)), BOUNDS),
-        "one half-hour of -1 MW": (
-            _price(lambda step: -1 if step < 6 else usual(step)),
+        "a tenth of -1 MW": (
+            _price(lambda step: -1 if step % 60 < 6 else usual(step)),
             f"{BOUNDS} demand_mw in NSW1",
         ),
         "prices of another currency unit": (price_file(days=4, price=-80500), BOUNDS),
@@ -331,3 +331,25 @@ def assert_all_is_known(fault, home, before):
             rows = rows.filter(pl.col("series_id").is_in(waiting["series_id"].to_list()))
             known = known.filter(pl.col("series_id").is_in(rows["series_id"].to_list()))
         assert rows.height == known.height, fault.name
+
+
+def test_few_values_out_of_bounds_cost_no_others_and_no_known_one(stored, tmp_path):
+    home = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "home"))
+    known = read_all(home, PRICES)[FrameKind.SERIES]
+    last = known.filter(series_id="AEMO/TOTALDEMAND/NSW1")["start_utc"].max()
+    name, _ = price_file()
+    for days in (9, 14):
+        home.wait(days=3)
+        odd = price_file(days=days, level=lambda step: 100.0 if 900 <= step < 906 else usual(step))
+        PRICES.deliver(home, [(name, odd[1])])
+    assert find_entry(home, name).state is EntryState.STORED
+
+    rows = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
+    assert odd.height == 1 and odd["value"].to_list() == [None]
+    later = rows.filter(pl.col("start_utc") > last)
+    assert later.height > 400 and later["value"].null_count() == 1
+    assert (
+        rows.join(known, on=known.columns, how="semi").height
+        == known.filter(series_id="AEMO/TOTALDEMAND/NSW1").height
+    )

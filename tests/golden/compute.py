@@ -142,9 +142,11 @@ def _parts(root: Path) -> Iterator[tuple[str, Json]]:
     yield (
         "params",
         {
-            "default": json.loads(command("params")),
+            "default": json.loads(command("paper", "params")),
             "small": json.loads(
-                command("params", "--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4")
+                command(
+                    "paper", "params", "--backbone", "llama-3.1-8b", "--agents", "3", "--rank", "4"
+                )
             ),
         },
     )
@@ -191,7 +193,7 @@ def train(root: Path, name: str, changes: Changes) -> None:
     """One run by the command line; settings as ``--set section.setting=value``."""
     texts = [f"{key}={toml_of(value)}" for key, value in changes.items()]
     chosen = [word for text in texts for word in ("--set", text)]
-    command("train", *data(root), "--out", root / name, "--preset", "tiny", *chosen)
+    command("paper", "train", *data(root), "--out", root / name, "--preset", "tiny", *chosen)
 
 
 def preset(name: str) -> Json:
@@ -295,14 +297,14 @@ def resumed(root: Path, windows: WindowSet) -> Json:
     shutil.copytree(root / "news", root / "again" / "news")
     texts = [f"{key}={toml_of(value)}" for key, value in HEAD.items()]
     chosen = [word for text in texts for word in ("--set", text)]
-    command("train", *data(root), "--out", copy, "--preset", "tiny", *chosen)
+    command("paper", "train", *data(root), "--out", copy, "--preset", "tiny", *chosen)
     after = finished(root / "again", "head", windows)
     return {"differs_in": sorted(key for key in before if before[key] != after[key])}
 
 
 def predicted(root: Path) -> Json:
     """The Parquet file of ``predict``."""
-    command("predict", root / "head", *data(root), "--out", root / "forecast.parquet")
+    command("paper", "predict", root / "head", *data(root), "--out", root / "forecast.parquet")
     frame = pl.read_parquet(root / "forecast.parquet")
     values: dict[str, list[float]] = {}
     for name, value in frame.select("window_id", "value").iter_rows():
@@ -324,18 +326,18 @@ def evaluated(root: Path) -> Json:
     printed = {}
     for name, split in EVALUATED.items():
         words = ("--results", results, "--experiment", name, "--split", split, "--seeds", 1)
-        printed[name] = numbers(command("evaluate", root / name, *data(root), *words))
+        printed[name] = numbers(command("paper", "evaluate", root / name, *data(root), *words))
     rows = {}
     for file in sorted(results / f"{name}.csv" for name in EVALUATED):
         lines = pl.read_csv(file, infer_schema_length=None).to_dicts()
         rows[file.stem] = [without(line, NOT_OF_THE_METHOD) for line in lines]
     config_files = sorted(path.name for path in (results / "configs").glob("*.json"))
-    table = numbers(command("table", "--results", results))
+    table = numbers(command("paper", "table", "--results", results))
     return {"rows": rows, "printed": printed, "table": table, "kept_configs": config_files}
 
 
 def measured_lud(root: Path) -> Json:
-    command("lud", root / "head", "--judge", "local", "--pairs", "2")
+    command("paper", "lud", root / "head", "--judge", "local", "--pairs", "2")
     rows = pl.read_csv(root / "head" / "lud.csv", infer_schema_length=None).to_dicts()
     summary = without(read(root / "head" / "lud.json"), TIMINGS)
     for judge in summary["judges"]:
@@ -360,13 +362,13 @@ def reported(root: Path) -> Json:
     return {
         "runs": page_numbers(root, results, runs, "sample"),
         "invented": page_numbers(root, made_up, [run], "archive"),
-        "invented_table": numbers(command("table", "--results", made_up)),
+        "invented_table": numbers(command("paper", "table", "--results", made_up)),
     }
 
 
 def page_numbers(root: Path, results: Path, runs: list[Path], mode: str) -> list[str]:
     target = root / "report"
-    command("report", results, *runs, "--out", target, "--mode", mode)
+    command("paper", "report", results, *runs, "--out", target, "--mode", mode)
     return numbers(visible((target / "research.html").read_text(encoding="utf-8")))
 
 

@@ -1,6 +1,7 @@
 """What tests of the pipeline share: one materialised home, and the handler of SIGTERM."""
 
 import functools
+import logging
 import signal
 
 import dagster as dg
@@ -59,3 +60,12 @@ def sample_home(tmp_path_factory):
     defs = dg.Definitions.merge(home.defs, dg.Definitions(jobs=[job]))
     defs.resolve_job_def("made").execute_in_process(instance=home.instance)
     return home
+
+
+@pytest.fixture(autouse=True)
+def quiet_log():
+    """The command line sets the root logger up; other tests see it as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level

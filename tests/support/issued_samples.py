@@ -35,17 +35,34 @@ def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_
     )
 
 
+def make_mixture(*methods, level=None):
+    """Return a forecast of one or two methods without agents; all are corrected by ``level``."""
+    issued, is_single = make_issued(), len(methods) == 1
+    changes = {"chosen_news": []}
+    changes |= {"weights": [1.0], "step_weights": [[1.0] * 48]} if is_single else {}
+    changes |= {} if level is None else {"levels": [[level] * 48] * len(methods)}
+    facts = issued.facts | {
+        "method": methods[0] if is_single else "mixture",
+        "members": list(methods),
+        "logics": [],
+        "series": [entry | changes for entry in issued.facts["series"]],
+    }
+    parts = [] if is_single else ["equal", "member-0", "member-1"]
+    rows = issued.rows.filter(pl.col("method").is_in(["forecast", "published", *parts]))
+    return IssuedForecast(rows=rows, facts=facts)
+
+
 def _list_lines(values):
     bands = ((0.025, -900.0), (0.1, -500.0), (0.5, 0.0), (0.9, 500.0), (0.975, 900.0))
     return [
-        ("compevo", None, values),
-        ("compevo-equal", None, values),
-        ("compevo-agent-0", None, values - 30),
-        ("compevo-agent-1", None, values + 10),
-        ("compevo-base-0", None, values - 80),
-        ("compevo-base-1", None, values + 30),
+        ("forecast", None, values),
+        ("equal", None, values),
+        ("member-0", None, values - 30),
+        ("member-1", None, values + 10),
+        ("base-0", None, values - 80),
+        ("base-1", None, values + 30),
         ("published", None, values - 100),
-        *(("compevo", quantile, values + offset) for quantile, offset in bands),
+        *(("forecast", quantile, values + offset) for quantile, offset in bands),
     ]
 
 
@@ -64,6 +81,8 @@ def _make_facts(entities, origin, known_steps):
         "config_hash": "c" * 64,
         "artifact_hash": "a" * 64,
         "views_hash": "b" * 64,
+        "method": "compevo",
+        "members": ["agent 0", "agent 1"],
         "logics": ["read the <b>weather</b>", "read policy"],
         "articles": {
             "id1": {

@@ -42,7 +42,9 @@ def build_model(config):
 
 def build_executor(model):
     """Return the population's strategies on the small news pool."""
-    return model.executor(NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k))
+    return model.build_executor(
+        NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
+    )
 
 
 def make_batch(config, batch=None):

@@ -1,12 +1,11 @@
 """The libraries that provide our networks, and what they forecast with our weights.
 
 What belongs here: the networks compared, which of their weights is which of ours, what of theirs is
-changed because ours differs on purpose, as the headers of ``compevo_core.networks`` say, and the
-file of forecasts with which they are compared where a library is missing;
-``python -m tests.support.oracles`` writes those of the libraries that are at hand. What does not:
-the comparison (``tests/core/networks/test_oracles.py``).
-
-Shapes: B windows, L input steps, T steps of input and horizon, V variates, M time features.
+changed because ours differs on purpose, as the headers of ``compevo_core.paper.networks`` say, and
+the file of forecasts with which they are compared where a library is missing; ``python -m
+tests.support.oracles`` writes those of the libraries that are at hand. What does not: the
+comparison (``tests/core/paper/networks/test_oracles.py``). Shapes: B windows, L input steps, T
+steps of input and horizon, V variates, M time features.
 """
 
 import json
@@ -24,12 +23,12 @@ from torch import Tensor
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.lm.backbone import TINY, load_backbone
-from compevo_core.networks.fitting import forecast_scaled
-from compevo_core.networks.forecaster import DLinear, ITransformer
-from compevo_core.networks.frequency import FREQUENCIES, FEDformer, FiLM
-from compevo_core.networks.gpt4ts import GPT4TS, PATCH_STEPS, PATCH_STRIDE
-from compevo_core.networks.layers import TIME_FEATURES, Network, NetworkInputs
-from compevo_core.networks.pyraformer import Pyraformer
+from compevo_core.paper.networks.fitting import forecast_scaled
+from compevo_core.paper.networks.forecaster import DLinear, ITransformer
+from compevo_core.paper.networks.frequency import FREQUENCIES, FEDformer, FiLM
+from compevo_core.paper.networks.gpt4ts import GPT4TS, PATCH_STEPS, PATCH_STRIDE
+from compevo_core.paper.networks.layers import TIME_FEATURES, Network, NetworkInputs
+from compevo_core.paper.networks.pyraformer import Pyraformer
 
 PROJECTIONS = ("query", "key", "value")
 
@@ -305,7 +304,7 @@ def _take_tanh_of_parts(scores):
     return torch.complex(torch.tanh(scores.real), torch.tanh(scores.imag))
 
 
-RECORDED = Path(__file__).parents[1] / "core" / "networks" / "oracle_forecasts.json"
+RECORDED = Path(__file__).parents[1] / "core" / "paper" / "networks" / "oracle_forecasts.json"
 
 NEURALFORECAST = "neuralforecast 3.3.0"
 TIME_SERIES_LIBRARY = "thuml/Time-Series-Library 4e938a1"

@@ -37,7 +37,7 @@ def make_rows(
             "mae": mae,
             "rmse": mae,
             "pinball_10_50_90": None,
-            "coverage_80": coverage[i] if coverage and method == "compevo" else None,
+            "coverage_80": coverage[i] if coverage and method == "forecast" else None,
             "revision": 0,
             "first_mae": mae,
             "truth_hash": "t",

@@ -1,8 +1,8 @@
 """Traces of invented runs for the report's tests."""
 
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.report.inputs import read_inputs
 from compevo_core.paper.run_traces import RunIdentity, write_traces
-from compevo_core.report.inputs import read_inputs
 from compevo_core.training.run_folder import RunFolder
 from tests.support.report_samples import NOW, make_rounds
 

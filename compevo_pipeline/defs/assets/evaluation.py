@@ -9,7 +9,7 @@ The 2026 inference forecasts 20 days of five regions between 2026-02-19 and 2026
 complete day since, month by month, with a population that is not updated.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,6 @@ from compevo_core.evaluation.scoring import (
     name_rows,
     score_population,
 )
-from compevo_core.paper.news_audit import audit_run, write_audit
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.content import find_availability_violations, format_violations
@@ -71,6 +70,9 @@ POPULATION_CODE = (
     "compevo_core/data/quantiles.py",
 )
 AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/news_changes.py")
+
+NewsAudit = Callable[..., None]
+"""Measures what news adds to the forecasts of a run: ``paper.assets.audit_news``."""
 
 
 class BaselineConfig(LaunchConfig):
@@ -138,7 +140,7 @@ def build_baselines_asset(
     keys.population_test_key,
     deps=[keys.model_key, keys.baselines_key],
     description=(
-        "The population trained on {dataset} on its test split, by entity and pooled, with paired "
+        "The model trained on {dataset} on its test split, by entity and pooled, with paired "
         "tests against every baseline."
     ),
     kinds={"pytorch", "csv"},
@@ -147,7 +149,10 @@ def build_baselines_asset(
     config=PopulationTestConfig,
 )
 def build_population_test_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    audit_news: dg.ResourceParam[NewsAudit],
 ) -> dg.MaterializeResult[Any]:
     """Score the population; write forecasts and panels into its run folder."""
     config = PopulationTestConfig.read(context)
@@ -171,7 +176,7 @@ def build_population_test_asset(
         log=context.log,
         method=method,
         baseline_forecasts=baseline_forecasts,
-        news=None if forecaster.config.is_numeric else news,
+        news=news,
         panels_per_scope=config.shown,
     )
     paired_tests = compare_seeds([scores], baseline_forecasts, method)
@@ -185,11 +190,8 @@ def build_population_test_asset(
         paired_name=f"paired-{dataset}",
     )
 
-    if config.audits_news and not forecaster.config.is_numeric:
-        audit = audit_run(
-            windows, news, forecaster, commit=read_commit(), log=context.log, every=config.every
-        )
-        write_audit(layout.results, audit)
+    if config.audits_news and news is not None:
+        audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
 
     shown = {
         **metadata.describe_scores(scores.rows, path),
@@ -230,7 +232,7 @@ def _load_population(
     workspace: Deployment,
     run: Path,
     views: Iterable[WindowView],
-) -> "tuple[CompEvoForecaster, NewsPool]":
+) -> "tuple[CompEvoForecaster, NewsPool | None]":
     news = read_news(workspace, find_encoder(run), views, log=context.log)
     return load_population(run, news, fit=workspace.shared_fits()), news
 

@@ -29,6 +29,7 @@ from compevo_core.evaluation.issued_scores import (
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.forecast.issued import (
+    EQUAL,
     METHOD,
     PUBLISHED,
     IssuedForecast,
@@ -109,7 +110,7 @@ def build_next_day_asset(spec: DatasetSpec) -> dg.AssetsDefinition:
         partitions_def=keys.make_target_days(spec),
         description=(
             f"Forecast of {dataset} for {_describe_span(spec)}, issued from what was known before: "
-            "values by series, agents, weights, news; sealed, and never changed."
+            "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
         version=code_version(*NEXT_DAY_CODE),
@@ -157,7 +158,9 @@ def _describe_forecast(found: DayForecast) -> dict[str, Any]:
     from compevo_core.report.tomorrow import day_table, name_span
 
     forecast = found.forecast
-    points = forecast.rows.filter(pl.col("quantile").is_null())
+    points = forecast.rows.filter(pl.col("quantile").is_null()).with_columns(
+        pl.col("method").replace(forecast.names)
+    )
 
     def show_moment(name: str) -> str:
         moment = datetime.fromisoformat(str(forecast.facts[name])).astimezone(forecast.zone)
@@ -224,13 +227,9 @@ def _summarise(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tabulate_weights(forecast: IssuedForecast) -> pl.DataFrame:
-    return pl.DataFrame(
-        [
-            {"entity": entry["entity"]}
-            | {f"agent {agent}": round(weight, 3) for agent, weight in enumerate(entry["weights"])}
-            for entry in forecast.facts["series"]
-        ]
-    )
+    rows = [[str(e["entity"]), *e["weights"]] for e in forecast.facts["series"]]
+    header = ["entity", *forecast.facts["members"]]
+    return pl.DataFrame(rows, header, orient="row").with_columns(pl.col(header[1:]).round(3))
 
 
 SCORED_CODE = (
@@ -308,7 +307,7 @@ def _pool_days(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _tabulate_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the last days, newest first, with the MAE of the methods side by side."""
-    shown = _pool_days(rows.filter(pl.col("method").is_in([*_DRAWN_METHODS, f"{METHOD}-equal"])))
+    shown = _pool_days(rows.filter(pl.col("method").is_in([*_DRAWN_METHODS, EQUAL])))
     if shown.is_empty():
         return shown
     wide = shown.pivot("method", index=["day", "known_to"], values="mae")

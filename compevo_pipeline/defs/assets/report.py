@@ -1,12 +1,13 @@
-"""``report/site`` and ``report/cleaned``: the page, and what a run removes at its end.
+"""``report/site`` and ``report/cleaned``: the pages, and what a run removes at its end.
 
-What belongs here: when the page is written, how the UI shows it, what was removed, and which of
-Dagster's own runs are. What does not: what the page holds (``work.results``), what of the
-deployment's folders may be removed (``storage.runs``).
+What belongs here: when the pages are written, how the UI shows it, what was removed, and which of
+Dagster's own runs are. What does not: what the pages hold (``work.results``, and the page of
+experiments, whose writer is passed in), what of the deployment's folders may be removed
+(``storage.runs``).
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,19 @@ from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.storage.code_versions import code_version
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.results import write_site
+from compevo_pipeline.work.results import write_forecasts
 
-CODE = ("compevo_core/report", "compevo_pipeline/work/results.py")
+CODE = ("compevo_core/report", "compevo_core/paper/report", "compevo_pipeline/work/results.py")
 
 
-def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
-    """Return the asset that writes the page of the run's mode, after ``shown`` and the scores."""
+def build_site_asset(
+    write_research: Callable[[Deployment, datetime], Mapping[str, Any]],
+    shown: Sequence[dg.AssetKey] = (),
+) -> dg.AssetsDefinition:
+    """Return the asset that writes the pages of the run's mode, after ``shown`` and the scores.
+
+    ``write_research`` writes the page of experiments, and returns what the UI shows of it.
+    """
 
     @define_asset(
         REPORT,
@@ -48,9 +55,8 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
         workspace: dg.ResourceParam[Deployment],
         clock: dg.ResourceParam[Clock],
     ) -> dg.MaterializeResult[Any]:
-        from compevo_core.report.markdown import format_results
-
-        page, inputs = write_site(workspace, clock())
+        now = clock()
+        page, research = write_forecasts(workspace, now), write_research(workspace, now)
 
         context.log.info(f"report written to {page}")
         address = workspace.settings.report_url
@@ -65,8 +71,7 @@ def build_site_asset(shown: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefinition:
                 "mode": workspace.data_mode.value,
                 "path": dg.MetadataValue.path(page),
                 "bytes": page.stat().st_size,
-                "result_rows": inputs.rows.height,
-                "results": dg.MetadataValue.md(format_results(inputs)),
+                **research,
             }
         )
 

@@ -18,6 +18,7 @@ from compevo_core.config.run import RunConfig, list_presets
 from compevo_core.config.sections import SettingsSection
 from compevo_core.errors import ConfigError
 from compevo_core.evaluation.method_choice import POPULATION
+from compevo_core.training.prior import name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
 from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
@@ -26,7 +27,6 @@ from compevo_pipeline.defs.resources import LauncherName, Launchers, PodClient
 from compevo_pipeline.launchers.worker import prepare_job
 from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version
 from compevo_pipeline.storage.runs import (
-    POPULATION_LABEL,
     hash_model,
     make_run_name,
     read_code_version,
@@ -35,7 +35,7 @@ from compevo_pipeline.storage.runs import (
 )
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import write_news
-from compevo_pipeline.work.methods import configure_chosen, name_method, plan_method
+from compevo_pipeline.work.methods import choose_name, configure_chosen, plan_method, plan_preset
 from compevo_pipeline.work.stored_windows import read_windows
 
 
@@ -104,7 +104,7 @@ else:
 
 
 class TrainConfig(LaunchConfig):
-    """What to train: a method, or a preset of the population, and what differs from it."""
+    """What to train: a method, or a preset, and what differs from it."""
 
     method: str | None = None
     """compevo: the population; auto: the simplest within one standard error of the best on
@@ -198,10 +198,10 @@ def build_model_asset(
     folder = layout.windows(dataset)
     windows = read_windows(layout, dataset)
     preset = config.preset_file or config.preset or workspace.settings.preset
-    method = name_method(dataset, config.method, preset)
-    label, facts = f"{POPULATION_LABEL}-{dataset}", {}
+    method = choose_name(dataset, config.method, preset)
     if method == POPULATION:
-        resolved = config.resolve(workspace.preset_for(dataset))
+        default = workspace.preset_for(dataset)
+        plan = plan_preset(config.resolve(default), dataset, preset or default)
     else:
         plan = plan_method(
             workspace,
@@ -212,16 +212,16 @@ def build_model_asset(
             fits=workspace.shared_fits(),
             on_step=context.log.info,
         )
-        context.log.info(plan.sentence)
-        if plan.trained is not None:
-            set_current_run(layout, dataset, plan.trained.name)
-            return dg.MaterializeResult(
-                metadata={"method": plan.sentence, **_describe(plan.trained, plan.config)},
-                data_version=dg.DataVersion(hash_model(plan.trained)),
-            )
-        resolved, label, facts = plan.config, plan.label, dict(plan.facts)
+    context.log.info(plan.sentence)
+    if plan.trained is not None:
+        set_current_run(layout, dataset, plan.trained.name)
+        return dg.MaterializeResult(
+            metadata={"choice": plan.sentence, **_describe(plan.trained, plan.config)},
+            data_version=dg.DataVersion(hash_model(plan.trained)),
+        )
+    resolved = plan.config
     # Named by configuration and data: the same training finds its own checkpoints.
-    name = make_run_name(label, resolved, windows)
+    name = make_run_name(plan.label, resolved, windows)
 
     news = write_news(workspace, resolved.encoder, windows, log=context.log, to_test=True)
     run: Path = layout.run(name)
@@ -237,7 +237,7 @@ def build_model_asset(
         name,
         resume=chosen.resume,
         shard_backbone=chosen.shard_backbone,
-        facts=facts,
+        facts=plan.facts,
     )
     launcher = launchers.get(config.launcher, config.processes, pod_client)
     reported = launcher.launch(context, [job])
@@ -290,6 +290,8 @@ def _describe(run: Path, config: RunConfig) -> dict[str, Any]:
 
     return {
         **of_rounds,
+        "method": name_method(config),
+        "members": ", ".join(name_members(config)),
         "run_folder": dg.MetadataValue.path(run),
         "config_hash": config.hash,
         "config": dg.MetadataValue.json(config.to_dict()),

@@ -25,6 +25,7 @@ DEMAND_UNIT = "MW"
 PRICE_VARIABLE = "price_aud_per_mwh"
 PRICE_UNIT = "AUD/MWh"
 INCOMPLETE = "nulled:incomplete-half-hour"
+OUTSIDE = "nulled:out-of-bounds"  # few values of a file that cannot be true
 
 LOCAL_ZONES = {
     "NSW1": "Australia/Sydney",

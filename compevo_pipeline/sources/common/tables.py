@@ -22,17 +22,18 @@ import polars as pl
 from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
 from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import SchemaDrift
+from compevo_core.table import cells
+from compevo_core.table.text_stamps import parse_stamp
 from compevo_pipeline.sources.common.base import RawFile
 
 OBSERVED = "observed"
 MISSING = "missing"
 
-LINE = "line"  # column that holds a row's line number in its file, counted from 1
+LINE = cells.LINE  # column that holds a row's line number in its file, counted from 1
 # Columns of a table of files: the number of each row's file, its name, label and time
 FILE, NAME, SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
 BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
 _FIRST_YEAR = 1900
-_LAST_YEAR = 2200
 _SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 6
 
@@ -185,16 +186,6 @@ def to_stamp(
     remedy = "correct the cell or fetch the file again"
     raise_if_rows(table, file_name, stamp.is_null(), problem, remedy)
     return table.with_columns(stamp.alias(column))
-
-
-def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
-    """Return the naive datetime by the first fitting format; null where none fits."""
-    # Publishers change the spelling inside one file, so each cell tries all formats.
-    stamp = pl.coalesce(
-        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
-    )
-    # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
-    return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
 
 
 def raise_if_rows(

@@ -21,8 +21,8 @@ from compevo_core.data.splits import Span
 from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
+from compevo_core.table.text_stamps import find_standard_offset, list_zones, read_zone
 from compevo_pipeline.sources.common.decode import TomlSection
-from compevo_pipeline.sources.own.stamps import find_standard_offset, list_zones, read_zone
 
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
@@ -40,6 +40,10 @@ class SeriesKeys(TomlSection):
 
     file: str = Field(description="CSV or Parquet file; relative paths start at the TOML's folder")
     time: str = Field(description="column of stamps")
+    period: str = Field(
+        default="",
+        description="column of the part of the day, where time holds days: 13:30, or its number",
+    )
     values: list[str] = Field(min_length=1, description="columns of values, one series each")
     id: str = Field(
         default="", description="column that names the series, where all share a value column"

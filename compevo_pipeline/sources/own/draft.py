@@ -18,6 +18,7 @@ from typing import cast
 import polars as pl
 from pydantic import BaseModel
 
+from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.seasons import choose_season
 from compevo_core.data.series import find_calendar_step, measure_gaps
@@ -34,33 +35,33 @@ from compevo_core.data.steps import (
 )
 from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.table.cells import (
+    LINE,
+    DecimalMark,
+    TextColumn,
+    guess_decimal,
+    is_numeric,
+    read_numbers,
+)
+from compevo_core.table.text_stamps import (
+    find_place_zone,
+    guess_format,
+    read_stamps,
+    read_zone,
+)
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration, make_spec
-from compevo_pipeline.sources.own.frames import parse_series
+from compevo_pipeline.sources.own.frames import add_periods, join_clock, parse_series
 from compevo_pipeline.sources.own.guesses import (
     ALL,
-    describe_odd_values,
+    guess_period,
     guess_series,
     guess_time,
     guess_value,
     list_numbers,
     refuse_changing_clock,
 )
-from compevo_pipeline.sources.own.stamps import (
-    find_place_zone,
-    guess_format,
-    read_stamps,
-    read_zone,
-)
-from compevo_pipeline.sources.own.table import (
-    DecimalMark,
-    TextColumn,
-    guess_decimal,
-    is_numeric,
-    read_columns,
-    read_numbers,
-    read_text_table,
-)
+from compevo_pipeline.sources.own.table import FIRST_ROW, read_columns, read_text_table
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
@@ -85,6 +86,7 @@ class Request:
     name: str
     file: Path
     time: str = ""
+    period: str = ""
     values: tuple[str, ...] = ()
     id: str = ""
     unit: str = ""
@@ -127,19 +129,20 @@ def draft_declaration(
     """
     draft = DraftedDeclaration()
     request = _find_columns(request, raw, draft)
-    table = read_columns(
-        raw.content, raw.name, [request.time, *request.values, *filter(None, [request.id])]
-    )
-    times = TextColumn(table, raw.name, request.time)
+    named = filter(None, [request.id, request.period])
+    table = read_columns(raw.content, raw.name, [request.time, *request.values, *named])
+    if (first := table[LINE][0]) > FIRST_ROW:
+        draft.findings.append(f"{first - FIRST_ROW} line(s) above the column names are left out")
+    times = join_clock(TextColumn(table, raw.name, request.time), request.period)
     columns = [TextColumn(table, raw.name, name) for name in request.values]
     time_format = request.time_format or guess_format(times)
     marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
     decimal: DecimalMark = "," if "," in marks else "."
     unit = _find_unit(request, columns, decimal, draft)
 
-    ends = not request.stamps and _IS_END.search(request.time) is not None
-    if ends:
-        draft.guesses.append(f"{request.time!r} ends its interval; if not, give --stamps start")
+    ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
+    if ends and not request.stamps:
+        draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
     zone = request.zone or "UTC"
     stamps = _read_instants(request, zone, times, time_format, draft)
     place = find_place_zone(zone)
@@ -157,12 +160,13 @@ def draft_declaration(
         "series": {
             "file": str(request.file.resolve()),
             "time": request.time,
+            "period": request.period,
             "values": list(request.values),
             "id": request.id,
             "unit": unit,
             "time_zone": zone,
             "time_format": time_format,
-            "stamps": "end" if ends else request.stamps or "start",
+            "stamps": request.stamps or ("end" if ends else "start"),
             "decimal": decimal,
         },
         "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
@@ -185,7 +189,8 @@ def draft_declaration(
         draft.findings[-len(parts) + _LISTED_SERIES :] = [
             f"{len(parts) - _LISTED_SERIES} more series in the same way"
         ]
-    draft.warnings += filter(None, map(describe_odd_values, parts))
+    for part in parts:
+        draft.warnings += describe_faults(part["series_id"][0], part, step)
 
     raw_keys["grid"] |= _allow_gaps(gaps, step, lookback, draft)
     if season := choose_season(parts, step, lookback):
@@ -227,9 +232,10 @@ def _read_instants(
         raise ConfigError(f"--zone: {error}") from error
 
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
+    stamps = add_periods(stamps, times, request.period, zone)
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
-    elif not request.zone and not about.are_days:
+    elif not request.zone and (request.period or not about.are_days):
         refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
         draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
     return stamps
@@ -246,15 +252,19 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
         return request  # whose reading says which columns there are
-    series = request.id
+    series, period = request.id, request.period
+    if not (series or period):
+        period = guess_period(table, raw.name, time)
+        if period:
+            draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
     if not series and not (len(request.values) > 1 or ALL in request.values):
-        series = guess_series(table, raw.name, time)
+        series = guess_series(table, [time, period] if period else [time])
         if series:
             draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
     values = request.values
     if not values or ALL in values:
-        numbers = list_numbers(table, raw.name, [time, series])
+        numbers = list_numbers(table, raw.name, [time, period, series])
         values = tuple(numbers) if values else (guess_value(numbers),)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(
@@ -262,7 +272,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
             + (f", not in {', '.join(map(repr, others))}" if others else "")
             + ("; to change that, give --value, or --value all" if others else "")
         )
-    return replace(request, time=time, id=series, values=values)
+    return replace(request, time=time, period=period, id=series, values=values)
 
 
 def _find_unit(

@@ -1,8 +1,8 @@
 """A user's tables as frames: series, covariates by day, articles; with counts of repairs.
 
 What belongs here: stamps to interval starts, duplicates, rows off the grid, days and when a value
-of one was known, which words keep an article. What does not: what a cell is (``own.table``,
-``own.stamps``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
+of one was known, which words keep an article. What does not: what a cell is
+(``compevo_core.table``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
 
 What can be decided is repaired and counted: equal duplicates, another order of rows, units in
 cells. Anything else is an error that names its row. Articles belong to their data set alone: their
@@ -23,9 +23,17 @@ from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import DataError
+from compevo_core.table.cells import LINE, TextColumn, read_numbers
+from compevo_core.table.stamps import settle
+from compevo_core.table.text_stamps import (
+    find_standard_offset,
+    find_summer_offset,
+    read_stamps,
+    to_wall_clock,
+)
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import Counts, RawFile
-from compevo_pipeline.sources.common.tables import LINE, build_series_frame, flag_missing
+from compevo_pipeline.sources.common.tables import build_series_frame, flag_missing
 from compevo_pipeline.sources.own.declaration import (
     SERIES_PREFIX,
     AheadKeys,
@@ -34,13 +42,13 @@ from compevo_pipeline.sources.own.declaration import (
     make_label,
     name_variable,
 )
-from compevo_pipeline.sources.own.stamps import find_standard_offset, read_stamps, to_wall_clock
-from compevo_pipeline.sources.own.table import TextColumn, read_columns, read_numbers
+from compevo_pipeline.sources.own.table import read_columns
 
 _LISTED = 8
 _START = "_start"
 _VALUE = "_value"
 _DAY = "_day"
+_PARTS_OF_DAY = (24, 48, 96)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
@@ -56,6 +64,7 @@ class Repairs(Counts):
     equal_duplicates: int = 0  # rows that repeat another, stamp and value
     joined_duplicates: int = 0  # rows that lost to another value of their stamp, as declared
     repeated_hours: int = 0  # rows in an hour that comes twice
+    stamps_seconds_off: int = 0  # stamps that a logger wrote seconds too late
 
     def describe(self) -> str:
         """Return the counts that are not zero, in words."""
@@ -68,8 +77,9 @@ class Repairs(Counts):
 def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Repairs]:
     """Parse the table of values, and count what was repaired."""
     keys = declaration.series
-    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
-    times = TextColumn(table, raw.name, keys.time)
+    named = filter(None, [keys.id, keys.period])
+    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
+    times = join_clock(TextColumn(table, raw.name, keys.time), keys.period)
     stamps, report = read_stamps(
         times,
         zone=keys.time_zone,
@@ -77,9 +87,11 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         by=keys.id,
         repeated_hour=keys.repeated_hour,
     )
+    stamps = add_periods(stamps, times, keys.period, keys.time_zone)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
-    repairs = Repairs(repeated_hours=report.repeated)
+    seconds_off = int(((stamps - starts).dt.total_seconds() % 60 != 0).sum())
+    repairs = Repairs(repeated_hours=report.repeated, stamps_seconds_off=seconds_off)
 
     frames = []
     for column, entity in entities:
@@ -92,6 +104,41 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         repairs += joined
         frames.append(_build_frame(rows, raw, declaration))
     return _add_totals(pl.concat(frames), raw.name, declaration), repairs
+
+
+def join_clock(times: TextColumn, period: str) -> TextColumn:
+    """Return days with the clock times of another column, if that has clock times."""
+    if not period or not times.table[period].str.contains(":").all():
+        return times
+    return times.add(**{times.name: pl.concat_str(times.text, pl.lit(" "), pl.col(period))})
+
+
+def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) -> pl.Series:
+    """Return the starts of days moved to the part of the day that a column numbers.
+
+    Parts have one length, so that a day has more or fewer of them where clocks change. Clock times
+    are in the stamps already.
+
+    Raises:
+        DataError: a number is not whole, or a day has more parts than one of the clock of ``zone``.
+    """
+    if not period or times.table[period].str.contains(":").all():
+        return stamps
+    parts = TextColumn(times.table, times.file, period).add(
+        _part=pl.col(period).str.strip_chars().cast(pl.Int64, strict=False)
+    )
+    parts.raise_if(
+        pl.col("_part").is_null(), "is not the number of a part of the day", "correct it"
+    )
+    number = parts.table["_part"]
+    first, last = cast(int, number.min()), cast(int, number.max())
+    count = min(_PARTS_OF_DAY, key=lambda usual: abs(last + 1 - first - usual))
+    if last + 1 - first > count and find_standard_offset(zone) == find_summer_offset(zone):
+        raise DataError(
+            f"{times.file}: {period!r} numbers more parts of a day than {count}, as where clocks "
+            "go back; say whose clock it is with --zone, such as --zone Europe/London"
+        )
+    return stamps + (number - first) * (DAY // count)
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
@@ -187,13 +234,13 @@ def _find_starts(
 
     distance = step if is_whole_step else _find_row_distance(stamps, step)
     starts = stamps - distance if keys.stamps == "end" else stamps
-    clock = (starts + offset).dt.replace_time_zone(None)
+    clock = settle((starts + offset).dt.replace_time_zone(None), distance)
     times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
         pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
         f"is off the grid of {distance}",
         "correct the stamp, or set grid.step in the declaration to a length that all stamps fit",
     )
-    return starts
+    return (clock - offset).dt.replace_time_zone("UTC")
 
 
 def _find_row_distance(stamps: pl.Series, step: timedelta) -> timedelta:

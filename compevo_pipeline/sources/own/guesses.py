@@ -1,23 +1,30 @@
-"""What a user's table seems to hold: columns, clock, and values that look wrong.
+"""What a user's table seems to hold: its columns and its clock.
 
 What belongs here: guesses that ``compevo init`` says and the user can overrule. What does not:
-reading cells (``own.table``, ``own.stamps``), what follows from the columns (``own.draft``).
+reading cells (``compevo_core.table``), what follows from the columns (``own.draft``).
 """
 
-import math
+import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import cast
+from datetime import timedelta
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.tables import LINE
-from compevo_pipeline.sources.own.stamps import FORMATS, parse_walls, spell
-from compevo_pipeline.sources.own.table import TextColumn, is_numeric
+from compevo_core.table.cells import LINE, TextColumn, is_numeric
+from compevo_core.table.text_stamps import (
+    FORMATS,
+    guess_format,
+    parse_walls,
+    spell,
+    strip_offset,
+)
 
 ALL = "all"  # what `--value` says for every column of numbers
-_TIMES = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start")
+_TIMES = (
+    *("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start"),
+    *("year", "month", "quarter", "week", "period"),
+)
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
 _FIRST_YEAR = 1900
@@ -25,11 +32,10 @@ _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
 _PART_OF_DAY = r"^\d{1,3}(:\d\d)?$"  # 1 to 50 half-hours where clocks go back
 _PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
+_NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
 _SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
-_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_FAR, _FAR_AGAIN = 10.0, 20.0  # spreads of the middle nine tenths, and half, from the middle
 
 
 def guess_time(table: pl.DataFrame, name: str) -> str:
@@ -39,8 +45,11 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
         DataError: no column holds stamps, or the first row names no columns.
     """
     head = table.head(_LOOKED_AT)
-    candidates = [c for c in _list_columns(table) if _holds_stamps(TextColumn(head, name, c))]
+    candidates = _list_times(head, name)
     if not candidates:
+        for column in _list_times(head[1:], name):
+            # Units, most often: says which row it is.
+            guess_format(TextColumn(head, name, column))
         raise DataError(
             f"{name}: no column holds stamps in a format that is known; the columns are "
             f"{', '.join(map(repr, _list_columns(table)))}: name the column with --time, and its "
@@ -54,22 +63,42 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     return time
 
 
-def guess_series(table: pl.DataFrame, name: str, time: str) -> str:
-    """Return the column that names each row's series, "" without; DataError for parts of days."""
-    # An hour that comes twice as clocks go back is not a second series.
+def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
+    """Return the column that says which part of its day a row is, by clock or number; or "".
+
+    Raises:
+        DataError: a column's cells say so, and its name does not: it may name series.
+    """
     if _LEAST_SERIES * table[time].n_unique() > table.height:
+        return ""
+    if table[time].str.contains(":").any():
         return ""
     for column in _list_columns(table):
         cells = table[column]
-        if column == time or cells.null_count() or _LEAST_ROWS * cells.n_unique() > table.height:
+        if cells.n_unique() in _PARTS_OF_DAY and cells.str.contains(_PART_OF_DAY).all():
+            if _NAMES_PART.search(column):
+                return column
+            raise DataError(
+                f"{name}: {column!r} may number the parts of the days of {time!r}, or name series; "
+                f"give --period {column!r} or --id {column!r}"
+            )
+    return ""
+
+
+def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
+    """Return the column that names each row's series, "" without.
+
+    ``time`` are the columns of stamps, of days and of parts of a day.
+    """
+    # An hour that comes twice as clocks go back is not a second series.
+    if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
+        return ""
+    for column in _list_columns(table):
+        cells = table[column]
+        few = _LEAST_ROWS * cells.n_unique() <= table.height
+        if column in time or cells.null_count() or not few:
             continue
-        if not table.select(pl.struct(time, column).is_duplicated().any()).item():
-            are_parts = cells.str.contains(_PART_OF_DAY) & ~table[time].str.contains(":")
-            if cells.n_unique() in _PARTS_OF_DAY and are_parts.all():
-                raise DataError(
-                    f"{name}: {column!r} numbers the parts of the days of {time!r}; write both as "
-                    "one column of stamps, such as 2024-03-31 13:30, or give --id for its series"
-                )
+        if not table.select(pl.struct(*time, column).is_duplicated().any()).item():
             return column
     return ""
 
@@ -128,43 +157,23 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
             )
 
 
-def describe_odd_values(part: pl.DataFrame) -> str:
-    """Return a warning about values of one series that are far from all others, or all equal."""
-    known = part.drop_nulls("value").sort("start_utc")
-    name, values = part["series_id"][0], known["value"]
-    if values.n_unique() < 2:
-        return f"all values of {name} are equal, so there is nothing to forecast"
-
-    low, below, middle, above, high = (cast(float, values.quantile(q)) for q in _QUANTILES)
-    distance = (pl.col("value") - middle).abs()
-    # Where most values are one, as zeros are at night, nothing is far from them. A filler comes
-    # again and again, and may be more than a tenth of all.
-    is_far = distance > (_FAR * (high - low) or math.inf)
-    is_far |= (distance > (_FAR_AGAIN * (above - below) or math.inf)) & (pl.len().over("value") > 2)
-    far = known.filter(is_far)
-    if not far.height:
-        return ""
-    first = far.row(0, named=True)
-    stamp = cast(datetime, first["start_utc"])
-    return (
-        f"{name}: {far.height:,} value(s) are far from the others, first {first['value']:,.10g} at "
-        f"{stamp:%Y-%m-%d %H:%M} UTC, where half of all lie between {below:,g} and {above:,g}; if "
-        "they are not measurements, empty their cells"
-    )
-
-
 def _list_columns(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column != LINE]
 
 
+def _list_times(table: pl.DataFrame, name: str) -> list[str]:
+    return [c for c in _list_columns(table) if _holds_stamps(TextColumn(table, name, c))]
+
+
 def _holds_stamps(column: TextColumn) -> bool:
     filled = column.table.filter(~column.is_blank)
-    # An offset at the end belongs to no format; 20240101 may be a number as well as a day.
-    spelled = spell(column)
-    text = spelled.str.replace(r"(:\d{2}(?:\.\d+)?)\s*(Z|[+-]\d{2}:?\d{2})$", "$1")
-    looks_dated = spelled.str.contains(r"\d[-/.: ]\d|^(19|20)\d{6}")
-    if not filled.height or not filled.select(looks_dated.all()).item():
+    # A number is a stamp where it is a day, as 20240101, or its column is named like one.
+    is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d{6}(\d{4})?$")
+    is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
+    if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
+    text = strip_offset(spell(column))
     parsed = filled.select(
         parse_walls(text, (form,), _FIRST_YEAR).is_not_null().all().alias(form) for form in FORMATS
     )

@@ -1,42 +1,38 @@
-"""A user's table as text, and its cells as numbers.
+"""A user's file as a table of text.
 
 What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Excel) to columns
-of text with the number of each row, units, decimal commas and thousands in a cell, and the error
-that names row, column and remedy. What does not: stamps (``own.stamps``), what the columns mean.
+of text with the number of each row. What does not: what a cell is (``compevo_core.table.cells``,
+``text_stamps``), what the columns mean.
 
 Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the first of a Parquet.
 """
 
 import io
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Literal
 
 import polars as pl
-from polars.exceptions import PolarsError
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from compevo_core.errors import DataError
-from compevo_pipeline.sources.common.decode import decode_text
-from compevo_pipeline.sources.common.tables import LINE, Quoting, read_rows, split_cells
+from compevo_core.table.cells import LINE, shorten
+from compevo_pipeline.sources.common.decode import decode_text, gunzip, stream_only_member
+from compevo_pipeline.sources.common.tables import Quoting, read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
-BLANKS = ("", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
-"""Cells that say that there is no value, in small letters."""
+
+FIRST_ROW = 2
+"""Line of the first row of a CSV without notes above its column names."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET = b"PAR1"
+_JSON_LINES = (".jsonl", ".ndjson")
+_UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
+_MOST_NOTES = 40  # lines in which column names are looked for
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
-_SHOWN_CHARACTERS = 60
 _SHOWN_COLUMNS = 20
-
-DecimalMark = Literal[".", ","]
-
-_NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
-_UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
-_NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
-_WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
-_GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
 
 
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
@@ -51,7 +47,7 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
     there = [column for column in table.columns if column != LINE]
     missing = [column for column in columns if column not in there]
     if missing:
-        shown = ", ".join(repr(_shorten(column)) for column in there[:_SHOWN_COLUMNS])
+        shown = ", ".join(repr(shorten(column)) for column in there[:_SHOWN_COLUMNS])
         raise DataError(
             f"{name}: no column {', '.join(map(repr, missing))}; the columns are {shown}: correct "
             "the column's name, here or in the declaration"
@@ -60,83 +56,88 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 
 
 def read_text_table(content: bytes, name: str) -> pl.DataFrame:
-    """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`."""
+    """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`.
+
+    Notes above the line of column names are left out.
+    """
+    if name.endswith(".gz"):
+        content, name = gunzip(content, name), name.removesuffix(".gz")
+    if name.endswith(".zip"):
+        content, name = b"".join(stream_only_member(content, name)), name.removesuffix(".zip")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
     if PurePath(name).suffix.lower() in _EXCEL:
         return _read_excel(content, name)
+    if PurePath(name).suffix in _JSON_LINES:
+        return _read_json_lines(content, name)
 
     if content.startswith(_UTF16_MARKS):
         raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
-    text = decode_text(content, name).replace("\r", "\n")
-    header, _, body = text.partition("\n")
+    lines = decode_text(content, name).replace("\r", "\n").split("\n")
+    notes = _count_notes(lines)
+    header, body = lines[notes], "\n".join(lines[notes + 1 :])
     if not header.strip() or not body.strip():
         raise DataError(
             f"{name} has no rows below its header; write a line of column names and one row for "
             "each value"
         )
 
-    counts = {mark: len(split_cells(header, mark, Quoting.CELLS)) for mark in SEPARATORS}
-    separator = max(counts, key=counts.__getitem__)
-    cells = [cell.strip() for cell in split_cells(header, separator, Quoting.CELLS)]
+    separator, cells = _split_header(header)
     if LINE in cells:
         # The reader's own column of line numbers has this name.
-        raise DataError(f"{name}, line 1: rename column {LINE!r}; rows are numbered by that name")
+        raise DataError(
+            f"{name}, line {notes + 1}: rename column {LINE!r}; rows are numbered by that name"
+        )
 
     quoting = Quoting.LINES if '"' in body else Quoting.NONE
-    return read_rows(body, name, cells, first_line=2, separator=separator, quoting=quoting)
+    return read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumn:
-    """A column of a file's table, which has :data:`LINE` too: all that names a cell in an error."""
+def _split_header(line: str) -> tuple[str, list[str]]:
+    """Return the separator that gives most cells, and the cells."""
+    by_mark = {mark: split_cells(line, mark, Quoting.CELLS) for mark in SEPARATORS}
+    separator = max(SEPARATORS, key=lambda mark: len(by_mark[mark]))
+    return separator, [cell.strip() for cell in by_mark[separator]]
 
-    table: pl.DataFrame
-    file: str
-    name: str
 
-    @property
-    def text(self) -> pl.Expr:
-        """The cells without space around them; an empty one is ""."""
-        return pl.col(self.name).fill_null("").str.strip_chars()
+def _are_names(cells: Sequence[str]) -> bool:
+    """Whether cells name several columns: none is empty, none begins like a number."""
+    is_name = [cell[:1].strip("0123456789") and not cell.startswith(_UNNAMED) for cell in cells]
+    return len(cells) > 1 and all(is_name)
 
-    @property
-    def number(self) -> pl.Expr:
-        """The cells as text, with the minus of a bookkeeper's 3.25- or (3.25) before the digits."""
-        return self.text.str.replace(_NEGATIVE, "-$1$2$3")
 
-    @property
-    def is_blank(self) -> pl.Expr:
-        """Whether a cell says that there is no value."""
-        return self.text.str.to_lowercase().is_in(list(BLANKS))
+def _count_notes(lines: Sequence[str]) -> int:
+    """Return the number of lines above the column names: titles, remarks, empty lines.
 
-    def add(self, **columns: pl.Expr) -> "TextColumn":
-        """Return the column of a table that has further columns."""
-        return replace(self, table=self.table.with_columns(**columns))
-
-    def raise_if(self, is_bad: pl.Expr, problem: str, remedy: str) -> None:
-        """Raise :class:`DataError`, which names the first cell, where a row is bad (true or null).
-
-        ``problem`` follows the cell in the message.
-        """
-        bad = self.table.filter(is_bad.fill_null(value=True))
-        if not bad.height:
-            return
-
-        cell = _shorten(str(bad[self.name][0]))
-        others = f" (and {bad.height - 1:,} more rows)" if bad.height > 1 else ""
-        raise DataError(
-            f"{self.file}, row {bad[LINE][0]}, column {self.name!r}: {cell!r} {problem}{others}; "
-            f"{remedy}"
+    Column names fill all cells of a line, none is a number, and the next line has as many cells.
+    """
+    for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
+        separator, names = _split_header(line)
+        is_header = (
+            len(names) > 1
+            and not line.startswith("#")
+            and all(name and not name[0].isdigit() for name in names)
         )
+        if is_header and len(split_cells(below, separator, Quoting.CELLS)) == len(names):
+            notes = [above for above in lines[:number] if not above.startswith("#")]
+            filled = [sum(map(bool, _split_header(note)[1])) for note in notes]
+            return number if max(filled, default=0) < len(names) else 0
+    return 0
 
 
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
     try:
-        table = pl.read_parquet(io.BytesIO(content))
-    except PolarsError as error:
+        table = pq.read_table(io.BytesIO(content))
+    except pa.ArrowException as error:
         raise DataError(f"{name} is not a Parquet file ({error}); write it again") from error
-    return _convert_to_text(table, name)
+    # polars knows no offset, such as +05:30.
+    in_utc = [
+        pa.field(field.name, pa.timestamp("us", "UTC"))
+        if pa.types.is_timestamp(field.type) and field.type.tz
+        else field
+        for field in table.schema
+    ]
+    return _convert_to_text(pl.DataFrame(table.cast(pa.schema(in_utc), safe=False)), name)
 
 
 def _read_excel(content: bytes, name: str) -> pl.DataFrame:
@@ -150,9 +151,27 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         ) from error
 
     try:
-        table = fastexcel.read_excel(content).load_sheet(0).to_polars()
+        sheet = fastexcel.read_excel(content)
+        tables = (sheet.load_sheet(0, header_row=row) for row in range(_MOST_NOTES))
+        # A title above the columns leaves most of them without a name.
+        named = (
+            table
+            for table in itertools.takewhile(lambda table: table.height, tables)
+            if _are_names([column.name for column in table.selected_columns])
+        )
+        table = next(named, sheet.load_sheet(0)).to_polars()
     except fastexcel.FastExcelError as error:
         raise DataError(f"{name} is not an Excel file that can be read ({error})") from error
+    return _convert_to_text(table, name)
+
+
+def _read_json_lines(content: bytes, name: str) -> pl.DataFrame:
+    try:
+        table = pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{name} is not one JSON object a line ({error}); write it again"
+        ) from error
     return _convert_to_text(table, name)
 
 
@@ -171,103 +190,3 @@ def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:
         if not kind.is_nested()
     ]
     return table.select(as_text).with_row_index(LINE, offset=1)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberReport:
-    """What was found in a column of numbers: its unit in the cells, cells with one, empty cells."""
-
-    unit: str
-    with_unit: int
-    empty: int
-
-
-def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, NumberReport]:
-    """Return a column as numbers, null where a cell is empty."""
-    empty = column.is_blank
-    unit = pl.when(empty).then(pl.lit("")).otherwise(column.number.str.replace(_NUMBER, ""))
-    parts = column.add(
-        _digits=column.number.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
-        _unit=unit.str.strip_chars(),
-    )
-
-    thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
-    # 1,234,567.8: one to three digits, then groups of three; or no group at all.
-    fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
-    remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
-    is_good = pl.col("_digits").str.contains(fits) & pl.col("_unit").str.contains(f"^$|{_UNIT}")
-    bad_number = ~empty & ~is_good.fill_null(value=False)
-    parts.raise_if(bad_number, f"is not a number with {decimal!r} as mark", remedy)
-
-    number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
-    value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
-    parts = parts.add(_value=value)
-    parts.raise_if(
-        ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
-    )
-    return parts.table["_value"], _check_units(parts)
-
-
-def is_numeric(column: TextColumn) -> bool:
-    """Whether every cell that is not empty begins like a number, and one is a number and a unit."""
-    begins, is_whole = (column.number.str.contains(form) for form in (_NUMBER, _WHOLE))
-    return all(column.table.filter(~column.is_blank).select(begins.all(), _=is_whole.any()).row(0))
-
-
-def guess_decimal(column: TextColumn) -> DecimalMark:
-    """Return the decimal mark that all cells of a column fit.
-
-    Raises:
-        DataError: both marks fit, and give different numbers.
-    """
-    text = pl.col("_digits")
-    parts = column.add(_digits=column.number.str.extract(_NUMBER, 1))
-    cells = parts.table.filter(text.is_not_null())
-
-    is_comma = text.str.contains(r"\.\d{3},\d") | text.str.contains(r",\d{1,2}$|,\d{4,}$|^-?0,\d")
-    is_comma |= text.str.contains(r"\.\d{3}\.\d{3}")
-    is_point = text.str.contains(r",\d{3}\.\d|,\d{3},\d{3}")
-    is_point |= text.str.contains(r"^[^,]*\.\d{1,2}$|^[^,]*\.\d{4,}$|^-?0\.\d")
-    votes = cells.select(is_comma.any().alias("comma"), is_point.any().alias("point")).row(0)
-    if votes == (True, False):
-        return ","
-    if votes != (False, False) or not cells.select(text.str.contains(",").any()).item():
-        return "."
-
-    # Every comma is followed by three digits. Where some cells have none, it marks thousands: a
-    # file that writes three decimals writes them in every cell.
-    if not cells.select(text.str.contains(r",\d{3}$").all()).item():
-        return "."
-    first = cells.row(0, named=True)
-    raise DataError(
-        f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} may be "
-        f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
-        "every other cell; say which with --decimal . or --decimal ,"
-    )
-
-
-def _check_units(parts: TextColumn) -> NumberReport:
-    filled = parts.table.filter(pl.col("_value").is_not_null())
-    with_unit = filled.filter(pl.col("_unit") != "")
-    units = with_unit["_unit"].unique(maintain_order=True).to_list()
-    if len(units) > 1:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") == units[1],
-            f"is in {units[1]!r}, rows before it in {units[0]!r}",
-            "write all values in one unit",
-        )
-    if 0 < with_unit.height < filled.height:
-        replace(parts, table=filled).raise_if(
-            pl.col("_unit") != "",
-            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
-            "write it in all cells or in none",
-        )
-    return NumberReport(
-        unit=units[0] if units else "",
-        with_unit=with_unit.height,
-        empty=parts.table.height - filled.height,
-    )

@@ -11,8 +11,8 @@ from compevo_core.data.build import (
     SHIFTED_SUBSET,
     SUBSET,
     build_windows,
-    describe_early_end,
     select_learnt,
+    select_live,
 )
 from compevo_core.data.coverage import (
     count_coverage,
@@ -107,9 +107,11 @@ def test_a_series_that_begins_after_train_has_no_windows_as_no_model_learns_it()
 
     # Its last window ends a horizon before those of the other.
     ended = make_rates(852, series_id="N2F/NZD")
-    assert describe_early_end(spec, pl.concat([rates, ended])).startswith("NZD ends 2021-05")
-    almost = make_rates(853, series_id="N2F/NZD")
-    assert describe_early_end(spec, pl.concat([rates, almost])) == ""
+    live, why = select_live(spec, pl.concat([rates, ended]))
+    assert live.equals(rates)
+    assert why.startswith("no forecast of NZD (ended 2021-05")
+    almost = pl.concat([rates, make_rates(853, series_id="N2F/NZD")])
+    assert select_live(spec, almost) == (almost, "")
 
 
 def test_a_short_gap_is_filled_in_the_input_and_masked_in_the_target_and_counted():

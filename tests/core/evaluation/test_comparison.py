@@ -254,7 +254,7 @@ def test_a_scope_that_a_method_cannot_answer_has_no_pair_of_it(tmp_path):
 
 def test_without_forecasts_the_command_that_makes_them_is_named(tmp_path):
     run = store(tmp_path, "run", {"other": TRUTH})
-    with pytest.raises(DataError, match="compevo benchmark"):
+    with pytest.raises(DataError, match="compevo paper benchmark"):
         pair_stored([PAIRING_SCOPE], [run], tmp_path / "none", "compevo")
     store(tmp_path / "benchmark", "film-seed0", {"film": TRUTH})
     with pytest.raises(DataError, match="0 of 1 runs have forecasts of compevo"):

@@ -29,8 +29,8 @@ from tests.support.window_samples import from_nem, make_series
 SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
 FIRST = from_nem(2026, 2, 10)
 DAY = date(2026, 2, 24)  # the 15th day of the series
-POINT = {("compevo", None): 110.0, ("published", None): 90.0}
-BAND = {("compevo", 0.1): 95.0, ("compevo", 0.5): 100.0, ("compevo", 0.9): 105.0}
+POINT = {("forecast", None): 110.0, ("published", None): 90.0}
+BAND = {("forecast", 0.1): 95.0, ("forecast", 0.5): 100.0, ("forecast", 0.9): 105.0}
 
 
 def make_truth(days=15, last=100.0, before=80.0):
@@ -60,15 +60,15 @@ def test_every_method_of_a_day_is_scored_and_persistence_knows_no_more_than_it(t
     assert set(found.rows["day"]) == {DAY} and set(found.rows["known_to"]) == {"issue-time"}
 
     errors = by_method(found.rows, "mae")
-    assert (errors["compevo"], errors["published"]) == (10.0, 10.0)
+    assert (errors["forecast"], errors["published"]) == (10.0, 10.0)
     # Until 17:00 it repeats yesterday (80), for the evening the day before that (12).
     assert errors["persistence"] == pytest.approx((34 * 20 + 14 * 88) / 48)
     assert errors["weekly"] == 100 - 7
 
     # 0.1 x 5, 0.5 x 0 and 0.1 x 5, over three levels.
-    assert by_method(found.rows, "pinball_10_50_90")["compevo"] == pytest.approx(1 / 3)
+    assert by_method(found.rows, "pinball_10_50_90")["forecast"] == pytest.approx(1 / 3)
     coverage = by_method(found.rows, "coverage_80")
-    assert coverage == {"compevo": 1.0, "published": None, "persistence": None, "weekly": None}
+    assert coverage == {"forecast": 1.0, "published": None, "persistence": None, "weekly": None}
 
 
 def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path):
@@ -77,7 +77,7 @@ def test_a_published_band_that_crosses_has_no_score_and_ends_no_others(tmp_path)
     rows = score(tmp_path, make_truth()).rows
     assert by_method(rows, "mae")["published"] == 10.0
     assert by_method(rows, "pinball_10_50_90")["published"] is None
-    assert by_method(rows, "coverage_80")["compevo"] == 1.0
+    assert by_method(rows, "coverage_80")["forecast"] == 1.0
 
 
 def test_a_day_that_is_not_over_waits(tmp_path):
@@ -96,7 +96,7 @@ def test_the_truth_is_that_of_the_series_that_was_forecast(tmp_path):
     truth = grid_chosen(ELECTRICITY, pl.concat([own, other]))
 
     found = score_issued(tmp_path, truth, None, scored_at=NOW)
-    assert by_method(found.rows, "mae")["compevo"] == 10.0
+    assert by_method(found.rows, "mae")["forecast"] == 10.0
 
 
 def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
@@ -104,7 +104,7 @@ def test_a_revised_truth_is_scored_again_and_noted(tmp_path):
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(last=104.0), first.rows, hours=24)
     assert revised.revised == 4
-    row = revised.rows.row(by_predicate=pl.col("method") == "compevo", named=True)
+    row = revised.rows.row(by_predicate=pl.col("method") == "forecast", named=True)
     assert (row["mae"], row["first_mae"], row["revision"]) == (6.0, 10.0, 1)
     assert row["scored_at"] == NOW + timedelta(hours=24)
 
@@ -114,7 +114,7 @@ def test_a_revision_of_yesterday_alone_changes_what_persistence_says_and_nothing
     first = score(tmp_path, make_truth())
     revised = score(tmp_path, make_truth(before=90.0), first.rows, hours=24)
     assert by_method(revised.rows, "revision") == {
-        "compevo": 0,
+        "forecast": 0,
         "persistence": 1,
         "published": 0,
         "weekly": 0,
@@ -145,7 +145,7 @@ def pick(skill, **wanted):
 
 
 def test_skill_is_of_the_last_days_and_says_how_many_there_are():
-    rows = make_rows({"compevo": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
+    rows = make_rows({"forecast": [100.0] * 3 + [50.0] * 7, "persistence": [100.0] * 10})
     skill = measure_skill(rows)
     week = pick(skill, reference="persistence", span_days=7, entity="NSW1")
     assert (week["n_days"], week["skill"]) == (7, pytest.approx(0.5))
@@ -154,15 +154,15 @@ def test_skill_is_of_the_last_days_and_says_how_many_there_are():
 
 
 def test_a_day_that_one_of_the_two_lacks_counts_for_neither():
-    rows = make_rows({"compevo": [50.0] * 10, "published": [100.0] * 9})
+    rows = make_rows({"forecast": [50.0] * 10, "published": [100.0] * 9})
     row = pick(measure_skill(rows), reference="published", span_days=7, entity="NSW1")
     # The tenth day is the last one, and has no published forecast.
     assert (row["n_days"], row["mae"]) == (6, 50.0)
 
 
 def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart():
-    methods = {"compevo": [10.0] * 7, "persistence": [20.0] * 7}
-    other = make_rows({"compevo": [90.0] * 7, "persistence": [100.0] * 7}, entity="SA1")
+    methods = {"forecast": [10.0] * 7, "persistence": [20.0] * 7}
+    other = make_rows({"forecast": [90.0] * 7, "persistence": [100.0] * 7}, entity="SA1")
     midnight = make_rows(methods, known_to="midnight")
     skill = measure_skill(pl.concat([make_rows(methods), other, midnight]))
     pooled = pick(skill, known_to="issue-time", entity=POOLED, span_days=7, reference="persistence")
@@ -173,10 +173,10 @@ def test_series_are_pooled_by_points_and_forecasts_that_know_more_stand_apart():
 def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days():
     rows = make_rows(
         {
-            "compevo": [90.0] * 7,
-            "compevo-agent-0": [120.0] * 7,
-            "compevo-agent-1": [100.0] * 7,
-            "compevo-agent-2": [10.0] * 3,  # joined for three days alone
+            "forecast": [90.0] * 7,
+            "member-0": [120.0] * 7,
+            "member-1": [100.0] * 7,
+            "member-2": [10.0] * 3,  # joined for three days alone
         }
     )
     row = pick(measure_skill(rows), reference=BEST_MEMBER, span_days=7, entity="NSW1")
@@ -186,10 +186,10 @@ def test_the_best_member_is_the_one_with_the_smallest_error_on_all_of_the_days()
 def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
     write_forecast(tmp_path, DAY, POINT)
     first = score(tmp_path, make_truth())
-    write_forecast(tmp_path, DAY, POINT | {("compevo", None): 104.0}, supersede=True)
+    write_forecast(tmp_path, DAY, POINT | {("forecast", None): 104.0}, supersede=True)
     both = score(tmp_path, make_truth(), first.rows, hours=24)
     assert (both.added, both.revised) == (4, 0)
-    own = both.rows.filter(pl.col("method") == "compevo")
+    own = both.rows.filter(pl.col("method") == "forecast")
     assert dict(own.select("issue", "mae").iter_rows()) == {1: 10.0, 2: 4.0}
 
     skill = measure_skill(both.rows)
@@ -197,8 +197,8 @@ def test_every_issue_of_a_day_is_scored_and_the_newest_stands_for_it(tmp_path):
     assert (row["mae"], row["n_days"]) == (4.0, 1)
     assert find_drift(both.rows, "issue-time", "published").n_days == 1
     # What stands in daily use is the newest issue, whatever the older one's coverage was.
-    bands = make_rows({"compevo": [1.0]}, coverage=[0.0])
-    newer = make_rows({"compevo": [1.0]}, coverage=[1.0]).with_columns(
+    bands = make_rows({"forecast": [1.0]}, coverage=[0.0])
+    newer = make_rows({"forecast": [1.0]}, coverage=[1.0]).with_columns(
         pl.lit(2, pl.Int64).alias("issue")
     )
     assert measure_coverage(pl.concat([bands, newer]), "issue-time").share == 1.0
@@ -219,9 +219,9 @@ def test_a_forecast_is_on_time_if_nobody_could_see_its_day(
 
 
 def test_days_that_are_filled_in_later_have_a_skill_of_their_own():
-    on_time = make_rows({"compevo": [90.0] * 3, "persistence": [100.0] * 3})
+    on_time = make_rows({"forecast": [90.0] * 3, "persistence": [100.0] * 3})
     later = make_rows(
-        {"compevo": [10.0] * 4, "persistence": [100.0] * 4},
+        {"forecast": [10.0] * 4, "persistence": [100.0] * 4},
         first_day=FIRST_DAY + timedelta(days=3),
         is_on_time=False,
     )
@@ -262,7 +262,7 @@ def test_a_growth_by_one_deviation_is_found_within_weeks():
 
 
 def make_errors(log_ratio, model="m", **options):
-    errors = {"compevo": list(100 * np.exp(log_ratio)), "published": [100.0] * log_ratio.size}
+    errors = {"forecast": list(100 * np.exp(log_ratio)), "published": [100.0] * log_ratio.size}
     return make_rows(errors, model=model, **options)
 
 
@@ -294,16 +294,16 @@ def test_the_band_must_cover_what_days_as_trials_allow(share, is_alarm):
     days = 60
     # The first days were far off; they are no longer among the last 28.
     coverage = [0.0] * (days - 28) + [share] * 28
-    found = measure_coverage(make_rows({"compevo": [1.0] * days}, coverage=coverage), "issue-time")
+    found = measure_coverage(make_rows({"forecast": [1.0] * days}, coverage=coverage), "issue-time")
     assert (found.n_days, found.share) == (28, pytest.approx(share))
     assert (found.low, found.high) == (18 / 28, 26 / 28)
     assert found.is_alarm is is_alarm
 
 
 VALUES = {
-    ("compevo", None): 110.0,
+    ("forecast", None): 110.0,
     ("published", None): 90.0,
-    ("compevo-base-0", None): 1.0,
+    ("base-0", None): 1.0,
     ("published", 0.1): 80.0,
     ("published", 0.9): 95.0,
 }
@@ -316,7 +316,7 @@ def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_ba
     write_forecast(tmp_path, DAY - timedelta(days=1), VALUES)
     rows = score_by_step(tmp_path, grid([*TRUTH[:-24], *[92.0] * 24]))
     assert dict(rows.schema) == OPERATOR_SCHEMA
-    assert set(rows["method"]) == {"compevo", "published"} and rows.height == 2 * 48
+    assert set(rows["method"]) == {"forecast", "published"} and rows.height == 2 * 48
 
     at = {row["at"]: row for row in rows.filter(method="published").iter_rows(named=True)}
     assert list(at)[:2] == ["00:00", "00:30"] and set(rows["month"]) == {"2026-02"}
@@ -324,15 +324,15 @@ def test_a_row_is_of_one_half_hour_of_a_month_with_the_error_the_bias_and_the_ba
     assert (at["00:00"]["mae"], at["00:00"]["bias"], at["00:00"]["coverage_80"]) == (10, -10, 0)
     assert (at["23:30"]["mae"], at["23:30"]["bias"], at["23:30"]["coverage_80"]) == (6, -6, 0.5)
     assert at["23:30"]["n_points"] == 2 and at["23:30"]["width_80"] == 15.0
-    assert rows.filter(method="compevo")["coverage_80"].is_null().all()
+    assert rows.filter(method="forecast")["coverage_80"].is_null().all()
 
 
 def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
-    write_forecast(tmp_path, DAY, VALUES | {("compevo", None): 103.0}, supersede=True)
+    write_forecast(tmp_path, DAY, VALUES | {("forecast", None): 103.0}, supersede=True)
     values = [*TRUTH[:-1], None]
     pooled = {row["method"]: row for row in pool(score_by_step(tmp_path, grid(values))).to_dicts()}
-    assert (pooled["compevo"]["mae"], pooled["compevo"]["n_points"]) == (3.0, 47)
+    assert (pooled["forecast"]["mae"], pooled["forecast"]["n_points"]) == (3.0, 47)
 
     # Of a day that is not over the steps that were measured count.
     write_forecast(tmp_path, DAY + timedelta(days=1), VALUES)
@@ -346,10 +346,10 @@ def test_the_newest_issue_counts_and_a_step_without_truth_does_not(tmp_path):
 
 def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(tmp_path):
     write_forecast(tmp_path, DAY, VALUES)
-    write_forecast(tmp_path, DAY, VALUES | {("compevo", None): 100.0}, unknown_steps=0)
+    write_forecast(tmp_path, DAY, VALUES | {("forecast", None): 100.0}, unknown_steps=0)
     rows = score_by_step(tmp_path, grid(TRUTH))
     assert set(rows["known_to"]) == {"midnight", "issue-time"}
-    view = view_operator(rows)
+    view = view_operator(rows, {})
     assert view is not None and view["known_to"] == "issue-time"
     assert view["months"].rows[0] == [
         *("2026-02", "NSW1", "10.00", "-10.00", "0.0 %", "10.00", "+10.00", "n/a", "48")
@@ -359,7 +359,7 @@ def test_the_page_shows_what_was_said_with_least_knowledge_by_month_and_method(t
     assert len(view["errors"]["chart"].steps) == 48
 
     nobody = rows.filter(pl.col("method") != "published")
-    assert view_operator(nobody) is None
+    assert view_operator(nobody, {}) is None
 
 
 def test_months_and_series_are_pooled_by_their_points():
@@ -370,9 +370,9 @@ def test_months_and_series_are_pooled_by_their_points():
             ("2026-01", "A", {"n_points": 1, "mae": 10.0, "n_banded": 0}),
             ("2026-01", "B", {"n_points": 3, "mae": 2.0, "n_banded": 3, "coverage_80": 0.5}),
         )
-        for method in ("published", "compevo")
+        for method in ("published", "forecast")
     ]
     rows = pl.DataFrame(cells, schema=OPERATOR_SCHEMA)
     together = month_table(rows).rows[-1]
     assert together[1:5] == ["pooled", "4.00", "+0.00", "50.0 %"]
-    assert score_table(rows).rows[0][1] == "4.000"
+    assert score_table(rows, {}).rows[0][1] == "4.000"

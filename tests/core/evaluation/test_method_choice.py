@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines import SharedFits, fit_baseline
-from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.method_choice import (
     MIXTURE,
@@ -69,7 +68,7 @@ def test_the_choice_stands_in_the_manifest_and_is_trained_on_both_splits(tmp_pat
     choice = choose_method(TRAIN, VAL, names=("persistence", "calendar-ridge"), fit=fits)
     config = configure_method(choice.method)
     facts = {"method": choice.method, "choice": choice.to_json()}
-    summary = train(config, TRAIN, VAL, NewsPool.empty(), tmp_path, fit=fits, facts=facts)
+    summary = train(config, TRAIN, VAL, None, tmp_path, fit=fits, facts=facts)
     manifest = read_model_manifest(tmp_path)
     assert manifest["choice"]["sentence"] == choice.sentence and manifest["refit"]
     assert summary["train_windows"] == len(TRAIN) + len(VAL)

@@ -66,7 +66,7 @@ def score_baselines(scopes, *, seeds=1, **options):
 class FakePopulation:
     """Forecasts the last day plus one; the second agent never gives a readable answer."""
 
-    name = "compevo"
+    name, logics = "compevo", ("read the weather", "read policy")
     config = RunConfig.preset("tiny").with_overrides({"population.agents": 2})
     artifact_hash = "f" * 64
     knowledge_cutoff = "none (a fake)"

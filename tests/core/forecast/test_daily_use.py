@@ -8,7 +8,7 @@ import pytest
 from compevo_core.forecast.daily_state import KEPT_NIGHTS, KeptStates
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from tests.core.forecast.test_forecaster import seal_population
-from tests.core.training.test_members import members, train_members
+from tests.core.training.test_ensemble import members, train_members
 from tests.support.population import news_pool, windows
 from tests.support.window_samples import change_views
 

@@ -15,7 +15,7 @@ from compevo_core.forecast.issued import issue_forecast, read_issued, write_issu
 from compevo_core.training.artifact import write_model
 from compevo_core.training.prior import PriorSet
 from compevo_core.training.run_folder import RunFolder
-from tests.support.models import build_model, fill_with_noise
+from tests.support.models import build_executor, build_model, fill_with_noise
 from tests.support.population import news_pool, tiny, windows
 
 VAL = windows("val", 6, first_day=60)
@@ -30,11 +30,13 @@ def seal_population(folder, observed=VAL[:0], **overrides):
     priors = PriorSet.fit(config, windows("train", 40), model.scaler)
     priors.observe(observed)
 
-    logics = list(SEED_LOGICS[: config.population.agents])
     # Not fitted: noise would be shut out, and every forecast would be the prior.
     model.calibration.blend_AH[:] = [[0.0], [0.5], [1.0]]
     model.calibration.best_prior.fill(1)
-    write_model(RunFolder(folder), model, logics, priors, {})
+    model.executor = build_executor(model)
+    model.logics = list(SEED_LOGICS[: config.population.agents])
+
+    write_model(RunFolder(folder), model, priors, {}, model.shards)
     return CompEvoForecaster.load(folder, news_pool())
 
 

@@ -49,6 +49,7 @@ class FakePopulation:
 
     config = RunConfig.preset("tiny")
     artifact_hash = "f" * 64
+    name, members = "compevo", ("agent 0", "agent 1")
     logics = ("read the weather", "read policy")
 
     def __init__(self, level=100.0, quantiles=None):
@@ -99,13 +100,13 @@ def test_a_forecast_holds_the_population_its_parts_and_what_it_was_made_of():
     forecast = issue()
     means = dict(forecast.rows.group_by("method").agg(pl.col("value").mean()).iter_rows())
     assert means == {
-        "compevo": 100.0,
-        "compevo-equal": 101.0,
-        "compevo-prior": 95.0,
-        "compevo-agent-0": 99.0,
-        "compevo-agent-1": 103.0,
-        "compevo-base-0": 97.0,
-        "compevo-base-1": 101.0,
+        "forecast": 100.0,
+        "equal": 101.0,
+        "prior": 95.0,
+        "member-0": 99.0,
+        "member-1": 103.0,
+        "base-0": 97.0,
+        "base-1": 101.0,
     }
     assert forecast.rows.height == len(VIEWS) * 7 * 48
 
@@ -124,15 +125,15 @@ def test_quantiles_stand_in_rows_of_their_own_and_only_where_they_are_known(tmp_
     quantiles[0] = 100.0 + np.arange(len(LEVELS))[:, None]
     forecast = issue(quantiles=quantiles)
     rows = forecast.rows.filter(pl.col("quantile").is_not_null())
-    assert rows.select("entity", "method").unique().row(0) == (VIEWS[0].entity, "compevo")
+    assert rows.select("entity", "method").unique().row(0) == (VIEWS[0].entity, "forecast")
     assert rows["quantile"].unique().sort().to_list() == list(LEVELS)
 
     # The points are what they were, and a quantile is found by its level.
     plain = issue().rows
     assert forecast.rows.filter(pl.col("quantile").is_null()).equals(plain)
     first, second = (view.entity for view in VIEWS)
-    assert (forecast.select_points(first, 0.9)["compevo"] == 108.0).all()
-    assert (forecast.select_points(first)["compevo"] == 100.0).all()
+    assert (forecast.select_points(first, 0.9)["forecast"] == 108.0).all()
+    assert (forecast.select_points(first)["forecast"] == 100.0).all()
     assert forecast.select_points(second, 0.9) == {}
 
     folder = write_issued(tmp_path, forecast)

@@ -28,10 +28,10 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.folds import FOLD_SCHEMA, FOLDS_FILE, train_folds
+from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.report.paper_tables import PRINTED, build_paper_tables
+from compevo_core.paper.report.published import list_subjects
 from compevo_core.paper.trials import Trial, _select_scopes, list_trials_of_runs, score_experiment
-from compevo_core.report.inputs import read_inputs
-from compevo_core.report.paper.published import list_subjects
-from compevo_core.report.paper.tables import PRINTED, build_paper_tables
 from compevo_core.training.checkpoint import hash_stage
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train

@@ -52,7 +52,7 @@ from compevo_core.paper.lud_judges import (
     judge_pairs,
     parse_verdict,
 )
-from compevo_core.report.inputs import LUD_COLUMNS, read_inputs
+from compevo_core.paper.report.inputs import LUD_COLUMNS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli.main import app
@@ -263,13 +263,13 @@ def test_the_command_judges_with_the_runs_own_backbone_which_is_loaded_only_to_b
     tmp_path, monkeypatch
 ):
     run = finished_run(tmp_path / "run")
-    first = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    first = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["judges"][0]["name"] == "local:tiny-random/float32"
     monkeypatch.setattr(
         backbone, "load_backbone", lambda _: pytest.fail("loaded without a question")
     )
-    second = CliRunner().invoke(app, ["lud", str(run), "--pairs", "1"])
+    second = CliRunner().invoke(app, ["paper", "lud", str(run), "--pairs", "1"])
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
 

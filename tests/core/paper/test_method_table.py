@@ -18,7 +18,6 @@ from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.population import Population
-from compevo_core.networks.forecaster import NETWORKS
 from compevo_core.paper import news2forecast, text_networks
 from compevo_core.paper.method import (
     BUDGETS,
@@ -36,6 +35,7 @@ from compevo_core.paper.method_table import (
     score_seed,
     select_methods,
 )
+from compevo_core.paper.networks.forecaster import NETWORKS
 from compevo_core.paper.news2forecast import News2Forecast
 from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows

@@ -17,11 +17,11 @@ from compevo_core.lm.backbone import TINY, load_backbone
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.model_sources import load_architecture
 from compevo_core.lm.population import Population
-from compevo_core.networks.fitting import FitBudget
-from compevo_core.networks.forecaster import NetworkBaseline
-from compevo_core.networks.gpt4ts import GPT4TS
-from compevo_core.networks.layers import count_trainable
 from compevo_core.paper import news2forecast, text_networks
+from compevo_core.paper.networks.fitting import FitBudget
+from compevo_core.paper.networks.forecaster import NetworkBaseline
+from compevo_core.paper.networks.gpt4ts import GPT4TS
+from compevo_core.paper.networks.layers import count_trainable
 from compevo_core.paper.news2forecast import (
     SETTINGS,
     News2Forecast,

@@ -39,9 +39,9 @@ from compevo_core.paper.news_changes import (
     swap_news,
 )
 from compevo_core.paper.planted_news import measure_residuals
+from compevo_core.paper.report.evidence_tables import format_audit, judge_news
+from compevo_core.paper.report.inputs import AUDIT_COLUMNS
 from compevo_core.paper.text_networks import NEWS_DAYS, embed_days
-from compevo_core.report.evidence_tables import format_audit, judge_news
-from compevo_core.report.inputs import AUDIT_COLUMNS
 from tests.support.planted import planted_world
 from tests.support.population import article_ids, news_pool, windows
 from tests.support.population import windows as make_windows

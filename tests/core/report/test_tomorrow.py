@@ -14,16 +14,13 @@ import pytest
 
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
-from compevo_core.forecast.explain import list_effects
+from compevo_core.forecast.explain import explain, list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.report.inputs import ForecastDay, TrainingRun, read_days
-from compevo_core.report.page import (
-    render_forecasts,
-    render_research,
-    template_environment,
-    write_report,
-)
-from compevo_core.report.rows import empty_rows
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.page import render_research, research_environment
+from compevo_core.paper.report.rows import empty_rows
+from compevo_core.report.days import ForecastDay, read_days
+from compevo_core.report.forecast_page import render_forecasts
 from compevo_core.report.tomorrow import (
     before_table,
     chart_series,
@@ -34,7 +31,7 @@ from compevo_core.report.tomorrow import (
     view_recent,
     weight_table,
 )
-from tests.support.issued_samples import ORIGIN, TITLE, make_issued
+from tests.support.issued_samples import ORIGIN, TITLE, make_issued, make_mixture
 from tests.support.report_samples import (
     HOSTILE,
     LUD,
@@ -59,7 +56,7 @@ def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
     before = make_issued(origin=ORIGIN - ONE_DAY)
     truth = {
-        (entity, ORIGIN - ONE_DAY): before.select_points(entity)["compevo"] - 100
+        (entity, ORIGIN - ONE_DAY): before.select_points(entity)["forecast"] - 100
         for entity in before.entities
     }
     day = {"issued": make_issued(), "before": before, "truth": truth}
@@ -67,7 +64,7 @@ def make_day(**changes):
 
 
 def render(*days):
-    return render_forecasts(make_inputs(runs=(), rows=empty_rows(), days=days))
+    return render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
 @cache
@@ -147,8 +144,6 @@ def rename_unit(issued, unit):
 
 
 def test_the_parts_stand_above_the_forecast_they_add_up_to():
-    from compevo_core.forecast.explain import explain
-
     rows = part_table(explain(make_issued(), "NSW1")).rows
     assert [row[-1] for row in rows] == ["1,992", "6,008", "8,000"]
 
@@ -184,14 +179,14 @@ def make_scores():
     days = 40
     own = [400.0] * (days - 28) + [100.0] * 28
     return make_rows(
-        {"compevo": own, "published": [200.0] * days, "compevo-agent-0": [80.0] * days},
+        {"forecast": own, "published": [200.0] * days, "member-0": [80.0] * days},
         coverage=[0.0] * (days - 28) + [0.75] * 28,
     )
 
 
 def test_every_method_is_held_against_the_forecast_over_the_last_28_days():
     table = method_table(make_day(scores=make_scores()))
-    assert [row[0] for row in table.rows] == ["Agent 0 alone", "forecast", "published forecast"]
+    assert [row[0] for row in table.rows] == ["agent 0 alone", "forecast", "published forecast"]
     published = table.rows[2]
     assert published[1:4] == ["200.0", "100.0", "+50.0 %"] and published[-2:] == ["28", "on time"]
     assert table.rows[1][5] == "75 %" and published[5] == "n/a"
@@ -210,22 +205,37 @@ def test_weights_stand_beside_the_errors_and_the_rule_of_each_agent():
     assert table.rows[0] == [
         *("agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>")
     ]
-    assert weight_table(make_day()).header[:3] == ["agent", "weight", "NSW1"]
+    assert weight_table(make_day()).header[:3] == ["member", "weight", "NSW1"]
 
 
 def test_agents_that_were_read_together_have_no_forecast_or_error_of_their_own():
     issued = make_issued()
-    prior = issued.rows.filter(method="compevo-equal").with_columns(method=pl.lit("compevo-prior"))
+    prior = issued.rows.filter(method="equal").with_columns(method=pl.lit("prior"))
     joint = IssuedForecast(
         rows=pl.concat([issued.rows, prior]), facts=issued.facts | {"fit": "joint"}
     )
     day = make_day(issued=joint, scores=make_scores())
-    assert weight_table(day).header[:3] == ["agent", "weight", "NSW1"]
+    assert weight_table(day).header[:3] == ["member", "weight", "NSW1"]
     legend = [line.name for line in list_legend(day)]
     assert "without agents" in legend and "agent 0" not in legend
 
 
-def add_effect(issued, size, method="compevo-agent-1"):
+def test_members_without_agents_are_named_by_their_methods_and_a_single_one_is_not_weighed():
+    mixture = make_day(issued=make_mixture("calendar-ridge", "gbm"), scores=make_scores())
+    table = weight_table(mixture)
+    assert table.rows[0] == ["calendar-ridge", "25 %", "80.0", "25 %", "25 %"]
+    parts = part_table(explain(mixture.issued, "NSW1"))
+    assert parts.header[1:4] == ["weight", "forecast", "correction"] and parts.notes == []
+    assert [row[-1] for row in parts.rows] == ["1,992", "6,008", "8,000"]
+    assert "calendar-ridge alone" in [row[0] for row in method_table(mixture).rows]
+    assert {"calendar-ridge", "gbm"} < {line.name for line in list_legend(mixture)}
+
+    single = make_day(issued=make_mixture("gbm"))
+    assert weight_table(single) is None and part_table(explain(single.issued, "NSW1")) is None
+    assert "agent" not in render(single) and "Who carried weight" not in render(single)
+
+
+def add_effect(issued, size, method="member-1"):
     """Let an agent add so much to what it corrects, at three quarters of the weight."""
     rows = issued.rows.with_columns(
         value=pl.when(pl.col("method") == method)
@@ -244,7 +254,7 @@ def test_a_large_effect_is_told_with_its_size_its_article_and_its_agent():
     effects = list_effects(issued)
     # The other agent adds 12 MW, less than a hundredth.
     told = [(effect.entity, effect.agent, effect.amount) for effect in effects]
-    assert told == [("NSW1", 1, "-315 MW"), ("SA1", 1, "-315 MW")]
+    assert told == [("NSW1", "agent 1", "-315 MW"), ("SA1", "agent 1", "-315 MW")]
     assert list_effects(make_issued()) == []
 
     page = render(make_day(issued=issued))
@@ -277,7 +287,9 @@ def deployment(tmp_path):
 def test_the_newest_forecast_is_read_with_what_is_known_of_those_that_knew_as_much(deployment):
     scored = deployment / "scored"
     scored.mkdir()
-    rows = [make_rows({"compevo": [100.0]}, known_to=known) for known in ("midnight", "issue-time")]
+    rows = [
+        make_rows({"forecast": [100.0]}, known_to=known) for known in ("midnight", "issue-time")
+    ]
     pl.concat(rows).write_parquet(scored / "electricity-operational.parquet")
 
     (day,) = read_days(deployment / "issued", deployment / "windows", scored)
@@ -381,7 +393,7 @@ def test_hostile_text_from_any_file_is_shown_as_text():
 
 
 def test_no_template_marks_a_value_as_safe():
-    environment = template_environment()
+    environment = research_environment()
     for name in environment.list_templates(extensions=["html"]):
         source = environment.loader.get_source(environment, name)[0]
         assert not re.search(r"\|\s*safe\b|autoescape false", source), name
@@ -403,17 +415,6 @@ def test_one_round_is_enough_for_every_plot():
     assert "What the logics became" in render_undrawn(
         make_inputs(runs=(single,), rows=empty_rows())
     )
-
-
-def test_pages_replace_the_old_ones_and_leave_no_other_file(tmp_path):
-    target = tmp_path / "report"
-    target.mkdir()
-    (target / "forecast.html").write_text("old")
-    small = make_inputs(rows=make_inputs().rows.head(2), runs=())
-    assert write_report(small, target) == target / "forecast.html"
-    assert (target / "forecast.html").read_text(encoding="utf-8") == render_forecasts(small)
-    assert (target / "research.html").read_text(encoding="utf-8") == render_research(small)
-    assert sorted(path.name for path in target.iterdir()) == ["forecast.html", "research.html"]
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""

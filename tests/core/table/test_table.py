@@ -24,7 +24,7 @@ from compevo_core.data.build import build_views
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.table import forecaster
 from compevo_core.table.frames import read_table
-from tests.core.training.test_members import TRAIN, members, train_members
+from tests.core.training.test_ensemble import TRAIN, members, train_members
 from tests.support.population import windows
 
 HOURS = 24 * 90
@@ -270,8 +270,8 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
             .assign(ds=lambda t: t["ds"].dt.tz_localize(None)),
             r"4 rows share a stamp, the first 2025-10-26 02:00.*df\['ds'\].dt.tz_localize",
         ),
-        (TABLE.assign(y="x"), "not numbers"),
-        (TABLE.assign(ds="soon"), "not stamps, such as 'soon'"),
+        (TABLE.assign(y="x"), "row 1, column 'y': 'x' is not a number"),
+        (TABLE.assign(ds="soon"), "row 1, column 'ds': 'soon' is not a stamp"),
         (TABLE.groupby("unique_id").head(40), "too few for a look-back of 48 and a horizon of 24"),
         (TABLE["y"].to_numpy(), "the table is a ndarray; give a pandas or polars DataFrame"),
         (TABLE.head(0), "no rows"),
@@ -309,22 +309,20 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
 
 def test_wrong_calls_of_windows_and_runs_end_in_a_sentence(tmp_path):
     population = train_members(tmp_path / "run", members("persistence"))
-    held, empty = windows("val", 2, first_day=30), NewsPool.empty()
+    held = windows("val", 2, first_day=30)
     calls = {
         r"a WindowSet was given in place of views: give windows.views\(\)": lambda: (
             population.predict(held)
         ),
         "a DataFrame was given in place of views": lambda: population.predict_by_agent(TABLE),
         "a ndarray was given": lambda: fit_baseline("calendar-ridge", TRAIN).predict(np.ones(3)),
-        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load(
-            "nope", empty
-        ),
+        "no folder nope; give the folder of a training run": lambda: CompEvoForecaster.load("nope"),
         "no folder nope; give a folder that WindowSet.write": lambda: WindowSet.read("nope"),
         "no folder nope; give a folder that NewsPool.write": lambda: NewsPool.read("nope"),
         "news is a str: give NewsPool.read": lambda: CompEvoForecaster.load(tmp_path / "run", "x"),
         "no data set 'electricty'; known: electricity": lambda: DATASETS["electricty"],
         "the configuration is a dict: give a RunConfig": lambda: train(
-            {"rounds": 2}, TRAIN, held, empty, tmp_path / "other"
+            {"rounds": 2}, TRAIN, held, None, tmp_path / "other"
         ),
         "series is a DataFrame: give a polars DataFrame": lambda: build_windows(
             DATASETS["electricity"], TABLE
@@ -407,15 +405,16 @@ def test_aliases_periods_and_newer_rows_give_one_grid():
 
 
 @pytest.mark.parametrize(
-    ("moved", "freq", "message"),
+    ("usual", "moved", "freq", "message"),
     [
-        (3, None, r"2010-06-04 is off the grid of 1mo, whose stamps are on day 1 of a month"),
-        (3, "3mo", r"2010-06-04 is off the grid of 3mo"),
-        (0, "3mo", r"2010-02-01 is off the grid of 3mo, whose step begins in 2010-01.*80 such"),
+        ("MS", 3, None, r"2010-06-04 is off the grid of 1mo, whose stamps are on day 1 of a month"),
+        ("MS", 0, "3mo", r"rows are 1mo apart and freq says 3mo"),
+        ("QS", 0, "1mo", r"no rows are 1mo apart, as freq says, but 90d or more"),
+        ("QS", 30, None, r"2011-05-01 is off the grid of 3mo, whose step begins in 2010-01"),
     ],
 )
-def test_a_stamp_off_the_months_is_named(moved, freq, message):
-    stamps = pd.Series(pd.date_range("2010-01-01", periods=120, freq="MS"))
+def test_a_stamp_off_the_months_is_named(usual, moved, freq, message):
+    stamps = pd.Series(pd.date_range("2010-01-01", periods=120, freq=usual))
     stamps[5] += pd.Timedelta(days=moved)
     table = seasonal(pd.DatetimeIndex(stamps), 12)
     with pytest.raises(DataError, match=message):

@@ -1,13 +1,11 @@
 """Blend and guard: what is fitted on validation."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from compevo_core.agents.calibration import ErrorCalibration
-from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.decoders import BatchForecasts, ForecastExample
 from compevo_core.agents.selection import FitnessSelection
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
@@ -19,6 +17,7 @@ from compevo_core.training.calibration import (
     calibrate,
     fit_blend,
 )
+from compevo_core.training.ensemble import AgentEnsemble
 from tests.support.window_samples import make_window
 
 SERIES = ("NSW1", "SA1")
@@ -40,32 +39,27 @@ def make_examples(days, *, drift=0.0, noise=1.0, series=SERIES, first_day=0, spl
     ]
 
 
-class MadeUpPopulation:
+class MadeUpPopulation(AgentEnsemble):
     """A model and executor whose agents forecast base plus a made-up correction.
 
-    A correction (48,) is made of a window's number and its residual, truth less base (48,);
-    ``calls`` keeps the ``train`` flag of every forecast.
+    A correction (48,) is made of a window's number and its residual, truth less base (48,).
     """
 
     def __init__(self, corrections, shards=None):
         agents = len(corrections)
         self.corrections = corrections
-        self.calls = []
         self.shards = shards or AgentShards(agents)
         self.selection = FitnessSelection(agents, SelectionConfig())
-        self.calibration = ErrorCalibration(agents, SERIES, len(self.shards.local_agents))
+        self.calibration = ErrorCalibration(agents, SERIES)
         self.scaler = Scaler(mean=dict.fromkeys(SERIES, 0.0), std=dict.fromkeys(SERIES, 1.0))
-        self.config = SimpleNamespace(run=SimpleNamespace(micro_batch_size=3))
+        self.config = settings()
+        self.executor, self.logics = self, [""] * agents
 
     def base_forecasts(self, examples):
         base_BH = np.concatenate([example.priors_PH for example in examples])
-        return torch.tensor(np.stack([base_BH] * len(self.shards.local_agents))).float()
+        return np.stack([base_BH] * len(self.corrections)).astype(np.float32)
 
     def play(self, logics, examples):
-        return self.forecast(logics, examples)
-
-    def forecast(self, logics, examples, *, train=False):
-        self.calls.append(train)
         values_ABH = np.array(
             [
                 [
@@ -80,13 +74,12 @@ class MadeUpPopulation:
             ]
         )
         assert len(logics) == len(values_ABH)
-        return SimpleNamespace(values_ABH=torch.tensor(values_ABH).float(), weights_BA=None)
+        return BatchForecasts(torch.tensor(values_ABH).float(), None)
 
     def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
-        values_ABH = self.forecast([""] * len(self.corrections), examples).values_ABH
-        base_ABH = self.base_forecasts(examples).numpy()
-        return self.calibration.blend(values_ABH.numpy(), base_ABH)
+        found = self.forecast(examples)
+        return self.calibration.blend(found.values_ABH, found.base_ABH)
 
     def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""
@@ -97,7 +90,7 @@ class MadeUpPopulation:
 
 def settings(**changes):
     """Return a configuration that calibrates as said."""
-    return RunConfig.from_mapping({"calibration": changes})
+    return RunConfig.from_mapping({"calibration": changes, "run": {"micro_batch_size": 3}})
 
 
 def mean_error(forecast_BH, examples):
@@ -123,8 +116,8 @@ def _too_little(day, residual_H):
 
 
 def _calibrate(population, examples, **changes):
-    logics = [""] * len(population.corrections)
-    return calibrate(population, population, logics, examples, settings(**changes))
+    population.config = settings(**changes)
+    return calibrate(population, examples)
 
 
 def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_one():
@@ -196,7 +189,7 @@ def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
 def test_where_no_agent_is_as_good_the_best_prior_is_sealed_and_not_the_first():
     class Population(MadeUpPopulation):
         def base_forecasts(self, examples):
-            return super().base_forecasts(examples) + torch.tensor([3.0, 1.0])[:, None, None]
+            return super().base_forecasts(examples) + np.array([3.0, 1.0])[:, None, None]
 
     examples = make_examples(20, noise=0.0)
     population = Population([lambda day, residual_H: residual_H + 20.0] * 2)
@@ -220,22 +213,19 @@ def test_each_process_stores_its_own_agents_and_all_report_the_same():
             assert torch.equal(part[2:], local)
             return part
 
-    parts = iter(_list_gathered(whole, examples))
+    batches = [examples[start : start + 3] for start in range(0, len(examples), 3)]
+    parts = (whole.play([""] * 3, batch).values_ABH for batch in batches)
     second = MadeUpPopulation(corrections, Second(3, rank=1, processes=2))
     report = _calibrate(second, examples, blend=True)
     assert report == expected
-    assert np.array_equal(second.calibration.blend_AH, whole.calibration.blend_AH[2:])
-    shared = whole.calibration.shared_state()
-    assert all(np.array_equal(v, shared[k]) for k, v in second.calibration.shared_state().items())
-
-
-def _list_gathered(whole, examples):
-    parts = [examples[start : start + 3] for start in range(0, len(examples), 3)]
-    return [
-        values
-        for part in parts
-        for values in (whole.forecast([""] * 3, part).values_ABH, whole.base_forecasts(part))
-    ]
+    expected = whole.calibration.state()
+    assert all(np.array_equal(v, expected[k]) for k, v in second.calibration.state().items())
+    stored = second.agent_tensors()
+    assert np.array_equal(stored["calibration.blend_AH"], whole.calibration.blend_AH[2:])
+    # What is read into it is in the calibration.
+    stored["calibration.blend_AH"][...] = 7.0
+    assert (second.calibration.blend_AH[2] == 7.0).all()
+    assert second.calibration.blend_AH[0].max() < 7
 
 
 def test_calibration_without_validation_is_refused():
@@ -275,8 +265,8 @@ def test_a_forecast_is_base_plus_the_blended_correction():
 
 
 def test_the_state_is_split_into_what_agents_own_and_what_they_share():
-    calibration = ErrorCalibration(5, SERIES, local_agents=2)
+    calibration = ErrorCalibration(5, SERIES)
     own, shared = calibration.agent_state(), calibration.shared_state()
-    assert {value.shape[0] for value in own.values()} == {2}
+    assert {value.shape[0] for value in own.values()} == {5}
     assert not own.keys() & shared.keys()
     assert own.keys() | shared.keys() == vars(calibration).keys() - {"entities"}

@@ -111,7 +111,7 @@ def _config(known_errors="mean"):
 
 
 def _prepare(train, val, known_errors="mean"):
-    return TrainingData.prepare(_config(known_errors), train, val, 8)
+    return TrainingData.prepare(_config(known_errors), train, val)
 
 
 def _bases(examples):
@@ -136,12 +136,12 @@ def test_validation_truth_reaches_the_sealed_prior_and_no_validation_forecast(pr
 
 def test_the_level_at_the_start_of_validation_is_that_of_the_errors_out_of_fold(prepared):
     config = _config()
-    levels = ErrorLevels(read_rule(config), prepared.inputs.scaler, 1)
+    levels = ErrorLevels(read_rule(config), prepared.scaler, 1)
     levels.observe(TRAIN, forecast_train(config, TRAIN))
 
     plain = _prepare(TRAIN, VAL, "none").priors.forecast(VAL.views())
     expected = [
-        prepared.inputs.scaler.scale(forecast_PH[0], view.entity)
+        prepared.scaler.scale(forecast_PH[0], view.entity)
         for forecast_PH, view in zip(levels.apply(VAL.views(), plain), VAL.views(), strict=True)
     ]
     assert np.allclose(_bases(prepared.calibration_examples), expected)

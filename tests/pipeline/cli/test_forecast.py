@@ -52,7 +52,7 @@ def test_tomorrow_is_forecast_at_the_issue_time_and_later_data_change_nothing(la
     assert datetime.fromisoformat(first.facts["issued_at"]).utcoffset() == timedelta(0)
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
     assert rows["start"][0] == "2026-02-24T00:00:00+10:00" and rows.height == 48
-    assert rows["compevo"].to_list() == first.select_points("NSW1")["compevo"].tolist()
+    assert rows["compevo"].to_list() == first.select_points("NSW1")["forecast"].tolist()
     (facts,) = first.facts["series"]
     # Nothing is stored of a week before, and 7 days are too few for bands of the day.
     assert facts["last_week"] == [None] * 48 and facts["day_quantiles"] == {}

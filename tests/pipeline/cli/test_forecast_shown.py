@@ -22,7 +22,7 @@ from compevo_pipeline.cli.forecast import (
 from compevo_pipeline.sources.common.base import Mode
 from tests.core.report.test_tomorrow import add_day_facts, add_effect
 from tests.support.commands import invoke
-from tests.support.issued_samples import ORIGIN, make_issued
+from tests.support.issued_samples import ORIGIN, make_issued, make_mixture
 
 SAMPLE = "[sample: synthetic data]"
 
@@ -143,13 +143,23 @@ def test_what_was_read_is_shown_as_text_and_not_as_a_cause(issued_folder):
     assert "newest article that could be read: 30 Mar 2026 16:40" in shown
 
 
-def test_members_without_a_language_model_read_nothing():
-    issued = make_issued()
-    why = read_parts(issued, "NSW1")
-    parts = [replace(part, logic="calendar-ridge") for part in why.parts]
-    shown = render_explanation(issued, replace(why, parts=parts), None, SAMPLE)
-    assert "agent 1: calendar-ridge" in shown
-    assert not any(word in shown for word in ("article", "reads by", "Corrections"))
+def test_members_without_a_language_model_are_named_with_their_weights_and_read_nothing():
+    issued = make_mixture("calendar-ridge", "gbm")
+    shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+    assert read_line(shown, "   ") == "weight forecast correction adds"
+    assert read_line(shown, "calendar-ridge") == "calendar-ridge 25.0 % 7950 +20 1992"
+    assert read_line(shown, "weighted") == "weighted sum 8025 -25 8000"
+    assert read_line(shown, "published") == "published 7900"
+    assert not any(word in shown for word in ("agent", "article", "prior", "Corrections"))
+
+
+def test_a_single_model_is_one_line_with_its_correction_if_it_has_one():
+    for level, line in ((0.0, "gbm: 8000 MW"), (20.0, "gbm: 8000 MW, with a correction of +20")):
+        issued = make_mixture("gbm", level=level)
+        shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+        assert read_line(shown, "gbm") == line
+        assert read_line(shown, "forecast minus") == "forecast minus published: +100"
+        assert not any(word in shown for word in ("agent", "weight", "prior", "news"))
 
 
 def test_one_step_is_explained_on_the_markets_clock(issued_folder):

@@ -8,17 +8,19 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.evaluation.result_rows import write_rows
 from compevo_core.report.figures import Plot
 from compevo_pipeline import definitions
-from compevo_pipeline.cli import demo
+from compevo_pipeline.cli import refresh
 from compevo_pipeline.cli.arguments import parse_changes, show_progress
 from compevo_pipeline.cli.main import app, main
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs import jobs
+from compevo_pipeline.paper import demo
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.work import deployment
 from tests.support.commands import invoke
@@ -28,15 +30,31 @@ from tests.support.report_samples import make_rows, make_wins, write_run
 
 def test_every_argument_and_option_says_what_it_is():
     group = get_command(app)
+    paper = group.commands["paper"]
+    commands = {**group.commands, **paper.commands, **paper.commands["experiment"].commands}
     unsaid = [
         f"{name} {parameter.name}"
-        for name, command in group.commands.items()
+        for name, command in commands.items()
         for parameter in command.params
         if not parameter.help
     ]
     assert unsaid == []
-    helps = [command.help for command in group.commands.values()]
+    helps = [command.help for command in commands.values()]
     assert not any("\n" in text for shown in helps for text in shown.split("\n\n"))
+
+
+def test_the_help_of_the_product_fits_on_a_screen():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output.rstrip("\n")
+    assert shown.count("\n") < 40
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "compevo paper" not in shown and " paper " in shown
+
+
+@pytest.mark.parametrize("words", [["lud", "runs/mine"], ["experiment", "tau", "electricity"]])
+def test_a_command_that_moved_into_the_wing_says_where_it_went(words):
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert result.output == f"`compevo {words[0]}` is now `compevo paper {words[0]}`.\n"
 
 
 def test_settings_are_read_as_values_or_else_as_text():
@@ -63,7 +81,7 @@ def test_a_list_that_is_no_toml_is_refused_with_a_line_to_copy():
 def test_a_variant_that_nobody_knows_ends_before_any_work(tmp_path, capsys):
     places = ["--windows", str(tmp_path), "--news", str(tmp_path), "--out", str(tmp_path)]
     with pytest.raises(SystemExit):
-        main(["train", *places, "--preset", "tiny", "--variant", "no-new"])
+        main(["paper", "train", *places, "--preset", "tiny", "--variant", "no-new"])
     assert "'no-new'; known: compevo," in capsys.readouterr().err
 
 
@@ -88,16 +106,19 @@ def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
     (tmp_path / "results").mkdir()
     make_rows().write_csv(tmp_path / "results" / "main.csv")
     target = tmp_path / "pages"
+    target.mkdir()
+    (target / "forecast.html").write_text("old")
     run = write_run(tmp_path / "electricity")
-    invoke("report", tmp_path / "results", run, "--out", target, "--mode", "archive")
-    assert "What the agents learnt to read" in (target / "research.html").read_text(
-        encoding="utf-8"
-    )
+    invoke("paper", "report", tmp_path / "results", run, "--out", target, "--mode", "archive")
+    pages = {path.name: path.read_text(encoding="utf-8") for path in target.iterdir()}
+    assert set(pages) == {"forecast.html", "research.html"}
+    assert "What the agents learnt to read" in pages["research.html"]
+    assert "No forecast yet" in pages["forecast.html"]
 
 
 def test_a_torn_run_ends_as_one_line_and_exit_code_one(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["report", str(tmp_path), str(tmp_path)])
+        main(["paper", "report", str(tmp_path), str(tmp_path)])
     assert stop.value.code == 1
     assert capsys.readouterr().err.startswith(f"compevo: {tmp_path}: no rounds.jsonl")
 
@@ -131,8 +152,8 @@ def test_a_refresh_takes_the_days_that_a_forecast_takes(
     monkeypatch.setattr(deployment, "utc_now", lambda: datetime(2026, 3, 30, 16, 30, tzinfo=UTC))
     ran, shown = [], []
     settings = Settings(home=tmp_path)
-    monkeypatch.setattr(demo, "run", lambda *given: ran.append(given) or settings)
-    monkeypatch.setattr(demo, "show_forecast", lambda *given: shown.append(given))
+    monkeypatch.setattr(refresh, "run", lambda *given: ran.append(given) or settings)
+    monkeypatch.setattr(refresh, "show_forecast", lambda *given: shown.append(given))
     invoke("refresh", *words)
     assert [given[2] for given in ran] == [day]
     assert [str(given[2]) for given in shown] == ([day] if is_shown else [])

@@ -88,12 +88,12 @@ def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(tmp_
     assert "the model was fitted and chosen on values after 2025-03-01" in past.output
     assert "fitted and chosen" not in forecast.output
 
-    # One has closed, and holds the other back.
+    # One has closed, and does not hold the other back.
     write(("old", 0, 190), ("young", 0, 200))
     assert run("fit", "shops", "--method", "persistence").exit_code == 0
     forecast = run("forecast", "shops")
-    assert "old ends 2025-07-09 00:00 UTC and others 2025-07-19 00:00" in forecast.output
-    assert "take it out of the table" in forecast.output
+    assert "no forecast of old (ended 2025-07-09 00:00 UTC): the others go on to" in forecast.output
+    assert "20 Jul" in forecast.output
 
 
 ROWS = 150 * 24  # from January 2015 on, over the night in which clocks went forward

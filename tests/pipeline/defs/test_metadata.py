@@ -40,9 +40,9 @@ HOSTILE = [
     "<http://host.example/>",
 ]
 RENDERS_MARKDOWN = {
-    "defs/assets/report.py": "the pooled result rows, whose names are the project's own",
     "defs/assets/training.py": "the logics, escaped one by one",
     "defs/metadata.py": "plots and drawings, whose titles and names are escaped",
+    "paper/assets.py": "the pooled result rows, whose names are the project's own",
 }
 
 

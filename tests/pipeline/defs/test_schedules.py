@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import dagster as dg
 import polars as pl
@@ -18,8 +19,10 @@ from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs.alerts import build_alert_sensors
 from compevo_pipeline.defs.asset_keys import OPERATIONAL, target_days
+from compevo_pipeline.defs.schedules import build_daily_schedule
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import Ledger
+from compevo_pipeline.sources.own.declaration import make_spec
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import FrameStore
 from compevo_pipeline.work import alerts
@@ -35,6 +38,7 @@ from compevo_pipeline.work.deployment import Deployment
 from tests.support import operational
 from tests.support import population as small
 from tests.support.deployment import SetClock, deploy
+from tests.support.own_tables import declare
 from tests.support.window_samples import HALF_HOUR
 
 MINUTES_45 = timedelta(minutes=45)
@@ -165,9 +169,31 @@ def test_another_data_set_is_forecast_for_the_day_that_has_begun_on_its_clock(re
     request = tick(repository, f"{job}_daily", at)
     assert request.partition_key == day and request.run_key.startswith(f"{job}_daily-2026-03-3")
     schedule = repository.get_schedule_def(f"{job}_daily")
-    assert (schedule.job_name, schedule.cron_schedule) == (job, "15 1 * * *")
+    assert (schedule.job_name, schedule.cron_schedule) == (job, ["15 1 * * *"])
     days = repository.get_job(job).partitions_def
     assert days is None if day is None else day in days.get_partition_keys(current_time=at)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "Europe/Paris", "America/Los_Angeles", "UTC"])
+@pytest.mark.parametrize("month", [1, 7])
+def test_a_declared_data_set_is_forecast_a_quarter_past_midnight_of_its_own_clock(zone, month):
+    spec = make_spec(declare({"place": {"time_zone": zone}}, time_zone=zone))
+
+    @dg.job(name="refresh_own")
+    def job():
+        pass
+
+    schedule = build_daily_schedule(job, spec, Settings())
+    assert schedule.execution_timezone == zone
+    begins = {}
+    for cron in schedule.cron_schedule:
+        minute, hour = map(int, cron.split()[:2])
+        at = datetime(2026, month, 15, hour, minute, tzinfo=ZoneInfo(zone))
+        context = dg.build_schedule_context(scheduled_execution_time=at)
+        # A second run of one key is skipped.
+        begins.setdefault(schedule(context).run_key[-10:], at.astimezone(UTC) + spec.market_offset)
+    begin = begins[f"2026-{month:02}-15"]
+    assert (begin.hour, begin.minute) == (0, 15)
 
 
 def test_a_later_tick_tries_again_unless_the_forecast_is_there_or_a_run_works_on_it(tmp_path):

@@ -93,7 +93,7 @@ def test_the_command_line_trains_under_torchrun_and_prints_once(shared_run):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     inputs = ["--windows", shared_run.windows, "--news", shared_run.news, "--out", shared_run.out]
     settings = ["--preset", "tiny", "--set", "run.rounds=2"]
-    command = ["-m", "compevo_pipeline.cli.main", "train", *inputs, *settings]
+    command = ["-m", "compevo_pipeline.cli.main", "paper", "train", *inputs, *settings]
     done = subprocess.run([*torchrun, *command], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("round 1/2") == done.stdout.count("artifact_hash") == 1

@@ -306,7 +306,7 @@ def test_no_day_of_the_archive_is_refused_at_the_door_or_before_the_seal(archive
             forecast = make_issued([view.entity], origin=view.origin_utc)
             starts = [view.origin_utc + step * view.step for step in range(48)]
             flat = forecast.rows.filter(
-                pl.col("method") == "compevo", pl.col("quantile").is_null()
+                pl.col("method") == "forecast", pl.col("quantile").is_null()
             ).with_columns(pl.Series("value", values), pl.Series("start_utc", starts))
             refuse_implausible(replace(forecast, rows=flat), [view], grids, rules)
             sealed += 1

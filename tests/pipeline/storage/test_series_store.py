@@ -224,6 +224,22 @@ def test_few_changes_are_applied_at_once_with_what_was_before(stored):
     assert kinds(stored) == {"changed": 3}
 
 
+@pytest.mark.parametrize("kind", ["unit", "cut"])
+def test_a_whole_file_that_changes_most_waits_for_a_person(stored, kind):
+    before = stored.read("electricity")
+    other = before.with_columns(pl.col("value") * 1000) if kind == "unit" else before.tail(5)
+    for _ in range(2):
+        report = stored.write("electricity", other, replace=True)
+        assert report.waiting == other.height and stored.read("electricity").equals(before)
+    assert stored.read_waiting("electricity").height >= before.height - 5
+
+    stored.accept_waiting("electricity")
+    assert stored.write("electricity", other, replace=True).waiting == 0
+    assert stored.read("electricity")["value"].to_list() == other["value"].to_list()
+    assert stored.read_waiting("electricity").is_empty()
+    assert stored.write("electricity", before, replace=True, accept=True).waiting == 0
+
+
 def test_the_record_is_no_part_of_the_data(stored):
     before = stored.hash_files("electricity")
     stored.write("electricity", series(values=CUT[:1], fetched=FETCHED + HOUR))

@@ -4,7 +4,7 @@ import pytest
 
 from compevo_core.errors import ConfigError
 from compevo_pipeline.work import methods
-from compevo_pipeline.work.methods import name_method, plan_method
+from compevo_pipeline.work.methods import choose_name, plan_method
 from tests.support.population import windows
 
 
@@ -20,12 +20,12 @@ from tests.support.population import windows
     ],
 )
 def test_own_data_ask_validation_unless_something_is_named(dataset, method, preset, meant):
-    assert name_method(dataset, method, preset) == meant
+    assert choose_name(dataset, method, preset) == meant
 
 
 def test_a_preset_is_refused_for_a_method_without_agents():
     with pytest.raises(ConfigError, match="preset 'tiny' is for the method compevo, not for 'gbm'"):
-        name_method("my-load", "gbm", "tiny")
+        choose_name("my-load", "gbm", "tiny")
 
 
 @pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])

@@ -12,11 +12,12 @@ from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.issued import CHAIN_FILE, read_chain, write_issued
 from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.metadata import render_day
+from compevo_pipeline.paper.assets import write_research
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import find_next_day
-from compevo_pipeline.work.results import publish_site, write_site
+from compevo_pipeline.work.results import publish_site, write_forecasts
 from tests.support.commands import invoke
 from tests.support.issued_samples import ORIGIN, make_issued
 from tests.support.scored_samples import NOW
@@ -142,11 +143,12 @@ def test_the_next_day_is_one_with_a_published_forecast_where_models_correct_it(w
 
 def test_the_report_of_a_workspace_shows_what_it_issued(workspace):
     write_issued(workspace.layout.issued(DATASET), make_issued())
-    page, inputs = write_site(workspace, EVENING)
+    page = write_forecasts(workspace, EVENING)
     assert page == workspace.layout.report / "forecast.html"
-    assert [day.issued.facts["dataset"] for day in inputs.days] == [DATASET]
-    assert "Tuesday 31 March 2026" in page.read_text(encoding="utf-8")
-    assert pl.DataFrame(inputs.rows).is_empty()
+    shown = page.read_text(encoding="utf-8")
+    assert "Tuesday 31 March 2026" in shown and f"{DATASET}</span></h1>" in shown
+    assert write_research(workspace, EVENING)["result_rows"] == 0
+    assert (page.parent / "research.html").exists()
 
 
 def test_the_ui_shows_a_chart_of_each_of_the_first_series():

@@ -2,6 +2,7 @@
 
 import logging
 
+import dagster as dg
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -51,7 +52,7 @@ def deployment(tmp_path_factory):
 
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     settings = ("--preset", "tiny", "--set", "run.rounds=1", "--set", "population.agents=2")
-    invoke("train", *given, "--out", layout.run(RUN), *settings)
+    invoke("paper", "train", *given, "--out", layout.run(RUN), *settings)
     set_current_run(layout, "electricity", RUN)
     return deployment
 
@@ -79,7 +80,7 @@ def by_command(deployment, by_asset, tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     words = ("--results", results, "--experiment", "test", "--every", EVERY, "--seeds", SEEDS)
-    invoke("evaluate", run.path, *given, *words)
+    invoke("paper", "evaluate", run.path, *given, *words)
     return results, run
 
 
@@ -123,7 +124,7 @@ def test_a_split_without_windows_is_refused_before_anything_is_written(deploymen
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     words = ("--results", tmp_path / "none", "--split", "inference")
     with pytest.raises(CompEvoError, match="no window in inference"):
-        invoke("evaluate", layout.run(RUN), *given, *words)
+        invoke("paper", "evaluate", layout.run(RUN), *given, *words)
     assert not (tmp_path / "none").exists()
 
 
@@ -132,5 +133,11 @@ def test_progress_is_logged_with_the_time_left(by_command, deployment, caplog):
     given = ("--windows", layout.windows("electricity"), "--news", layout.news_pool("electricity"))
     words = ("--results", layout.root / "other", "--split", "val", "--seeds", 1)
     with caplog.at_level(logging.INFO, logger="compevo_pipeline.cli.results"):
-        invoke("evaluate", layout.run(RUN), *given, *words)
+        invoke("paper", "evaluate", layout.run(RUN), *given, *words)
     assert any("val: 4/4 windows, 0s left" in line for line in caplog.messages)
+
+
+def test_an_audit_of_windows_with_hardly_any_news_is_refused(deployment, by_command):
+    asked = {"evaluation/test": {"every": EVERY, "audits_news": True}}
+    with pytest.raises(dg.Failure, match="too few for an audit"):
+        deployment.materialize("evaluation/test", dataset="electricity", config=asked)

@@ -78,7 +78,7 @@ def test_a_refresh_of_a_grown_file_scores_what_was_issued_and_forecasts_the_day_
 
     rows = read_scored(deployment.layout, "demand")
     assert set(rows["day"]) == {date(2024, 2, 20)}
-    assert {"compevo", "persistence"} <= set(rows["method"])
+    assert {"forecast", "persistence"} <= set(rows["method"])
     # The new day was issued too, and waits for its truth.
     spec = load_registry(deployment.home / "datasets")["demand"].spec
     origin = pl.Series([date(2024, 2, 21)]).cast(pl.Datetime("us", "UTC"))[0] - spec.market_offset
@@ -111,7 +111,7 @@ def test_the_page_says_how_far_a_forecast_reaches():
 
 
 def test_the_alarms_count_no_step_of_overlapping_forecasts_twice():
-    rows = make_rows({"compevo": [1.0] * 10})
+    rows = make_rows({"forecast": [1.0] * 10})
     days = sorted(set(rows["day"]))
     assert sorted(set(select_disjoint(rows, DAY)["day"])) == days
     assert sorted(set(select_disjoint(rows, 4 * DAY)["day"])) == days[::4]

@@ -65,7 +65,7 @@ def test_every_issued_day_is_scored_once_its_truth_is_there(live):
     rows = read(live.layout)
     assert sorted(set(rows["day"])) == list(DAYS)
     # A week before the first days nothing was measured.
-    population = {"compevo", "compevo-equal", "compevo-prior", "compevo-agent-0"}
+    population = {"forecast", "equal", "prior", "member-0"}
     assert population | {"published", "persistence"} <= set(rows["method"])
     assert "weekly" not in set(rows["method"])
     assert live.layout.scored(operational.DATASET).with_suffix(".csv").exists()
@@ -87,7 +87,7 @@ def test_scoring_again_shows_tables_and_changes_no_file(live):
     days = {str(record.data["day"]) for record in shown["last_days"].records}
     assert "best member" in references
     assert "2026-02-24" in days
-    assert "MAE of compevo" in shown["errors"].value and shown["mode"].value == "sample"
+    assert "MAE of forecast" in shown["errors"].value and shown["mode"].value == "sample"
     checks = {check.check_name: check for check in result.get_asset_check_evaluations()}
     assert set(checks) == {"drift", "coverage", "next_inputs"}
     for check in checks.values():
@@ -175,7 +175,7 @@ def test_a_refresh_goes_from_sources_over_the_forecast_and_its_scores_to_the_rep
 def test_alarms_say_what_they_saw():
     days = 60
     rows = make_rows(
-        {"compevo": [100.0 + i % 3 for i in range(30)] + [400.0 + i % 3 for i in range(30)]}
+        {"forecast": [100.0 + i % 3 for i in range(30)] + [400.0 + i % 3 for i in range(30)]}
         | {"published": [100.0] * days},
         coverage=[0.5] * days,
     )

@@ -216,6 +216,7 @@ def test_gaps_that_belong_to_the_series_may_be_bridged():
     assert choose_bridge(day, 0.9, 30, 0, 77) == (6, 51)
     assert choose_bridge(day / 24, 0.6, 14, 14, 336) == (14, 224)  # closed at night
     assert choose_bridge(day / 24, 0.6, 200, 62, 336) == (93, 224)  # an office, and a long break
+    assert choose_bridge(day / 48, 0.73, 131, 131, 672) == (131, 539)  # a stock exchange
 
 
 def test_the_newest_origin_of_short_horizons_lies_within_the_day():

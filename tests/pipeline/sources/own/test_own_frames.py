@@ -1,14 +1,27 @@
 """A user's tables: what is guessed, repaired and counted, and what is refused with its row."""
 
+import gzip
+import io
+import zipfile
+from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
+from compevo_core.table.text_stamps import (
+    find_place_zone,
+    find_standard_offset,
+    list_zones,
+    name_standard_offset,
+    read_zone,
+)
 from compevo_pipeline.sources.own.declaration import (
     CovariateKeys,
     check_declaration,
@@ -16,13 +29,6 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
-from compevo_pipeline.sources.own.stamps import (
-    find_place_zone,
-    find_standard_offset,
-    list_zones,
-    name_standard_offset,
-    read_zone,
-)
 from compevo_pipeline.sources.own.table import read_text_table
 from compevo_pipeline.sources.registry import load_registry
 from tests.support.own_tables import declare, wrap, write_demand
@@ -349,7 +355,7 @@ def test_a_column_that_tells_repeated_stamps_apart_names_the_series():
         lines = [f"{day:%Y-%m-%d},{store},{day.day % 7 + store}" for day, store in rows]
         return "date,store,sales\n" + "\n".join(lines) + "\n"
 
-    with pytest.raises(CompEvoError, match="'store' numbers the parts of the days of 'date'"):
+    with pytest.raises(CompEvoError, match="'store' may number the parts of the days of 'date'"):
         look(write(range(1, 25), 60))
     draft = look(write((1, 2), 700))
     assert 'id = "store"' in draft.text and 'values = ["sales"]' in draft.text
@@ -503,3 +509,74 @@ def test_a_comma_that_may_mark_either_is_asked_for():
     text = "stamp;load_mw\n" + "".join(f"2024-01-{day:02d};1,{day:03d}\n" for day in range(1, 29))
     with pytest.raises(CompEvoError, match=r"row 2.*'1,001' may be 1001 or 1\.001.*--decimal"):
         look_at(text)
+
+
+def write_half_hours(first, last):
+    """Half-hours of London as days and numbered periods, as its market publishes them."""
+    zone = ZoneInfo("Europe/London")
+    lines, at = ["date,period,load"], datetime(*first, tzinfo=zone).astimezone(UTC)
+    numbers = Counter()
+    while at.astimezone(zone).replace(tzinfo=None) < datetime(*last):  # noqa: DTZ001
+        day = at.astimezone(zone).date()
+        numbers[day] += 1
+        lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
+        at += timedelta(minutes=30)
+    return "\n".join(lines) + "\n"
+
+
+def test_numbered_parts_of_days_are_steps_where_clocks_change_too():
+    text = write_half_hours((2024, 3, 1), (2024, 11, 10))
+    draft = look(text, zone="Europe/London")
+    assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
+    (found,) = [line for line in draft.findings if "steps of" in line]
+    assert ", 0 of them without a value" in found
+    with pytest.raises(CompEvoError, match=r"'period' numbers more parts of a day than 48.*--zone"):
+        look(text)
+
+
+def test_clock_times_beside_days_are_stamps_that_end_as_their_name_says():
+    days = [FIRST + timedelta(days=day) for day in range(60)]
+    lines = [f"{day:%m/%d/%Y},{hour:02}:00,{hour}" for day in days for hour in range(1, 25)]
+    draft = look("OperDay,HourEnding,COAST\n" + "\n".join(lines) + "\n")
+    assert 'period = "HourEnding"' in draft.text and 'stamps = "end"' in draft.text
+    assert "1,440 steps of 1h from 2024-01-01 00:00 to 2024-02-29 23:00" in " ".join(draft.findings)
+
+
+@pytest.mark.parametrize(
+    "above",
+    ["# Source: a service\n# Units: MW, local\n", "Category: all\n\n", "A title;of two cells\n,\n"],
+)
+def test_notes_above_the_column_names_are_left_out_and_said(above):
+    text = write_hours()
+    plain, noted = look(text), look(above + text)
+    lines = above.count("\n")
+    assert noted.findings[0] == f"{lines} line(s) above the column names are left out"
+    assert noted.findings[1:] == plain.findings
+
+
+def test_a_row_of_units_is_refused_by_its_number():
+    names, _, rows = write_hours().partition("\n")
+    with pytest.raises(CompEvoError, match="row 2, column 'when': 'UTC' is not a stamp"):
+        look(f"{names}\n" + ",".join(["UTC", *["MW"] * names.count(",")]) + f"\n{rows}")
+
+
+def test_packed_files_and_json_lines_are_the_tables_in_them():
+    text = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
+    plain = read_text_table(text.encode(), "a.csv")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as bundle:
+        bundle.writestr("a.csv", text)
+    lines = b'{"stamp":"2024-01-01","load_mw":1}\n{"stamp":"2024-01-02","load_mw":2}\n'
+    assert read_text_table(gzip.compress(text.encode()), "a.csv.gz").equals(plain)
+    assert read_text_table(packed.getvalue(), "a.csv.zip").equals(plain)
+    assert read_text_table(lines, "a.jsonl").drop("line").equals(plain.drop("line"))
+    with pytest.raises(CompEvoError, match="is not one JSON object a line"):
+        read_text_table(b"[1, 2", "a.ndjson")
+
+
+def test_an_offset_of_no_whole_hour_in_parquet_is_an_instant():
+    stamps = pa.array([0, 3_600_000_000], pa.timestamp("us", tz="+05:30"))
+    file = io.BytesIO()
+    pq.write_table(pa.table({"stamp": stamps, "load_mw": [1.0, 2.0]}), file)
+    table = read_text_table(file.getvalue(), "a.parquet")
+    assert table["stamp"].to_list() == ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]

@@ -1,0 +1,137 @@
+"""Values of a series that look wrong: fillers, a stuck sensor, an end that falls out of the rest.
+
+What belongs here: what the values of one series show by themselves, in words. What does not: bounds
+that a publisher's series has, and values that changed since (the pipeline).
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import cast
+
+import numpy as np
+import polars as pl
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.steps import DAY
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_FAR = 10.0  # spreads of the middle nine tenths, from the middle
+_FEWEST_SAME, _MOST_SAME = 3, 0.4  # times a filler comes at least, and share of all at most
+_APART = 0.25  # spreads of the middle nine tenths between a filler and the next value
+_WEEKLY = 0.8  # share of equal values on one day of the week that are no filler
+_JUMPS = 3.0  # times the usual step from one value to the next, into a filler or a collapse
+_LONGEST_COLLAPSE = 24  # values
+_HIGHEST_JUMP = 1.75  # times the highest step before, into the last values
+_BEYOND = 0.25  # of the range of all earlier values, from which on the last ones are beyond it
+_FEWEST_EARLIER = 60  # values that show a range
+_SHORTEST_STUCK = 6  # values
+_LONGER_STUCK = 2.0  # times the longest run before that a sensor is stuck from
+
+
+def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]:
+    """Return a sentence for each kind of value that looks wrong.
+
+    ``rows`` are the values of one series, in columns ``start_utc`` and ``value``.
+    """
+    known = rows.drop_nulls("value").sort("start_utc")
+    if known["value"].n_unique() < 2:
+        return [f"all values of {name} are equal, so there is nothing to forecast"]
+    problems = (_describe_far(known), _describe_stuck(known), _describe_end(known, step))
+    return [f"{name}: {problem}" for problem in problems if problem]
+
+
+def _describe_far(known: pl.DataFrame) -> str:
+    """Describe values that are far from all others."""
+    low, below, middle, above, high = (
+        cast(float, known["value"].quantile(share)) for share in _QUANTILES
+    )
+    # Where most values are one, as zeros are at night, nothing is far from them.
+    is_far = (pl.col("value") - middle).abs() > (_FAR * (high - low) or np.inf)
+    for value in _find_fillers(known):
+        is_far |= pl.col("value") == value
+    is_far |= pl.int_range(pl.len()).is_in(_find_collapse(known["value"].to_numpy()))
+    far = known.filter(is_far)
+    if not far.height:
+        return ""
+    return (
+        f"{far.height:,} value(s) are far from the others, first {far['value'][0]:,.10g} at "
+        f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
+        "measurements, empty their cells"
+    )
+
+
+def _find_fillers(known: pl.DataFrame) -> Iterator[float]:
+    """Yield the lowest or highest value where it comes again and again, apart from all others."""
+    for lowest in (True, False):
+        edge = cast(float, known["value"].min() if lowest else known["value"].max())
+        same, others = known.filter(value=edge), known.filter(pl.col("value") != edge)["value"]
+        if not _FEWEST_SAME <= same.height <= _MOST_SAME * known.height:
+            continue
+        distances = (others.unique() - edge).abs().sort()
+        low, high = (cast(float, others.quantile(share)) for share in (0.05, 0.95))
+        usual = others.diff().abs().quantile(0.99)
+        before = known["value"].shift(1).filter(known["value"] == edge)
+        jump = (before.filter(before != edge) - edge).abs().median()
+        is_apart = distances[0] > _APART * (high - low)
+        is_apart |= bool(usual and jump and cast(float, jump) > _JUMPS * usual)
+        # A shop that is closed on Sundays sells nothing then.
+        on_one_day = same["start_utc"].dt.weekday().value_counts()["count"].max()
+        is_weekly = cast(int, on_one_day) > _WEEKLY * same.height
+        # Counts of sales are a step apart, as their highest is from the next.
+        is_next = len(distances) > 1 and distances[0] <= _JUMPS * (distances[1] - distances[0])
+        if is_apart and not is_weekly and not is_next:
+            yield edge
+
+
+def _find_collapse(values: FloatArray) -> list[int]:
+    """Return the places of a few values between two jumps, there and back, far above all others."""
+    jumps = np.diff(values)
+    if len(jumps) < _FEWEST_EARLIER:
+        return []
+    order = np.argsort(np.abs(jumps))
+    first, last = sorted(order[-2:])
+    is_back = jumps[first] * jumps[last] < 0 and last - first <= _LONGEST_COLLAPSE
+    is_high = np.abs(jumps[order[-2]]) > _JUMPS * np.abs(jumps[order[-3]])
+    return list(range(first + 1, last + 1)) if is_back and is_high else []
+
+
+def _describe_stuck(known: pl.DataFrame) -> str:
+    """Describe a run of one value that is longer than all others."""
+    runs = known["value"].rle().struct.unnest()
+    if runs.height < 2:
+        return ""
+    longest = int(runs["len"].arg_max() or 0)
+    length, others = runs["len"][longest], runs["len"].sort()[-2]
+    if length < _SHORTEST_STUCK or length <= _LONGER_STUCK * others:
+        return ""
+    first = int(runs["len"][:longest].sum())
+    return (
+        f"{length:,} values in a row are {known['value'][first]:,.10g}, from {_say(known, first)}, "
+        f"and no more than {others:,} are equal anywhere else; if a sensor was stuck, empty their "
+        "cells"
+    )
+
+
+def _describe_end(known: pl.DataFrame, step: timedelta) -> str:
+    """Describe values of the last day, or the last value, beyond all before or after a jump."""
+    values = known["value"].to_numpy()
+    last = max(_SHORTEST_STUCK, DAY // step)
+    earlier, end = values[:-last], values[-last:]
+    if len(earlier) < _FEWEST_EARLIER:
+        return ""
+    room = _BEYOND * float(np.ptp(earlier))
+    is_odd = (end < earlier.min() - room) | (end > earlier.max() + room)
+    jumps = np.abs(np.diff(values))
+    is_odd |= jumps[-last:] > _HIGHEST_JUMP * jumps[:-last].max()
+    if not is_odd.any():
+        return ""
+    first = known.height - last + int(np.argmax(is_odd))
+    return (
+        f"the last {known.height - first:,} value(s) do not go on from those before, the first "
+        f"{values[first]:,.10g} at {_say(known, first)} after {values[first - 1]:,.10g}; if they "
+        "are not whole yet, leave them out"
+    )
+
+
+def _say(known: pl.DataFrame, row: int) -> str:
+    return f"{cast(datetime, known['start_utc'][row]):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,328 @@
+"""A fitted network as a baseline: the table of networks, fit, learning rate, predict, save, load.
+
+What belongs here: names, the choice of a learning rate on validation, files, the two networks that
+a library (neuralforecast) provides as well. What does not: the other networks, the loop that fits
+them (``fitting``), scoring, which rates are tried and for how long (``paper.method``).
+
+Weights are kept as safetensors; of GPT4TS only the trained ones.
+
+DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
+iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
+Forecasting", ICLR 2024. Differs: a view holds one series, so the variates are that series and the
+time features of its input steps, as in the authors' code when time features are given. In both,
+the normalisation is the shared one.
+
+Shapes: N windows, H horizon.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from compevo_core.baselines.base import (
+    MethodFacts,
+    raise_if_held_out,
+    read_baseline_file,
+    write_baseline_file,
+)
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
+from compevo_core.lm import backbone
+from compevo_core.paper.networks.fitting import FitBudget, FitReport, fit_network, forecast_scaled
+from compevo_core.paper.networks.frequency import FEDformer, FiLM
+from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
+from compevo_core.paper.networks.layers import (
+    Network,
+    NetworkInputs,
+    SeriesDecomposition,
+    count_trainable,
+)
+from compevo_core.paper.networks.pyraformer import Pyraformer
+from compevo_core.runtime.files import write_atomically
+from compevo_core.runtime.seeding import use_seed
+
+log = logging.getLogger(__name__)
+
+WEIGHTS_FILE = "weights.safetensors"
+
+Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
+"""From views and the scales of the train split to what a network is given."""
+
+LEARNING_RATE = 1e-3
+
+_FORECAST_BATCH = 256
+
+
+class DLinear(Network):
+    """Two linear maps of input to target steps that begin as the mean of the input."""
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        self.decomposition = SeriesDecomposition()
+        self.remainder = nn.Linear(lookback, horizon)
+        self.trend = nn.Linear(lookback, horizon)
+        for linear in (self.remainder, self.trend):
+            nn.init.constant_(linear.weight, 1 / lookback)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        remainder_BL1, trend_BL1 = self.decomposition(inputs.values_NL.unsqueeze(-1))
+        forecast: Tensor = self.remainder(remainder_BL1.squeeze(-1)) + self.trend(
+            trend_BL1.squeeze(-1)
+        )
+        return forecast
+
+
+class ITransformer(Network):
+    """A transformer encoder over variates."""
+
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 128,
+        inner: int = 256,
+        heads: int = 8,
+        layers: int = 2,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(lookback, width)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, inner, dropout=0.1, activation="gelu", batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
+        )
+        self.projection = nn.Linear(width, horizon)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        return self.forecast_variates(
+            torch.cat([inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)], dim=1)
+        )[:, 0]
+
+    def forecast_variates(self, variates_BVL: Tensor) -> Tensor:
+        """Return forecasts (B, V, H) of every variate."""
+        forecast_BVH: Tensor = self.projection(self.encoder(self.embedding(variates_BVL)))
+        return forecast_BVH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkKind:
+    """One network of the comparison.
+
+    ``make`` takes look-back and horizon, and samples the weights from torch's generator.
+    """
+
+    make: Callable[[int, int], Network]
+    seeds: int = 5  # of its result rows
+    encode: Encode = NetworkInputs.encode  # networks that read text add theirs
+    backbone: str = ""  # the pretrained model that it is made of
+
+
+def _make_gpt4ts(lookback: int, horizon: int) -> Network:
+    # It copies the layers whose norms it trains: other methods read the same backbone.
+    return GPT4TS(backbone.load_packaged().decoder, lookback, horizon)
+
+
+NETWORKS: dict[str, NetworkKind] = {
+    "dlinear": NetworkKind(make=DLinear),
+    "itransformer": NetworkKind(make=ITransformer),
+    "film": NetworkKind(make=FiLM),
+    "pyraformer": NetworkKind(make=Pyraformer),
+    "fedformer": NetworkKind(make=FEDformer),
+    "gpt4ts": NetworkKind(make=_make_gpt4ts, seeds=3, backbone=backbone.PACKAGED),
+    "gpt4ts-no-lm": NetworkKind(make=PatchNetwork),
+}
+"""Every network by the name that its result rows carry."""
+
+
+class NetworkBaseline:
+    """A fitted network with the scales of its train split; use :meth:`fit` or :meth:`load`."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        scaler: Scaler,
+        report: FitReport | None = None,
+        kind: NetworkKind | None = None,
+        grid: tuple[int, int] = (DEFAULT_STEPS, DEFAULT_STEPS),
+    ) -> None:
+        self._grid = grid  # look-back and horizon
+        self.name = name  # of the method in result rows
+        self._kind = kind or find_network(name)
+        self._network = network.eval()
+        self._scaler = scaler
+        self.report = report
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        pretrained = self._kind.backbone
+        return MethodFacts(
+            trainable_parameters=count_trainable(self._network),
+            learning_rate=None if self.report is None else self.report.learning_rate,
+            backbone=pretrained,
+            knowledge_cutoff=backbone.KNOWLEDGE_CUTOFFS.get(pretrained, ""),
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        name: str,
+        train: WindowSet,
+        val: WindowSet,
+        *,
+        seed: int = 0,
+        learning_rate: float = LEARNING_RATE,
+        budget: FitBudget | None = None,
+        kind: NetworkKind | None = None,
+    ) -> Self:
+        """Fit a network on train windows; validation decides when it ends.
+
+        ``name`` is one of :data:`NETWORKS`, or the name of a ``kind`` that is not in the table,
+        such as one that reads news. The seed covers weights, order of windows and dropout.
+        LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
+        diverged.
+        """
+        kind = kind or find_network(name)
+        raise_if_held_out(train, name)
+        raise_if_held_out(val, name)
+        scaler = Scaler.fit(train)
+        prepared = [_prepare_windows(split, scaler, kind.encode) for split in (train, val)]
+
+        grid = train.lookback, train.horizon
+        # The caller's generator stays as it was; equal seeds give equal weights.
+        with use_seed(seed):
+            network = kind.make(*grid)
+        report = fit_network(
+            network, *prepared, learning_rate=learning_rate, seed=seed, budget=budget
+        )
+        return cls(name, network, scaler, report, kind, grid)
+
+    @torch.no_grad()
+    def predict(self, views: Sequence[WindowView]) -> FloatArray:
+        """Return forecasts (N, H) in each view's unit."""
+        # torch splits nothing into one empty batch, which a Fourier transform rejects.
+        if not views:
+            return stack_rows([])
+
+        inputs = self._kind.encode(views, self._scaler)
+        batches = torch.split(torch.arange(len(views)), _FORECAST_BATCH)
+        scaled = [forecast_scaled(self._network, inputs.select(batch)) for batch in batches]
+        rows = [row.double().numpy() for batch in scaled for row in batch]
+
+        return stack_rows(
+            [self._scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the trained weights and, last, ``baseline.json``."""
+        weights = _select_weights(self._network)
+        write_atomically(folder / WEIGHTS_FILE, lambda part: save_file(weights, part))
+        write_baseline_file(
+            folder,
+            self.name,
+            grid=self._grid,
+            scaler=self._scaler.to_json(),
+            report=None if self.report is None else asdict(self.report),
+        )
+
+    @classmethod
+    def load(cls, folder: Path, kind: NetworkKind | None = None) -> Self:
+        """Read what :meth:`save` wrote, with the ``kind`` that :meth:`fit` was given.
+
+        CheckpointMismatch if the folder is incomplete, or has the weights of another network.
+        """
+        facts = read_baseline_file(folder)
+        kind = kind or find_network(facts["baseline"])
+        lookback, horizon = facts.get("grid", (DEFAULT_STEPS, DEFAULT_STEPS))
+        network = kind.make(lookback, horizon)
+        weights = load_file(folder / WEIGHTS_FILE)
+
+        shapes = {name: value.shape for name, value in weights.items()}
+        if shapes != {name: value.shape for name, value in _select_weights(network).items()}:
+            raise CheckpointMismatch(
+                f"{folder / WEIGHTS_FILE} holds weights of another {facts['baseline']}; "
+                "fit it again"
+            )
+        network.load_state_dict(weights, strict=False)
+
+        report = FitReport(**facts["report"]) if facts["report"] else None
+        scaler = Scaler.from_json(facts["scaler"])
+        return cls(facts["baseline"], network, scaler, report, kind, (lookback, horizon))
+
+
+def find_network(name: str) -> NetworkKind:
+    """Return the entry of a network; ConfigError if the name is unknown."""
+    if name not in NETWORKS:
+        raise ConfigError(f"no network {name!r}; known: {', '.join(NETWORKS)}")
+    return NETWORKS[name]
+
+
+def _prepare_windows(
+    windows: WindowSet, scaler: Scaler, encode: Encode
+) -> tuple[NetworkInputs, Tensor]:
+    """Return inputs and scaled targets (N, H), NaN where masked."""
+    target_NH = np.stack([scaler.scale(window.y, window.view.entity) for window in windows])
+    if not np.isfinite(target_NH).any():
+        raise DataError(
+            f"no target of {len(windows)} windows of {windows.dataset} is known; build them again"
+        )
+    return encode(windows.views(), scaler), torch.tensor(target_NH, dtype=torch.float32)
+
+
+def _select_weights(network: Network) -> dict[str, Tensor]:
+    """Return trained weights and buffers; frozen layers of a backbone are left out."""
+    frozen = {name for name, p in network.named_parameters() if not p.requires_grad}
+    return {
+        name: value.contiguous()
+        for name, value in network.state_dict().items()
+        if name not in frozen
+    }
+
+
+def choose_learning_rate(
+    name: str,
+    train: WindowSet,
+    val: WindowSet,
+    *,
+    rates: Sequence[float],
+    budget: FitBudget,
+    kind: NetworkKind | None = None,
+) -> float:
+    """Return the learning rate with the least validation loss after the same short fit.
+
+    Each rate is tried under seed 0; errors as for :meth:`NetworkBaseline.fit`. NonFiniteLoss if a
+    fit diverged with every rate.
+    """
+    losses: dict[float, float] = {}
+    for rate in rates:
+        try:
+            fitted = NetworkBaseline.fit(
+                name, train, val, learning_rate=rate, budget=budget, kind=kind
+            )
+        except NonFiniteLoss:
+            # A rate that diverges is a rate that is not chosen.
+            losses[rate] = math.inf
+        else:
+            losses[rate] = fitted.report.validation_loss if fitted.report else math.inf
+        log.info("%s, learning rate %g: validation loss %.5f", name, rate, losses[rate])
+
+    best = min(losses, key=losses.__getitem__)
+    if not math.isfinite(losses[best]):
+        raise NonFiniteLoss(f"{name} diverges with every learning rate of {rates}; give lower ones")
+    return best

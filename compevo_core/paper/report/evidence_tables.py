@@ -1,0 +1,830 @@
+"""What is read of news: the audit of real news, planted news, worded data and public tasks.
+
+What belongs here: each as a verdict, tables and plots, for terminal, page and docs; the share of
+the planted effect that each arm recovers, which topics logics name, what agents read, whether
+specialists that are read together read more than other populations. What does not: measuring any of
+it (``paper.news_audit``, ``paper.control``, ``paper.context_is_key``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from scipy import stats
+
+from compevo_core.paper.context_is_key import BOTH, NUMBERS, PUBLISHED, READER, SOURCES
+from compevo_core.paper.news_audit import ALL, ANY, DECLARED, EFFECTS, MOST, MOVED, POWER, REST
+from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
+from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, PRIOR
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.report.figures import (
+    ACCENT,
+    GOLD,
+    GREEN,
+    HALF,
+    INK,
+    MUTED,
+    OTHER_BARS,
+    PURPLE,
+    RED,
+    THIRD,
+    Line,
+    Picture,
+    Plot,
+    Style,
+    add_legend,
+    plot_lines,
+)
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    find_side,
+    format_interval,
+    format_number,
+    format_percent,
+    format_with_unit,
+    group_rows,
+    join_items,
+    markdown_table,
+    scope_name,
+    tabulate,
+)
+
+_READERS = {"run": "the trained population", "probe": "a linear probe"}
+KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
+MOST_TOPICS = 3  # topics that an agent read about are named, no more
+_BARS = {
+    OWN: ("own news", ACCENT),
+    NONE: ("no news", OTHER_BARS),
+    SWAPPED: ("another day's news", GOLD),
+}
+_OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
+
+
+def list_audits(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each audited scope: one data set, source and subset."""
+    return group_rows(rows, "dataset", "source", "subset")
+
+
+def format_audit(rows: Sequence[Row]) -> str:
+    """Return every audited scope as Markdown: its verdict, then its table."""
+    tables = map(audit_table, list_audits(rows))
+    text = "\n\n".join(table.to_titled_markdown() for table in tables)
+    return text or "*No audit of news yet: `compevo paper audit-news DATASET` makes it.*"
+
+
+def judge_news(rows: Sequence[Row]) -> str:
+    """Say whether own news helped in one scope, against no news and against another day's news.
+
+    The days that were declared beforehand decide, where there are any. A gain over no news alone is
+    not called help: it must be these articles, not any.
+    """
+    groups = _group_rows(rows)
+    overall = groups[ALL, ALL]
+    declared = groups.get((DECLARED, ANY), overall)
+    own_news = overall[OWN]
+    return (
+        f"{_judge(declared[NONE], declared[SWAPPED])} {_describe_power(groups)}"
+        f"{own_news['n_windows']:,} windows, "
+        f"{format_percent(own_news['n_with_news'] / own_news['n_windows'])} of them with at least "
+        f"one article. MAE {format_with_unit(own_news['mae'], own_news['unit'])} with own news, "
+        f"{format_number(overall[NONE]['mae'])} without, "
+        f"{format_number(overall[SWAPPED]['mae'])} with news of another day."
+    )
+
+
+def _describe_power(groups: Mapping[tuple[str, str], Mapping[str, Row]]) -> str:
+    """Say which effect on the declared days the probe would have seen."""
+    if groups[ALL, ALL][OWN]["source"] != "probe":
+        return ""
+    if (DECLARED, ANY) not in groups:
+        return "Too few days have unusual news of their own region for any effect to be seen. "
+    row = groups[DECLARED, ANY][OWN]
+    days = f"On the {row['n_windows']:,} windows with unusual news of their own region"
+    if row["seen_from"] is None:
+        return f"{days}, an effect of {max(EFFECTS):g} standard deviations would be missed. "
+    return (
+        f"{days}, an effect of {format_with_unit(row['seen_from'], row['unit'])} or more "
+        f"({row['seen_from_sd']:g} standard deviations) would be seen in {format_percent(POWER)} "
+        "of draws. "
+    )
+
+
+def _judge(none: Row, swapped: Row) -> str:
+    if none["interval_low"] is None or swapped["interval_low"] is None:
+        return "Unknown: there are too few days for an interval."
+    # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
+    if find_side(none) < 0 and not swapped["n_with_news"]:
+        return "Better than without news; there is no news of another day to compare with."
+    if find_side(none) < 0 and find_side(swapped) < 0:
+        return "Yes, the news helps."
+    if find_side(none) < 0:
+        return "The gain is not from this day's news: news of another day helps as much."
+    if find_side(none) > 0:
+        share = format_percent(none["difference"] / none["mae"])
+        return f"No gain: the error is {share} higher with news than without, by this one model."
+    return "No measurable gain: the confidence interval includes zero."
+
+
+def _group_rows(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, Row]]:
+    """Return rows by kind and group, then by news, in the order that they were measured in."""
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        groups.setdefault((row["group_kind"], row["group"]), {})[row["news"]] = row
+    return groups
+
+
+def audit_table(rows: Sequence[Row]) -> Table:
+    """Return effects by group: own news less each other kind, with intervals."""
+    first = rows[0]
+    # What each agent read is told with its logic.
+    groups = _group_rows([row for row in rows if not row["group_kind"].startswith("agent ")])
+
+    return tabulate(
+        groups.values(),
+        {
+            "Group": lambda by_news: KINDS.get(by_news[OWN]["group_kind"], "{group}").format(
+                **by_news[OWN]
+            ),
+            "Windows": lambda by_news: format_number(by_news[OWN]["n_windows"]),
+            "With news": lambda by_news: format_number(by_news[OWN]["n_with_news"]),
+            f"MAE {first['unit']}": lambda by_news: format_number(by_news[OWN]["mae"]),
+            **{f"less {name}": partial(_format_effect, news) for news, name in _OTHERS.items()},
+            "seen from": lambda by_news: format_number(by_news[OWN].get("seen_from")),
+        },
+        caption=f"{scope_name(first['dataset'], first['subset'])}: does news help "
+        f"{_READERS.get(first['source'], first['source'])}?",
+        verdict=judge_news(rows),
+        wrap_columns=(4, 5, 6),
+        highlighted=(0,),
+        notes=(
+            "MAE with own news minus MAE with the other news, and its 95 % interval (whole days "
+            "resampled): below zero own news is better. A window counts for every signal that it "
+            f"has. Seen from: the smallest shift of such days that the probe sees in "
+            f"{format_percent(POWER)} of draws. {MISSING}: no article of the other kind, too few "
+            "days, or none.",
+        ),
+    )
+
+
+def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
+    row = by_news.get(news)
+    if row is None or row["interval_low"] is None:
+        return MISSING
+    # A control that found no article to read is not a control.
+    if row["news"] != NONE and not row["n_with_news"]:
+        return MISSING
+    return f"{format_number(row['difference'])} ({format_interval(row)})"
+
+
+def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a run's sealed model on its largest audited test set; none without any."""
+    model = ("test", run.summary.get("artifact_hash", "not sealed"))
+    of_model = [row for row in rows if (row["split"], row["artifact_hash"]) == model]
+    return max(list_audits(of_model), key=lambda scope: scope[0]["n_windows"], default=[])
+
+
+def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
+    """Plot errors by what is read, where news moves forecasts most; None where it moves none."""
+    groups = _group_rows(rows)
+    if (MOVED, MOST) not in groups:
+        return None
+
+    own_errors = groups[MOVED, MOST][OWN], groups[MOVED, REST][OWN]
+    errors = {
+        label: [groups[MOVED, group][news]["mae"] for group in (MOST, REST)]
+        for news, (label, _) in _BARS.items()
+    }
+    texts = [f"{name} {' and '.join(map(format_number, both))}" for name, both in errors.items()]
+    alt = f"Bars of the MAE where news moves the forecast most, and elsewhere: {join_items(texts)}."
+    look: Style = {"title": f"MAE on test windows, {own_errors[0]['unit']}", "is_counted": False}
+
+    def add_bars(axis: Axes) -> None:
+        for place, (label, colour) in enumerate(_BARS.values()):
+            bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
+            axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
+        names = "moved most by news", "others"
+        ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own_errors, strict=True)]
+        axis.set_xticks([1, 5], ticks)
+        axis.grid(visible=False, axis="x")
+        axis.margins(y=0.1)
+        add_legend(axis)
+
+    return plot_lines([], alt, size=THIRD, finish=add_bars, **look)
+
+
+def list_read_topics(rows: Sequence[Row], agent: int) -> str:
+    """Return the topics an agent read about, with windows and the error that news saved there."""
+    read = [r for r in rows if (r["group_kind"], r["news"]) == (f"agent {agent}", NONE)]
+    ranked = sorted(read, key=lambda row: row["difference"])[:MOST_TOPICS]
+    texts = [f"{r['group']} ({r['n_windows']}, {format_number(-r['difference'])})" for r in ranked]
+    return ", ".join(texts) or MISSING
+
+
+#: Planted news and worded data: what each arm reads, and what it recovers.
+
+ARM_TITLES = {
+    PRIOR: "calendar ridge alone",
+    "no-news": "evolved logics, no news",
+    "swapped-news": "evolved logics, news of another day",
+    "seed-logics": "seed logics kept",
+    EVOLVED: "evolved logics",
+    BEST_AGENT: "evolved logics, the agent of most weight",
+    "no-place": "evolved logics that cannot select a place",
+    "oracle-logics": "logics that name the acting topics",
+    "all-articles": "mean of all articles, no choice",
+}
+FLAT, POLICY = "flat", "policy"
+SEARCH_TITLES = {
+    FLAT: "flat draws",
+    "crossed": "draws, half of them crossed with peers",
+    "crossed-alone": "draws, half of them crossed, without peers",
+    POLICY: "the agents' policies",
+    "half-crossed": "half by policy, half crossed with peers",
+    "no-grpo": "policies, without GRPO",
+    "no-unread": "policies, without unread titles",
+    "no-peers": "policies, without peers or fusion",
+    "no-fusion": "policies, without fusion",
+    "diversity": "policies, with the printed weight of diversity",
+    "no-pruning": "policies, without pruning",
+}
+_PARTS = ("no-grpo", "no-unread", "no-peers", "no-fusion", "diversity", "no-pruning")
+"""Arms that differ from the policies by one part of the paper's method."""
+SPECIALIST_TITLES = {
+    "seed-logics": ARM_TITLES["seed-logics"],
+    "2A-articles": "one agent: articles for all without choice",
+    "all-articles-mean": "one agent: mean of all articles",
+    "generalist": "generalist: one agent, sum of all articles",
+    "one-agent": "one agent: all trials",
+    "independent": "independent agents",
+    "crossed": "independent agents, crossed with peers",
+    "credit-alone": "crossed, paid by contribution",
+    "joint-alone": "crossed, fitted together",
+    EVOLVED: "specialists: fitted together, paid by contribution",
+    "generalist-and-specialists": "generalist and specialists",
+    "oracle-joint": "logics that share out the acting topics",
+    "no-news": "specialists, no news",
+    "swapped-news": "specialists, news of another day",
+    "policy": "policies: specialists whose logics GRPO trains",
+    "seed-logics-adapters": "seed logics with adapters",
+    "one-agent-adapters": "one agent with adapters: all trials",
+    "evolved-adapters": "specialists with adapters",
+}
+QUESTIONS = {
+    "Do peers and credit make agents read more than independent search?": (EVOLVED, "independent"),
+    "Do they read more than one agent with all trials?": (EVOLVED, "one-agent"),
+    "Do they read more than one that reads everything?": (EVOLVED, "generalist"),
+    "Do they add to one that reads everything?": ("generalist-and-specialists", "generalist"),
+    "Do policies find more than draws?": ("policy", EVOLVED),
+    "Do adapters read more than ridges alone?": ("evolved-adapters", EVOLVED),
+    "With adapters, more than one agent?": ("evolved-adapters", "one-agent-adapters"),
+}
+"""What the experiment on specialists asks, and which arms answer: the first less the second."""
+CONTEXT_TITLES = {
+    NUMBERS: "ours, numbers alone",
+    READER: "ours, written by {model}",
+    BOTH: "ours, half numbers alone, half {model}",
+}
+_WORLD_TITLES = {
+    "plain": "ten topics",
+    "regional": "only the home region's news acts",
+    "many-topics": "a hundred topics",
+    "events": "events, told in articles of three lengths",
+    "niches": "eight of forty topics",
+    "niches-wide": "eight of a hundred topics",
+    "niches-regional": "another topic in each region",
+}
+_STYLES: dict[str, Style] = {
+    "seed-logics": {"color": GOLD},
+    EVOLVED: {"color": ACCENT, "linewidth": 2.4},
+    "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
+    "all-articles": {"color": PURPLE, "linestyle": (0, (1.2, 1.2))},
+    "swapped-news": {"color": RED},
+}
+TEXT_TITLES = {
+    "persistence": "persistence",
+    PRIOR: ARM_TITLES[PRIOR],
+    "ridge-words": "ridge by part of the day, without numbers",
+    "ridge-numbers": "ridge on the numbers in the text alone",
+    "ridge": "ridge by part of the day and number",
+    "ridge-swapped": "the same, articles of another day",
+    "no-news": ARM_TITLES["no-news"],
+    "swapped-news": ARM_TITLES["swapped-news"],
+    "seed-logics": ARM_TITLES["seed-logics"],
+    "hand-sky": "logics about temperature and clouds, written by hand",
+    "hand-temperature": "logics about temperature, written by hand",
+    BEST_AGENT: ARM_TITLES[BEST_AGENT],
+    EVOLVED: ARM_TITLES[EVOLVED],
+    "all-articles": ARM_TITLES["all-articles"],
+}
+NO_ROWS = "*No control yet: `compevo paper experiment control DATASET` makes it.*"
+
+
+def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows that compare readers, of each data set and kind of world."""
+    return group_rows((row for row in rows if row["arm"] in ARM_TITLES), "dataset", "world")
+
+
+def list_searches(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows that compare ways to write logics, of each data set."""
+    return group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
+
+
+def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
+    """Return the control of every data set as Markdown: verdict, table, picture."""
+    parts = []
+    for control in list_controls(rows):
+        plots = show_control(control, rounds).plots
+        images = "\n".join(f"![{plot.alt}]({plot.source})" for plot in plots)
+        parts.append(control_table(control).to_titled_markdown(images))
+    parts += [search_table(search).to_titled_markdown() for search in list_searches(rows)]
+    return "\n\n".join(parts) or NO_ROWS
+
+
+def summarize_evidence(controls: Sequence[Sequence[Row]], texts: Sequence[Sequence[Row]]) -> str:
+    """Say what evolved logics find in all planted worlds, and of how many sets words are read."""
+    shares = [
+        evolved / oracle
+        for rows in controls
+        for effect in sorted({row["effect"] for row in rows if row["effect"]})
+        if (evolved := _mean(_select(rows, effect, EVOLVED), "slope")) is not None
+        and (oracle := _mean(_select(rows, effect, "oracle-logics"), "slope"))
+    ]
+    sentences = []
+    if shares:
+        low, high = format_percent(min(shares)), format_percent(max(shares))
+        sentences.append(
+            f"Evolved logics recover {low} to {high} of what logics that name the planted effect "
+            f"recover, in {len(shares)} world(s); the tables compare them with draws by chance."
+        )
+
+    # Better by more than chance: the interval lies below zero in the mean of the seeds.
+    ridges = [[row for row in rows if row["arm"] == "ridge"] for rows in texts]
+    highs = [_mean(ridge, "interval_high") for ridge in ridges if ridge]
+    if highs:
+        gains = sum(high is not None and high < 0 for high in highs)
+        sentences.append(
+            f"A ridge on all articles beats the calendar ridge, with an interval below zero, in "
+            f"{gains} of {len(highs)} sets of worded data."
+        )
+    return " ".join(sentences) or "No world and no words have all arms yet."
+
+
+def judge_control(rows: Sequence[Row]) -> str:
+    """Say how near the evolved logics come to logics that name the acting topics."""
+    sentences = []
+    for effect in sorted({row["effect"] for row in rows if row["effect"]}):
+        evolved, oracle, seeds = (
+            _mean(_select(rows, effect, arm), "slope")
+            for arm in (EVOLVED, "oracle-logics", "seed-logics")
+        )
+        precision = _mean(_select(rows, effect, EVOLVED), "precision")
+        if evolved is None or oracle is None or seeds is None:
+            continue
+
+        sentences.append(
+            f"At effect {effect:g} the evolved logics hold {evolved:.2f} of it, where logics that "
+            f"name the acting topics hold {oracle:.2f} and seed logics {seeds:.2f}; "
+            f"{format_percent(precision)} of the topics that they name act."
+        )
+    return " ".join(sentences) or "There is no world with an effect and all arms."
+
+
+def _tabulate_arms(
+    lines: Sequence[list[Row]],
+    cells: Mapping[str, Callable[[list[Row]], str]],
+    highlighted: str,
+    **layout: Any,  # noqa: ANN401
+) -> Table:
+    """Return a table of the arms that have rows, each the mean over its seeds; one is shaded."""
+    known = [line for line in lines if line]
+    shaded = [i for i, line in enumerate(known) if line[0]["arm"] == highlighted]
+    return tabulate(known, cells, highlighted=shaded, **layout)
+
+
+def control_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each effect and arm, as means over the seeds."""
+    lines = [
+        _select(rows, effect, arm)
+        for effect in sorted({row["effect"] for row in rows})
+        for arm in ARM_TITLES
+    ]
+
+    return _tabulate_arms(
+        lines,
+        {
+            "Effect": lambda line: f"{line[0]['effect']:g}",
+            "Arm": lambda line: ARM_TITLES[line[0]["arm"]],
+            "Seeds": lambda line: str(len(line)),
+            f"MAE {rows[0]['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Recovered": _format_recovered,
+            "Slope": partial(_format_with_spread, "slope"),
+            "effect_r2": partial(_format_with_spread, "effect_r2"),
+            "Precision": partial(_format_named, "precision"),
+            "Recall": partial(_format_named, "recall"),
+        },
+        EVOLVED,
+        caption=f"{_name_world(rows[0])}: what is found of news whose worth is known",
+        verdict=judge_control(rows),
+        text_columns=(1,),
+        notes=(
+            "Effect: by how much one acting topic moves a day, in standard deviations of what a "
+            "calendar ridge misses. Recovered: share of what the effect costs the calendar ridge, "
+            "with the 95 % interval by days, its ends averaged over the seeds, and without what is "
+            "recovered without news (in rows older than effect_r2 with it). Slope: of what is "
+            "added to the calendar ridge on the effect, 1 where all of it is read, with the "
+            "standard deviation between seeds; effect_r2: share of its variance that is added. "
+            "Precision: share of the named topics that act. Recall: share of the acting topics "
+            "that an agent names.",
+        ),
+    )
+
+
+def search_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each world, effect and way to write logics, as means over the seeds."""
+    worlds = sorted({(row["world"], row["effect"]) for row in rows}, reverse=True)
+    of_world = {
+        (world, effect): [r for r in rows if r["world"] == world and r["effect"] == effect]
+        for world, effect in worlds
+    }
+    lines = [_select(of_world[key], key[1], arm) for key in worlds for arm in SEARCH_TITLES]
+
+    def compare(reference: str, line: Sequence[Row]) -> str:
+        first = line[0]
+        others = _select(of_world[first["world"], first["effect"]], first["effect"], reference)
+        is_compared = first["arm"] in _PARTS or reference == FLAT
+        if first["arm"] == reference or not is_compared:
+            return MISSING
+        return _format_gain(_pair(line, others, "slope"))
+
+    return _tabulate_arms(
+        lines,
+        {
+            "World": lambda line: _WORLD_TITLES[line[0]["world"]],
+            "Effect": lambda line: f"{line[0]['effect']:g}",
+            "New logics": lambda line: SEARCH_TITLES[line[0]["arm"]],
+            "Seeds": lambda line: str(len(line)),
+            f"MAE {rows[0]['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Slope": partial(_format_with_spread, "slope"),
+            "less flat draws": partial(compare, FLAT),
+            "less the policies": partial(compare, POLICY),
+            "Precision": partial(_format_named, "precision"),
+            "Recall": partial(_format_named, "recall"),
+        },
+        POLICY,
+        caption=f"{rows[0]['dataset'].capitalize()}: who writes logics, as many for each",
+        text_columns=(0, 2),
+        notes=(
+            "Eight rewritings of eight logics an agent, scored and remembered alike, and read by "
+            "the ridge alone. Less flat draws, less the policies: the difference of the slopes of "
+            "equal seeds, with the 95 % interval of Student's t.",
+        ),
+    )
+
+
+class Gain(NamedTuple):
+    """Mean of paired differences, and its 95 % interval to each side by Student's t."""
+
+    mean: float
+    half: float
+    seeds: int
+
+    @property
+    def side(self) -> int:
+        """1 where all of the interval is above zero, -1 below; 0 where it holds zero."""
+        return 0 if abs(self.mean) <= self.half else 1 if self.mean > 0 else -1
+
+
+def _pair(rows: Sequence[Row], others: Sequence[Row], key: str) -> Gain | None:
+    """Return by how much rows exceed others of the same world and seed; None below two pairs."""
+    known = {(row["world"], row["seed"]): row[key] for row in others}
+    pairs = [
+        row[key] - other
+        for row in rows
+        if (other := known.get((row["world"], row["seed"]))) is not None and row[key] is not None
+    ]
+    if len(pairs) < 2:
+        return None
+    half = stats.t.ppf(0.975, len(pairs) - 1) * stdev(pairs) / len(pairs) ** 0.5
+    return Gain(fmean(pairs), float(half), len(pairs))
+
+
+def _format_gain(gain: Gain | None) -> str:
+    return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
+
+
+def format_specialists(rows: Sequence[Row]) -> str:
+    """Return the experiment on specialists as Markdown: answers, then arms, of every data set."""
+    tables = [table.to_titled_markdown() for table in list_specialist_tables(rows)]
+    return "\n\n".join(tables) or "*No rows: `compevo paper experiment specialists` makes them.*"
+
+
+def list_specialist_tables(rows: Sequence[Row]) -> list[Table]:
+    """Return the answers of the experiment on specialists and its arms, of every data set."""
+    return [
+        make_table(of_dataset)
+        for of_dataset in group_rows(rows, "dataset")
+        for make_table in (answers_table, specialists_table)
+    ]
+
+
+_DECISIVE_SEEDS = 5  # that the experiment has at least
+
+
+def judge_question(gains: Sequence[Gain | None]) -> str:
+    """Answer a question by the paired differences of effect_r2 in some worlds."""
+    known = [gain for gain in gains if gain is not None]
+    if not known:
+        return "No two seeds of a world yet."
+    # An interval of a few seeds holds zero whatever the truth is.
+    is_open = any(gain.side == 0 and gain.seeds < _DECISIVE_SEEDS for gain in known)
+    none = "not decided by so few seeds" if is_open else "no measurable difference"
+    if len(known) == 1:
+        answer = {1: "Yes", 0: none.capitalize(), -1: "No, less"}[known[0].side]
+        return f"{answer}: {_format_gain(known[0])} of effect_r2, {known[0].seeds} seeds."
+
+    counts = {side: [gain.mean for gain in known if gain.side == side] for side in (1, -1, 0)}
+    names = {1: "more", -1: "less", 0: none}
+    parts = [
+        f"{names[side]} in {len(means)} ({min(means):+z.2f} to {max(means):+z.2f})"
+        for side, means in counts.items()
+        if means
+    ]
+    answer = "Yes" if len(counts[1]) == len(known) else "In some" if counts[1] else "No"
+    answer = "Not decided" if answer == "No" and is_open else answer
+    return f"{answer}: of {len(known)} worlds, {join_items(parts)} of effect_r2."
+
+
+def answers_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each kind of world with an effect, with a column for each question."""
+    worlds = group_rows([row for row in rows if row["effect"]], "world", "agents", "effect")
+    questions = [
+        question
+        for question, arms in QUESTIONS.items()
+        if set(arms) <= {row["arm"] for row in rows}
+    ]
+
+    def compare(question: str, world: Sequence[Row]) -> Gain | None:
+        first, other = ([row for row in world if row["arm"] == a] for a in QUESTIONS[question])
+        return _pair(first, other, "effect_r2")
+
+    def title(question: str) -> str:
+        return " less ".join(
+            SPECIALIST_TITLES[arm].partition(":")[0] for arm in QUESTIONS[question]
+        )
+
+    def answer(question: str, world: Sequence[Row]) -> str:
+        return _format_gain(compare(question, world))
+
+    return tabulate(
+        worlds,
+        {
+            "World": lambda world: _WORLD_TITLES[world[0]["world"]],
+            "Effect": lambda world: f"{world[0]['effect']:g}",
+            "Agents": lambda world: str(world[0]["agents"]),
+            "Seeds": lambda world: str(len({row["seed"] for row in world})),
+            **{title(question): partial(answer, question) for question in questions},
+        },
+        caption=f"{rows[0]['dataset'].capitalize()}: what agents that are read together add",
+        verdict=" ".join(
+            f"{question} {judge_question([compare(question, world) for world in worlds])}"
+            for question in questions
+        ),
+        notes=(
+            "effect_r2: share of the variance of the planted effect that is added to the calendar "
+            "ridge, 1 at best. Columns hold by how much one arm's is above another's: differences "
+            "paired by seed, with the 95 % interval of Student's t.",
+        ),
+    )
+
+
+def specialists_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each arm, with its effect_r2 in each kind of world with an effect."""
+    worlds = group_rows([row for row in rows if row["effect"]], "world", "agents", "effect")
+    cells: dict[str, Callable[[str], str]] = {"Arm": SPECIALIST_TITLES.__getitem__}
+    for world in worlds:
+        first = world[0]
+        title = f"{first['world']}, {first['agents']} agents, effect {first['effect']:g}"
+        cells[title] = partial(_format_arm, world)
+
+    known = {row["arm"] for row in rows}
+    arms = [arm for arm in SPECIALIST_TITLES if arm in known]
+    return tabulate(
+        arms,
+        cells,
+        caption=f"{rows[0]['dataset'].capitalize()}: effect_r2 of every arm",
+        verdict=judge_no_effect(rows),
+        highlighted=[i for i, arm in enumerate(arms) if arm == EVOLVED],
+    )
+
+
+def _format_arm(world: Sequence[Row], arm: str) -> str:
+    return _format_with_spread("effect_r2", [row for row in world if row["arm"] == arm])
+
+
+def judge_no_effect(rows: Sequence[Row]) -> str:
+    """Say what specialists make of news that mean nothing, and of news of another day."""
+    sentences = []
+    gain = _pair(_select(rows, 0.0, EVOLVED), _select(rows, 0.0, PRIOR), "mae")
+    if gain is not None:
+        sentences.append(
+            "Where news means nothing, specialists change the error of the calendar ridge by "
+            f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
+        )
+    swapped = _mean([row for row in rows if row["arm"] == "swapped-news"], "effect_r2")
+    if swapped is not None:
+        sentences.append(f"With news of another day their effect_r2 is {swapped:.2f} on average.")
+    return " ".join(sentences)
+
+
+_SPLITS = {"val": "validation", "test": "test"}
+
+
+def list_texts(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows of each set of worded data and split."""
+    return group_rows(rows, "dataset", "split")
+
+
+def format_text(rows: Sequence[Row]) -> str:
+    """Return every set of worded data as Markdown: verdict and table."""
+    parts = [text_table(words).to_titled_markdown() for words in list_texts(rows)]
+    return "\n\n".join(parts) or "*No rows yet: `compevo paper experiment text NAME` makes them.*"
+
+
+def judge_text(rows: Sequence[Row]) -> str:
+    """Say by what each kind of reader changes the calendar ridge's error, with own news or not."""
+    by_arm = {arm: [row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES}
+    hands = [arm for arm in by_arm if arm.startswith("hand-") and by_arm[arm]]
+    best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
+    names = {
+        "ridge": "A ridge on all articles",
+        "ridge-swapped": "with the articles of another day",
+        EVOLVED: "evolved logics",
+        "swapped-news": "with news of another day",
+        best: "the best logics by hand" if hands else "evolved logics",
+        "seed-logics": "the seed logics",
+    }
+    shares = [f"{name} {_format_share(by_arm[arm])}" for arm, name in names.items() if by_arm[arm]]
+    return f"Change of the calendar ridge's error: {', '.join(shares)}."
+
+
+def text_table(rows: Sequence[Row]) -> Table:
+    """Return one line for each arm, as means over the seeds."""
+    first = rows[0]
+    foresight = " (perfect foresight: words made from the day that is forecast)"
+
+    return _tabulate_arms(
+        [[row for row in rows if row["arm"] == arm] for arm in TEXT_TITLES],
+        {
+            "Arm": lambda line: TEXT_TITLES[line[0]["arm"]],
+            "Foresight": lambda line: "yes" if line[0]["foresight"] else "no",
+            "Seeds": lambda line: str(len(line)) if line[0]["seed"] is not None else MISSING,
+            f"MAE {first['unit']}": lambda line: format_number(_mean(line, "mae")),
+            "Against the calendar ridge": _format_share,
+            f"Interval {first['unit']}": _format_interval,
+        },
+        EVOLVED,
+        caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
+        f"is read of its words, {_SPLITS[first['split']]}",
+        verdict=judge_text(rows),
+        text_columns=(0, 1),
+        notes=(
+            f"{first['n_windows']} windows with articles. Interval: of the difference from "
+            "the calendar ridge, 95 %, by blocks of days, its ends averaged over the seeds.",
+        ),
+    )
+
+
+def format_context(rows: Sequence[Row]) -> str:
+    """Return Context-is-Key as Markdown: our scores among the published ones."""
+    if not rows:
+        return "*No rows yet: `compevo paper experiment context` makes them.*"
+
+    titles = [title.capitalize() for title in SOURCES.values()]
+    lines: list[tuple[float, list[str]]] = [
+        (score, [name, f"{score:.3f}", *([""] * (len(titles) - 1))])
+        for name, score in PUBLISHED.items()
+    ]
+
+    for line in group_rows(rows, "arm", "model"):
+        by_source = {group[0]["source"]: group for group in group_rows(line, "source")}
+        scores = [_mean(by_source.get(source, ()), "score") for source in SOURCES]
+        cells = [MISSING if score is None else f"{score:.3f}" for score in scores]
+        name = CONTEXT_TITLES[line[0]["arm"]].format(model=line[0]["model"])
+        lines.append((scores[0] or 0.0, [f"**{name}**", *cells]))
+
+    lines.sort(key=lambda line: line[0])
+    header = ("Forecast", *titles)
+    return markdown_table(header, [cells for _, cells in lines], align="l" + "r" * len(titles))
+
+
+def _name_world(row: Row) -> str:
+    return f"{row['dataset'].capitalize()}, {_WORLD_TITLES[row['world']]}"
+
+
+def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
+    """Return the slope by effect for each arm, and the topics named by rewriting."""
+    dataset, world = rows[0]["dataset"], rows[0]["world"]
+    effects = sorted({row["effect"] for row in rows if row["effect"]})
+    dose = [
+        Line(
+            effects,
+            [_mean(_select(rows, effect, arm), "slope") for effect in effects],
+            {"label": ARM_TITLES[arm], "marker": "o", "markersize": 3.5} | style,
+        )
+        for arm, style in _STYLES.items()
+    ]
+
+    of_dataset = [
+        row
+        for row in rounds
+        if (row["dataset"], row["world"], row["arm"]) == (dataset, world, EVOLVED)
+    ]
+    numbers = sorted({row["rewriting"] for row in of_dataset})
+    colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
+
+    named = [
+        Line(
+            numbers,
+            [
+                _mean([r for r in of_dataset if r["effect"] == effect and r["rewriting"] == n], key)
+                for n in numbers
+            ],
+            {"label": f"{key}, effect {effect:g}", "color": colour} | style,
+        )
+        for effect, colour in zip(sorted({r["effect"] for r in of_dataset}), colours, strict=False)
+        for key, style in (("precision", {}), ("recall", {"linestyle": (0, (4, 2))}))
+    ]
+
+    plots = [
+        plot_lines(
+            dose,
+            "Slope of the forecast on the planted effect by size of the effect, a line an arm.",
+            size=HALF,
+            title="How much of the effect is read",
+            x_label="effect, standard deviations",
+            y_label="slope",
+            is_counted=False,
+            legend_columns=2,
+        ),
+        plot_lines(
+            named,
+            "Precision and recall of the acting topics in the logics, by rewriting.",
+            size=HALF,
+            title="Which topics the logics name",
+            x_label="rewriting",
+            y_label="mean over agents and seeds",
+            legend_columns=2,
+        ),
+    ]
+    return Picture(plots, caption=f"{_name_world(rows[0])}: worlds with planted news")
+
+
+def _select(rows: Sequence[Row], effect: float, arm: str) -> list[Row]:
+    return [row for row in rows if row["effect"] == effect and row["arm"] == arm]
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    values = [row[key] for row in rows if row[key] is not None]
+    return fmean(values) if values else None
+
+
+def _format_recovered(rows: Sequence[Row]) -> str:
+    ends = _mean(rows, "recovered_low"), _mean(rows, "recovered_high")
+    if rows[0]["arm"] == PRIOR or None in ends:
+        return MISSING
+    low, high = map(format_percent, ends)
+    return f"{format_percent(_mean(rows, 'recovered'))} ({low} to {high})"
+
+
+def _format_with_spread(key: str, rows: Sequence[Row]) -> str:
+    values = [row[key] for row in rows if row[key] is not None]
+    if not values or rows[0]["arm"] == PRIOR:
+        return MISSING
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{fmean(values):.2f}{spread}"
+
+
+def _format_named(key: str, rows: Sequence[Row]) -> str:
+    if rows[0]["arm"] in (PRIOR, BEST_AGENT, "all-articles", *AFTER_TRAINING):
+        return MISSING
+    return format_percent(_mean(rows, key))
+
+
+def _format_share(rows: Sequence[Row]) -> str:
+    """Return the difference from the calendar ridge as a share of its error, over the seeds."""
+    if rows[0]["arm"] == PRIOR:
+        return MISSING
+    shares = [100 * row["difference"] / (row["mae"] - row["difference"]) for row in rows]
+    spread = f" ± {stdev(shares):.1f}" if len(shares) > 1 else ""
+    return f"{fmean(shares):+z.1f} %{spread}"
+
+
+def _format_interval(rows: Sequence[Row]) -> str:
+    low, high = _mean(rows, "interval_low"), _mean(rows, "interval_high")
+    if rows[0]["arm"] == PRIOR or low is None or high is None:
+        return MISSING
+    return f"{low:+.3g} to {high:+.3g}"

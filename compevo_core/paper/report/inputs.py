@@ -1,0 +1,273 @@
+"""Everything the page of experiments shows, read from disk once.
+
+What belongs here: result rows, run folders, check tables and forecast panels, as plain objects.
+What does not: plotting and wording; writing any of those files (``training.run_folder``,
+``evaluation``); issued forecasts (``report.days``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.scopes import ForecastPanel, read_panels
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper.context_is_key import CONTEXT_SCHEMA
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, ROUNDS_SCHEMA, SPECIALISTS_SCHEMA
+from compevo_core.paper.report.rows import (
+    Score,
+    collect_scores,
+    drop_sweeps,
+    is_result_file,
+    is_synthetic,
+    read_header,
+    read_rows,
+    share_budget,
+)
+from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA, read_typed
+from compevo_core.paper.worded_data import TEXT_SCHEMA
+from compevo_core.runtime.files import read_json
+from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
+from compevo_core.training.run_folder import RunFolder
+
+CHECK_COLUMNS = ("check", "passed", "detail")
+LUD_COLUMNS = ("table", "subject", "judge", "kappa")
+AUDIT_COLUMNS = ("source", "news", "group_kind", "group")
+# The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
+_KINDS = {
+    "checks": CHECK_COLUMNS,
+    "paired": tuple(PAIRED_TEST_SCHEMA),
+    "lud": LUD_COLUMNS,
+    "audit": AUDIT_COLUMNS,
+    "specialists": tuple(SPECIALISTS_SCHEMA),
+    "control": tuple(CONTROL_SCHEMA),
+    "control_rounds": tuple(ROUNDS_SCHEMA),
+    "text": tuple(TEXT_SCHEMA),
+    "context": tuple(CONTEXT_SCHEMA),
+}
+# A detail or a single seed may look like a number, so nothing is inferred of these.
+_TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
+
+TRAIN_AGAIN = "restore the file or train again"
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """One training run."""
+
+    name: str  # name of its folder
+    config: Settings  # its settings, by section
+    summary: Mapping[str, Any]  # summary of the finished run; empty while it trains
+    rounds: Sequence[RoundRecord]  # record of every finished round
+    panels: Sequence[ForecastPanel] = ()  # forecast windows to draw; empty before evaluation
+    # Contents of ``lud.json`` and ``lud.csv``; empty where LUD was not measured
+    lud: Mapping[str, Any] = field(default_factory=dict)
+    lud_rows: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def agents(self) -> int:
+        """Number of agents, from the first round."""
+        return len(self.rounds[0].rewards) if self.rounds else 0
+
+    @property
+    def first_evolving_round(self) -> int | None:
+        """Number of the first round after a supervised stage; None where there was none."""
+        if not self.rounds or self.rounds[0].stage == "evolution":
+            return None
+        return next((record.round for record in self.rounds if record.stage == "evolution"), None)
+
+    @property
+    def rewriting_rounds(self) -> list[RoundRecord]:
+        """Records of the rounds that rewrote the logics."""
+        return [record for record in self.rounds if record.evolved]
+
+    def values_of(self, key: str) -> list[Any]:
+        """Return the values of one key of the rounds; None where a round has none."""
+        # A zero of a round that sampled nothing is not a measurement.
+        return [
+            None if (key in REWRITING_KEYS and not record.evolved) or value == [] else value
+            for record in self.rounds
+            for value in [getattr(record, key)]
+        ]
+
+    def has_values(self, key: str) -> bool:
+        """Whether any round has a value of the key."""
+        return any(value is not None for value in self.values_of(key))
+
+    @property
+    def has_health(self) -> bool:
+        """Whether errors of single agents were measured, and say something.
+
+        Where all are fitted at once, their parts add up, and none is a forecast of its own.
+        """
+        return self.setting("news", "fit") != "joint" and self.has_values("effective_agents")
+
+    def setting(self, section: str, name: str) -> str:
+        """Return one setting as text; empty where the configuration has none."""
+        return str(self.config.get(section, {}).get(name, ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportInputs:
+    """What the page of experiments shows; all but rows, mode and moment may be empty."""
+
+    mode: str  # kind of data: sample, archive or live
+    generated_at: datetime  # moment that the page names as its own, with zone
+    rows: pl.DataFrame  # result rows, one for each identity
+    runs: Sequence[TrainingRun] = ()  # training runs to show
+    checks: Sequence[Mapping[str, Any]] = ()  # leakage checks, with the columns ``CHECK_COLUMNS``
+    # Paired tests, and those of two methods that could spend the same, by the name of the budget
+    paired: Sequence[Mapping[str, Any]] = ()
+    paired_at_budget: Sequence[Mapping[str, Any]] = ()
+    unread: Sequence[str] = ()  # CSV files in the results folder that are of no known kind
+    # Settings that rows were made with, by the rows' ``config_hash``
+    configs: Mapping[str, Settings] = field(default_factory=dict)
+    lud: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.lud.LUD_RESULT_SCHEMA``
+    audit: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.news_audit.AUDIT_SCHEMA``
+    control: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.control.CONTROL_SCHEMA``
+    control_rounds: Sequence[Mapping[str, Any]] = ()  # rows of its ``ROUNDS_SCHEMA``
+    specialists: Sequence[Mapping[str, Any]] = ()  # rows of its ``SPECIALISTS_SCHEMA``
+    text: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.worded_data.TEXT_SCHEMA``
+    context: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.context_is_key.CONTEXT_SCHEMA``
+    traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
+    logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
+
+    # Scores that were computed so far, by scope: most are in several tables
+    _scores: dict[tuple[object, ...], tuple[dict[str, Score], str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def find_scores(
+        self, dataset: str, subset: str, *, experiment: str = "", sharing: Sequence[str] = ()
+    ) -> tuple[Mapping[str, Score], str]:
+        """Return the scores of one scope, computed once, and the name of the shared budget.
+
+        Rows come from an experiment, or from all but sweeps. Methods in ``sharing`` share the
+        largest budget that all of them had; the name is empty if there was none.
+        """
+        key = (dataset, subset, experiment, *sharing)
+        if key not in self._scores:
+            rows = self.rows.filter(experiment=experiment) if experiment else drop_sweeps(self.rows)
+            rows, budget = share_budget(rows, dataset, subset, sharing)
+            self._scores[key] = collect_scores(rows, dataset, subset), budget
+        return self._scores[key]
+
+    @property
+    def panels(self) -> list[ForecastPanel]:
+        """Forecast windows of all runs."""
+        return [panel for run in self.runs for panel in run.panels]
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether any row or panel comes from made-up data."""
+        return any(panel.synthetic for panel in self.panels) or is_synthetic(self.rows)
+
+    def find_tests(
+        self,
+        dataset: str,
+        subset: str,
+        reference: str,
+        *,
+        side: str = "a",
+        budget: str | None = None,
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the paired tests of one scope with a reference, by the other method.
+
+        ``side`` of a test, a or b, is the side of the reference; ``budget`` is what both sides
+        could spend, and without it the full trainings are compared.
+        """
+        paired = [test for test in self.paired_at_budget if test["budget"] == budget]
+        scope, other = (dataset, subset, reference), {"a": "method_b", "b": "method_a"}[side]
+        return {
+            test[other]: test
+            for test in (paired if budget else self.paired)
+            if (test["dataset"], test["subset"], test[f"method_{side}"]) == scope
+        }
+
+    def prior_of(self, config_hash: str | None) -> str:
+        """Return the prior of a configuration; empty where the configuration is not known."""
+        config = self.configs.get(config_hash or "", {})
+        return str(config.get("forecast", {}).get("prior", ""))
+
+
+def read_inputs(
+    results: Path,
+    run_folders: Sequence[Path],
+    *,
+    mode: str,
+    generated_at: datetime,
+) -> ReportInputs:
+    """Read a folder of CSV files, as ``_KINDS`` and result rows know them, and run folders.
+
+    DataError if a file is torn or of another version.
+    """
+    tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
+    logics = [pl.DataFrame(schema=LOGIC_SCHEMA)]
+    unread = []
+    for path in sorted(results.glob("*.csv")):
+        header = read_header(path)
+        if is_result_file(header):
+            continue  # read_rows reads all of them together
+        kind = next((kind for kind, known in _KINDS.items() if set(known) <= set(header)), None)
+        if kind:
+            tables[kind] += _read_table(path)
+        elif list(TRACE_SCHEMA) == header:
+            traces.append(read_typed(path, TRACE_SCHEMA))
+        elif list(LOGIC_SCHEMA) == header:
+            logics.append(read_typed(path, LOGIC_SCHEMA))
+        else:
+            unread.append(path.name)
+    paired = tables.pop("paired")
+
+    # Runs are shown in the order they were named in.
+    runs = [read_run(folder) for folder in run_folders]
+    # A run that was not evaluated yet has its configuration in its own folder only.
+    configs = read_configs(results)
+    configs |= {str(run.summary["config_hash"]): run.config for run in runs if run.summary}
+    return ReportInputs(
+        mode=mode,
+        generated_at=generated_at,
+        rows=read_rows(results),
+        runs=runs,
+        paired=[test for test in paired if not test["budget"]],
+        paired_at_budget=[test for test in paired if test["budget"]],
+        unread=unread,
+        configs=configs,
+        traces=pl.concat(traces),
+        logics=pl.concat(logics),
+        **tables,
+    )
+
+
+def read_run(path: Path) -> TrainingRun:
+    """Read one run folder, which may lack a summary, panels and LUD.
+
+    DataError if there are no rounds or no configuration, or a file is torn.
+    """
+    folder = RunFolder(path)
+    rounds = folder.read_rounds()
+    # The summary is written after the rows: where it is, both are.
+    has_lud = folder.lud_summary_file.exists()
+
+    return TrainingRun(
+        name=folder.name,
+        config=read_json(folder.model_config_file, TRAIN_AGAIN),
+        summary=read_json(folder.metrics_file, TRAIN_AGAIN) if folder.metrics_file.exists() else {},
+        rounds=rounds,
+        panels=read_panels(folder.panels_file) if folder.panels_file.exists() else (),
+        lud=read_json(folder.lud_summary_file, TRAIN_AGAIN) if has_lud else {},
+        lud_rows=_read_table(folder.lud_rows_file) if has_lud else (),
+    )
+
+
+def _read_table(path: Path) -> list[dict[str, Any]]:
+    # A column can begin with empty cells only, so types are inferred from all rows.
+    rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
+    return rows.to_dicts()

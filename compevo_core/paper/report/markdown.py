@@ -1,0 +1,220 @@
+"""Result tables as Markdown, and writing them between markers in documents.
+
+What belongs here: the full tables with their summaries, the short one, replacing the text
+between two markers, comparing. What does not: any other text of those documents.
+
+    python -m compevo_core.paper.report.markdown README.md
+    python -m compevo_core.paper.report.markdown --check README.md
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from compevo_core.errors import CompEvoError, DataError
+from compevo_core.paper.report.evidence_tables import (
+    format_audit,
+    format_context,
+    format_control,
+    format_specialists,
+    format_text,
+)
+from compevo_core.paper.report.inputs import ReportInputs, read_inputs
+from compevo_core.paper.report.paper_tables import format_all_paper_tables
+from compevo_core.paper.report.result_tables import (
+    agent_table,
+    headline_table,
+    list_variant_tables,
+    quantile_table,
+    short_table,
+)
+from compevo_core.paper.report.rows import list_scopes, select_pooled
+from compevo_core.paper.report.summaries import summarize_scope
+from compevo_core.report.tables import Table
+from compevo_core.runtime.files import write_text
+
+#: What the short table shows: operational demand as known when AEMO issues its own forecast.
+SHORT_SCOPE = ("electricity-operational", "operational-2026-200-known-1700")
+READING = (
+    "Pinball: mean loss of the quantiles at 0.1, 0.5 and 0.9. WQL: twice the pinball losses over "
+    "the sum of actual values, mean over nine levels from 0.05 to 0.95. A good band holds its "
+    "share of the actual values and is narrow."
+)
+"""What holds for every table of quantiles, said once beside them."""
+
+_COUNTED = ("Windows", "Points", "Masked", "Not in MAPE")
+NO_ROWS = "*No committed result rows yet.*"
+#: The moment of generation is on the page only: documents must not change from day to day.
+UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Block(NamedTuple):
+    """A generated part of a document: the lines around it, and the text between them."""
+
+    start: str
+    end: str
+    format_content: Callable[[ReportInputs], str]
+
+
+def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
+    """Return the tables of all scopes with their summaries, then ablations and controls.
+
+    With ``is_compact`` counts that all rows of a table share are a sentence, not columns.
+    """
+    if select_pooled(inputs.rows).is_empty():
+        return NO_ROWS
+
+    show = _format_compactly if is_compact else Table.to_titled_markdown
+    # Each table is followed by its own summary: a reader must not have to look for the verdict.
+    parts: list[str] = [READING] if is_compact else []
+    for dataset, subset in list_scopes(select_pooled(inputs.rows)):
+        parts.append(show(headline_table(inputs.rows, dataset, subset)))
+        parts += _format_agents(inputs, dataset, subset)
+        parts += [summary.to_line() for summary in summarize_scope(inputs, dataset, subset)]
+        quantiles = quantile_table(inputs.rows, dataset, subset)
+        parts += [] if quantiles is None else [show(quantiles)]
+
+    # Ablation variants train under a smaller budget, so they are never in a table with the others.
+    ablations = select_pooled(inputs.rows, ablation=True)
+    for dataset in ablations.get_column("dataset").unique(maintain_order=True):
+        parts += map(show, list_variant_tables(inputs, dataset))
+    return "\n\n".join(parts)
+
+
+def format_short_results(inputs: ReportInputs) -> str:
+    """Return the table of the main methods on the short scope."""
+    if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
+        return NO_ROWS
+    return short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
+
+
+_FROM_ROWS = "filled in from results/*.csv when the site is built"
+_CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
+    ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
+    ("results-short", "made by `make readme`", format_short_results),
+    ("paper-tables", _FROM_ROWS, format_all_paper_tables),
+    ("news-audit", _FROM_ROWS, lambda inputs: format_audit(inputs.audit)),
+    ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
+    ("specialists", _FROM_ROWS, lambda inputs: format_specialists(inputs.specialists)),
+    ("text", _FROM_ROWS, lambda inputs: format_text(inputs.text)),
+    ("context", _FROM_ROWS, lambda inputs: format_context(inputs.context)),
+)
+# The markers are HTML comments, which Markdown does not show.
+BLOCKS = tuple(
+    Block(f"<!-- {name}: {origin} -->", f"<!-- end of {name} -->", format_content)
+    for name, origin, format_content in _CONTENTS
+)
+
+
+def replace_between(text: str, content: str, start: str, end: str, *, document: str) -> str:
+    """Replace the text between two marker lines; DataError names a document without a marker."""
+    # Everything outside the markers is written by hand and must come through unchanged.
+    before, found_start, rest = text.partition(start)
+    _, found_end, after = rest.partition(end)
+
+    if not found_start or not found_end:
+        raise DataError(
+            f"{document}: the line {start!r} or, below it, {end!r} is missing; put both around the "
+            "place of the table"
+        )
+    return f"{before}{start}\n{content}\n{end}{after}"
+
+
+def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
+    """Write every generated block of a document again.
+
+    DataError if the document has no block, or a block without its end.
+    """
+    # A document without any marker is a wrong path or a lost marker, and never just unchanged.
+    blocks = [block for block in BLOCKS if block.start in text]
+    if not blocks:
+        markers = " or ".join(f"{block.start!r} ... {block.end!r}" for block in BLOCKS)
+        raise DataError(f"{document}: no place for a result table; add the lines {markers}")
+
+    for block in blocks:
+        content = block.format_content(inputs)
+        text = replace_between(text, content, block.start, block.end, document=document)
+    return text
+
+
+def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
+    """Return (document, new text) of each document that does not agree with the result rows.
+
+    DataError if a document has no block, or a result file is torn.
+    """
+    inputs = read_inputs(results, [], mode="archive", generated_at=UNDATED)
+
+    outdated = []
+    for document in documents:
+        old = document.read_text(encoding="utf-8")
+        new = update_document(old, inputs, document=str(document))
+        if new != old:
+            outdated.append((document, new))
+    return outdated
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    documents: Annotated[list[Path], typer.Argument(help="Markdown files with result markers.")],
+    results: Annotated[Path, typer.Option(help="Folder of result rows.")] = Path("results"),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if a file is out of date.")
+    ] = False,
+) -> None:
+    """Write the result tables of Markdown files again from the committed rows."""
+    # All documents are read before one is written: an error leaves every one as it was.
+    try:
+        outdated = find_outdated(documents, results)
+    except (CompEvoError, OSError) as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from error
+
+    for document, text in outdated:
+        if check:
+            typer.echo(f"{document} is out of date: run `make readme`")
+        else:
+            write_text(document, text)
+            typer.echo(f"{document} written")
+    if check and outdated:
+        raise typer.Exit(1)
+
+
+def _format_compactly(table: Table) -> str:
+    """Return caption and table, with counts that all rows share in a sentence."""
+    shared = {
+        place: f"{table.rows[0][place]} {title[0].lower()}{title[1:]}"
+        for place, title in enumerate(table.header)
+        if title in _COUNTED and len({row[place] for row in table.rows}) == 1
+    }
+    counts = f"{', '.join(shared.values())}." if shared else ""
+    notes = " ".join(filter(None, [counts, *table.notes]))
+    # Text and best cells are left of the counts.
+    header, *rows = (
+        [cell for place, cell in enumerate(line) if place not in shared]
+        for line in (table.header, *table.rows)
+    )
+    compact = replace(table, header=header, rows=rows, notes=[notes] if notes else [])
+    return compact.to_titled_markdown()
+
+
+def _format_agents(inputs: ReportInputs, dataset: str, subset: str) -> list[str]:
+    """Return the errors of single agents in one line: a table would bury the methods table."""
+    table = agent_table(inputs.rows, dataset, subset)
+    if table is None:
+        return []
+    errors = [
+        f"{name.removeprefix('Agent ').replace(' alone', '')}: {mae}"
+        for name, mae, *_ in table.rows
+    ]
+    return [f"Agents alone, {table.header[1]}: {', '.join(errors)}."]
+
+
+if __name__ == "__main__":
+    app()

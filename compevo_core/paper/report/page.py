@@ -1,0 +1,265 @@
+"""The page of experiments: style, images and charts inside, so that nothing is fetched.
+
+What belongs here: which sections the page has, and rendering it. What does not: the contents of
+tables and plots, the sections of one run (``paper.report.run_sections``), markup and introductions
+(``templates``), the page of forecasts (``report.forecast_page``).
+
+Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
+are untrusted text. A value that a template names and the view lacks is an error, not empty text.
+"""
+
+import base64
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+
+from compevo_core.paper.report import summaries
+from compevo_core.paper.report.evidence_tables import (
+    audit_table,
+    control_table,
+    list_audits,
+    list_controls,
+    list_searches,
+    list_specialist_tables,
+    list_texts,
+    search_table,
+    show_control,
+    summarize_evidence,
+    text_table,
+)
+from compevo_core.paper.report.inputs import ReportInputs
+from compevo_core.paper.report.mechanism import list_groups
+from compevo_core.paper.report.paper_tables import (
+    PAPER_TABLES,
+    READING,
+    build_paper_tables,
+    show_curves,
+)
+from compevo_core.paper.report.plots import (
+    show_ablation,
+    show_methods,
+    show_panel,
+    show_reliability,
+    show_verdicts,
+)
+from compevo_core.paper.report.result_tables import (
+    agent_table,
+    check_table,
+    headline_table,
+    identity_table,
+    is_of_variant,
+    list_variant_tables,
+    paired_table,
+    quantile_table,
+    region_table,
+)
+from compevo_core.paper.report.rows import list_scopes, select_pooled
+from compevo_core.paper.report.run_sections import Section, build_run_sections
+from compevo_core.report.forecast_page import RESEARCH_PAGE, frame_page, template_environment
+from compevo_core.report.tables import Table
+
+MIXED = (
+    " Some rows below come from synthetic data; they are marked under 'Where the numbers come "
+    "from'."
+)
+#: Subsets later than all training data have a section apart from the results.
+LEAKAGE_SUBSET = "inference-"
+# Absolute and relative: demand differs several-fold between regions.
+REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
+
+SCRIPTS_MARK = "<!-- scripts -->"  # where the page's template wants its scripts
+
+Scope = tuple[str, str]
+
+
+def render_research(inputs: ReportInputs) -> str:
+    """Return the page of the experiments as HTML; equal inputs give equal text."""
+    scripts = () if inputs.logics.is_empty() else read_scripts()
+    view = {
+        "title": "research",
+        "script_policy": _allow_scripts(scripts),
+        "has_scripts": bool(scripts),
+        "sections": build_sections(inputs),
+    }
+    template = research_environment().get_template(RESEARCH_PAGE)
+    page = template.render(frame_page(inputs.mode, inputs.generated_at) | _note(inputs) | view)
+    # After the rendering, which would escape them. No text of the data can hold this mark: there
+    # its first character is escaped.
+    return page.replace(SCRIPTS_MARK, "\n".join(f"<script>{text}</script>" for text in scripts))
+
+
+def _note(inputs: ReportInputs) -> dict[str, str]:
+    """Return what the note on the kind of data says besides where it is mixed with made-up data."""
+    if not inputs.is_synthetic or inputs.mode == "sample":
+        return {}
+    banner = frame_page(inputs.mode, inputs.generated_at)["banner"]
+    return {"banner": f"{banner}{MIXED}", "banner_class": "synthetic"}
+
+
+@functools.cache
+def research_environment() -> Environment:
+    """Return the environment over the templates of both reports."""
+    packages = ("compevo_core.paper.report", "compevo_core.report")
+    return template_environment().overlay(loader=ChoiceLoader([*map(PackageLoader, packages)]))
+
+
+@functools.cache
+def read_scripts() -> tuple[str, ...]:
+    """Return plotly's script, which has 4.8 MB, and the one that plots the page's charts."""
+    from plotly.offline import get_plotlyjs
+
+    loader = PackageLoader("compevo_core.paper.report")
+    return get_plotlyjs(), loader.get_source(research_environment(), "charts.js")[0]
+
+
+def _allow_scripts(scripts: Sequence[str]) -> str:
+    """Return the page's policy for scripts: these to the letter, and no other."""
+    if not scripts:
+        return ""
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = (base64.b64encode(digest).decode() for digest in digests)
+    return "; script-src " + " ".join(f"'sha256-{value}'" for value in hashes)
+
+
+def build_sections(inputs: ReportInputs) -> list[Section]:
+    """Return every section that has something to show, in reading order."""
+    scopes = list_scopes(select_pooled(inputs.rows))
+    tests = [scope for scope in scopes if not scope[1].startswith(LEAKAGE_SUBSET)]
+    later = [scope for scope in scopes if scope not in tests]
+
+    return [
+        *_list_scored(inputs, tests),
+        *build_run_sections(inputs.runs, inputs.audit),
+        *_list_learnt(inputs),
+        *_list_verdicts(inputs),
+        *_list_origins(inputs, later),
+        _fold("terms", "Glossary", "What the words of this page mean."),
+    ]
+
+
+def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noqa: ANN401
+    return Section(
+        anchor=anchor,
+        title=title,
+        finding=finding,
+        template="sections.html",
+        macro=anchor.replace("-", "_"),
+        view=view,
+    )
+
+
+def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Section]:
+    """Yield the sections on the scores of test sets."""
+    # Always there: the absence of scores is also shown.
+    results = summaries.summarize_results(inputs)
+    finding = summaries.count_verdicts(results)
+    verdicts = show_verdicts(results)
+    yield _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
+
+    paired = [test for test in inputs.paired if not is_of_variant(test)]
+    tables = [headline_table(inputs.rows, *scope) for scope in tests]
+    scopes = [
+        {
+            "table": table,
+            "bars": show_methods(inputs.rows, *scope),
+            "agents": agent_table(inputs.rows, *scope),
+        }
+        for scope, table in zip(tests, tables, strict=True)
+    ]
+    if tests or paired:
+        finding, pairs = summaries.name_leaders(tables), paired_table(paired) if paired else None
+        yield _fold("results", "Results", finding, scopes=scopes, paired=pairs)
+
+    bands = [
+        {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
+        for scope in tests
+        if (table := quantile_table(inputs.rows, *scope)) is not None
+    ]
+    if bands:
+        finding = summaries.describe_bands(inputs.rows, tests)
+        yield _fold("how-sure", "Uncertainty", finding, scopes=bands)
+
+    if regions := _list_regions(inputs.rows, tests):
+        finding = summaries.count_best(regions)
+        yield _fold("regions", "Results by region", finding, tables=regions)
+
+    if inputs.panels:
+        panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
+        finding = summaries.count_near(inputs.panels)
+        yield _fold("forecasts", "Forecasts and actual values", finding, panels=panels)
+
+
+def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
+    """Yield the sections on what systems of agents do, and what each part of the method adds."""
+    if groups := list_groups(inputs):
+        yield _fold("mechanism", "Mechanism", summaries.describe_mechanism(inputs), groups=groups)
+
+    names = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
+    datasets = [
+        {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
+        for name in names
+    ]
+    if datasets:
+        finding = summaries.count_changes([test for test in inputs.paired if is_of_variant(test)])
+        yield _fold("ablation", "Ablation and controls", finding, datasets=datasets)
+
+    if not inputs.rows.is_empty():
+        tables = [
+            {"title": title, "tables": build_paper_tables(name, inputs)}
+            for name, (title, _) in PAPER_TABLES.items()
+        ]
+        view = {"groups": tables, "curves": show_curves(inputs), "reading": READING}
+        yield _fold("paper", "Comparison with the paper", summaries.count_tables(tables), **view)
+
+
+def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
+    """Yield the sections on what news tells, each with verdicts."""
+    worlds, words = list_controls(inputs.control), list_texts(inputs.text)
+    controls = [(control_table(rows), show_control(rows, inputs.control_rounds)) for rows in worlds]
+    searches = [search_table(rows) for rows in list_searches(inputs.control)]
+    texts = [text_table(rows) for rows in words]
+    specialists = list_specialist_tables(inputs.specialists)
+    if controls or searches or specialists or texts:
+        finding = summarize_evidence(worlds, words)
+        view = {"controls": controls, "searches": searches + specialists, "texts": texts}
+        yield _fold("evidence", "Does search find evidence?", finding, **view)
+
+    audits = [audit_table(rows) for rows in list_audits(inputs.audit)]
+    if audits:
+        yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
+
+
+def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:
+    """Yield the sections on leakage, and on what the rows were made from."""
+    passed, total = sum(check["passed"] for check in inputs.checks), len(inputs.checks)
+    if later or total:
+        tables = [headline_table(inputs.rows, *scope) for scope in later]
+        finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(tables)
+        yield _fold(
+            "leakage",
+            "Leakage check",
+            finding,
+            tables=tables + _list_regions(inputs.rows, later),
+            checks=check_table(inputs.checks) if total else None,
+            passed=passed,
+            total=total,
+        )
+
+    if not inputs.rows.is_empty():
+        table = identity_table(inputs.rows)
+        finding = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
+        title = "Where the numbers come from"
+        yield _fold("identity", title, finding, table=table, unread=inputs.unread)
+
+
+def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
+    return [
+        table
+        for scope in scopes
+        for metric, label in REGION_METRICS
+        if (table := region_table(rows, *scope, metric, label)) is not None
+    ]

@@ -1,0 +1,281 @@
+"""Result rows: reading them from CSV files and selecting those a table shows.
+
+What belongs here: reading a folder of CSV files, keeping one row for each identity, selecting rows
+by scope, mean and spread over seeds. What does not: scoring and the row's schema
+(``evaluation.result_rows``), wording and layout.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
+from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
+from compevo_core.evaluation.result_rows import POOLED, RESULT_SCHEMA
+from compevo_core.evaluation.scopes import TEST_SUBSETS
+from compevo_core.paper.changes import ABLATION, PREFIX
+
+#: Two rows with equal values here are the same measurement; the later one replaces the earlier.
+IDENTITY = (
+    *("experiment", "method", "dataset", "split", "subset", "entity"),
+    *("seed", "config_hash", "data_hash", "budget"),
+)
+_AVERAGED = (
+    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "parse_failure_rate"),
+    *("seconds", "seconds_per_window", "train_seconds", "peak_memory_gb"),
+    *QUANTILE_COLUMNS,
+)
+# Parts of the population, which are scored with it: the plain mean of the agents, the prior that
+# validated best, each agent alone.
+_PARTS = r"^compevo-(equal|prior|agent-\d+)$"
+_AGENTS = r"^compevo-agent-\d+$"
+_THINNED = re.compile(r"-every-\d+$")
+
+PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
+
+MEASURES = ("seconds_per_window", "train_seconds", "peak_memory_gb", "trainable_parameters")
+"""Columns of cost; empty for methods whose cost was not measured."""
+
+
+def empty_rows() -> pl.DataFrame:
+    """Return a frame of result rows with no row in it."""
+    return pl.DataFrame(schema=RESULT_SCHEMA)
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the column names of a CSV file; an empty list for an empty file."""
+    with path.open(encoding="utf-8", newline="") as handle:
+        return next(csv.reader(handle), [])
+
+
+def is_result_file(header: list[str]) -> bool:
+    """Whether a CSV file is meant to hold result rows: its first two columns are theirs."""
+    return header[:2] == list(RESULT_SCHEMA)[:2]
+
+
+def read_result_file(path: Path) -> pl.DataFrame:
+    """Return the result rows of one CSV file.
+
+    DataError if a column is missing, or a value has the wrong type.
+    """
+    header = read_header(path)
+    if missing := [name for name in RESULT_SCHEMA if name not in header]:
+        raise DataError(
+            f"{path}: columns {', '.join(missing)} are missing; evaluate again with this version"
+        )
+
+    # The schema is forced, so that text in a column of numbers is an error and not a string column.
+    try:
+        rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA, null_values=[""])
+    except pl.exceptions.ComputeError as error:
+        raise DataError(
+            f"{path}: a value does not fit its column ({error}); evaluate again"
+        ) from error
+    return rows.select(*RESULT_SCHEMA)
+
+
+def read_rows(folder: Path) -> pl.DataFrame:
+    """Return the result rows of all CSV files in a folder, read by name, one for each identity."""
+    paths = [path for path in sorted(folder.glob("*.csv")) if is_result_file(read_header(path))]
+    return keep_latest(pl.concat([empty_rows(), *map(read_result_file, paths)]))
+
+
+def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
+    """Keep the last written row of each identity; a row without a subset covers its split."""
+    is_whole_split = pl.col("subset").fill_null("") == ""
+    subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
+    named = rows.with_columns(subset.alias("subset"))
+    # Unordered, "last" would be any of them, and the tables would differ from run to run.
+    return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
+
+
+def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
+    """Select rows over all entities: the ablation's, or all without ablation, sweeps, short fits.
+
+    They are never shown together, because ablation variants train under a smaller budget.
+    """
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    if ablation:
+        return pooled.filter(pl.col("experiment") == ABLATION)
+    return drop_short_fits(drop_sweeps(pooled))
+
+
+def drop_sweeps(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out rows of the ablation and of sweeps: trained under a smaller budget, or changed."""
+    experiment = pl.col("experiment")
+    return rows.filter((experiment != ABLATION) & ~experiment.str.starts_with(PREFIX))
+
+
+def drop_short_fits(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out what a method does with less than a full budget, where it had a full one too."""
+    # Rows of agents at an equal budget have a table of their own (``paper.report``).
+    is_full = rank_budgets() <= rank_budget(None)
+    has_full = is_full.any().over("method", "dataset", "subset")
+    return rows.filter(is_full | ~has_full)
+
+
+def rank_budgets() -> pl.Expr:
+    """Return the place of each row's budget, 0 for the largest."""
+    return pl.col("budget").map_elements(rank_budget, pl.Int64, skip_nulls=False)
+
+
+def select_scope(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
+    """Select the rows of one data set and subset."""
+    return rows.filter((pl.col("dataset") == dataset) & (pl.col("subset") == subset))
+
+
+def select_methods(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFrame:
+    """Select the pooled rows of one data set and subset, without single agents."""
+    return drop_agents(select_scope(select_pooled(rows), dataset, subset))
+
+
+def drop_agents(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows of single agents: a dozen of them would bury the methods."""
+    return rows.filter(~pl.col("method").str.contains(_AGENTS))
+
+
+def drop_parts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the rows of all parts of a population."""
+    return rows.filter(~pl.col("method").str.contains(_PARTS))
+
+
+def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    """List each (dataset, subset) with rows, in the order of first appearance."""
+    scopes = rows.select("dataset", "subset").unique(maintain_order=True)
+    return [(str(dataset), str(subset)) for dataset, subset in scopes.iter_rows()]
+
+
+def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = False) -> list[str]:
+    """Return the subsets of a data set's test windows with rows, the paper's own subset first.
+
+    Windows after training and thinned sets are left out; the latter stay where there is no other.
+    With ``is_thinned`` the subsets that hold some of the origins alone are returned.
+    """
+    scopes = list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
+    subsets = sorted(subset for name, subset in scopes if name == dataset)
+    thinned = [subset for subset in subsets if _THINNED.search(subset)]
+    if is_thinned:
+        return thinned
+    order = TEST_SUBSETS.get(dataset, ())
+    whole = [subset for subset in subsets if subset not in thinned] or subsets
+    return sorted(whole, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of one configuration: not refitted, of most seeds; never by its error."""
+    # A choice by error would be a choice on the test split.
+    plain = rows.filter(~pl.col("refit").fill_null(value=False))
+    rows = plain if plain.height else rows
+    # Rows of a smaller budget stand in only where there are no others.
+    rows = rows.filter(rank_budgets() == rank_budgets().min())
+
+    settings = pl.coalesce("seedless_hash", "config_hash", pl.lit(""))
+    seeds = rows.group_by(settings.alias("settings"), maintain_order=True).agg(
+        pl.col("seed").n_unique()
+    )
+    chosen = seeds.sort("seed", descending=True, maintain_order=True)["settings"][0]
+    return rows.filter(settings == chosen)
+
+
+class Score(NamedTuple):
+    """One method on one set of windows."""
+
+    mean: Mapping[str, float]  # mean over seeds by column
+    spread: Mapping[str, float]  # standard deviation over seeds by column; absent with one seed
+    seeds: int  # number of seeds
+    n_windows: int  # windows scored
+    unit: str  # unit of MAE and RMSE
+    by_entity: Mapping[str, float]  # MAE by series, mean over seeds
+    budget: str = ""  # what a fit could spend; empty where that changes nothing
+
+
+def share_budget(
+    rows: pl.DataFrame, dataset: str, subset: str, methods: Sequence[str]
+) -> tuple[pl.DataFrame, str]:
+    """Return rows in which methods have one budget, and its name.
+
+    It is the largest that every one of them with a budget has rows of; the rows as they are and an
+    empty name where there is none. Rows of other methods stay.
+    """
+    is_shared = pl.col("method").is_in(list(methods))
+    has_budget = pl.col("budget").fill_null("") != ""
+    sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
+    needed = sharing["method"].n_unique()
+    for budget in BUDGET_ORDER:
+        # One method alone shares its budget with nobody.
+        if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
+            return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
+    return rows, ""
+
+
+def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Score]:
+    """Return the scores of every method but single agents, least MAE first."""
+    chosen = drop_agents(select_scope(rows, dataset, subset))
+    scores = {
+        str(method): _make_score(select_settings(part))
+        for (method,), part in chosen.group_by("method", maintain_order=True)
+        # Without a row over all series there is nothing to compare with the paper's.
+        if method != "compevo-prior" and (part["entity"] == POOLED).any()
+    }
+    return dict(sorted(scores.items(), key=lambda item: item[1].mean.get("mae", math.inf)))
+
+
+def _make_score(rows: pl.DataFrame) -> Score:
+    """Return the score of rows that differ by seed and series alone."""
+    pooled = rows.filter(pl.col("entity") == POOLED)
+    # Some rows have the seconds of all windows alone.
+    if not pooled["seconds_per_window"].count():
+        share = pl.col("seconds") / pl.col("n_windows")
+        pooled = pooled.with_columns(share.alias("seconds_per_window"))
+
+    # What was not measured has no mean, and a single seed has no spread.
+    columns = pl.col(*PAPER_METRICS, *MEASURES)
+    mean, spread = (
+        {name: value for name, value in frame.row(0, named=True).items() if value is not None}
+        for frame in (pooled.select(columns.mean()), pooled.select(columns.std()))
+    )
+    by_entity = rows.filter(pl.col("entity") != POOLED).group_by("entity", maintain_order=True)
+    return Score(
+        mean,
+        spread,
+        seeds=pooled["seed"].n_unique(),
+        n_windows=int(pooled["n_windows"][0]),
+        unit=str(pooled["unit"][0] or ""),
+        by_entity=dict(by_entity.agg(pl.col("mae").mean()).iter_rows()),
+        budget=str(pooled["budget"][0] or ""),
+    )
+
+
+def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
+    """Average each metric over the seeds of one method and configuration.
+
+    In place of ``seed``, rows have ``seeds`` (how many), the range of the MAE over them
+    (``mae_low``, ``mae_high``) and the ``config_hash`` of the first.
+    """
+    # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
+    # without a configuration are grouped by their own hash.
+    has_settings = pl.col("seedless_hash").fill_null("") != ""
+    settings = pl.when(has_settings).then(pl.col("seedless_hash")).otherwise(pl.col("config_hash"))
+    rows = rows.with_columns(settings.alias("seedless_hash"))
+    keys = [name for name in IDENTITY if name not in ("seed", "config_hash")] + ["seedless_hash"]
+
+    # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
+    return rows.group_by(keys, maintain_order=True).agg(
+        pl.col(_AVERAGED).mean(),
+        # Equal in all seeds of one method and configuration, or only shown as an example of them.
+        pl.all().exclude(*_AVERAGED, "seed").first(),
+        pl.col("mae").min().alias("mae_low"),
+        pl.col("mae").max().alias("mae_high"),
+        pl.len().alias("seeds"),
+    )
+
+
+def is_synthetic(rows: pl.DataFrame) -> bool:
+    """Whether any of the rows was scored on made-up data."""
+    return bool(rows.get_column("synthetic").any())

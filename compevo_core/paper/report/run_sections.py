@@ -1,0 +1,613 @@
+"""The sections of one training run: what is read, training, health, logics, theory, updates.
+
+What belongs here: which sections a run has, its settings at a glance, and tables and plots of what
+training measured, fitted and wrote (``rounds.jsonl``, ``metrics.json``, ``lud.json``, ``lud.csv``;
+paper 5.1, appendices B and F). What does not: measuring them (``training``, ``paper.lud``),
+smoothing them, captions and how to read them (``templates/run.html``).
+
+In plots by round a dashed line marks where the supervised stage ends and the rewriting of logics
+begins.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from compevo_core.agents.logics import find_topics
+from compevo_core.data.arrays import evenly_spaced
+from compevo_core.paper.news_changes import SWAPPED
+from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
+from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.mechanism import run_plateau_table
+from compevo_core.report.figures import (
+    ACCENT,
+    GOLD,
+    GREEN,
+    HALF,
+    INK,
+    MARKED,
+    MUTED,
+    PURPLE,
+    RED,
+    THIRD,
+    Line,
+    Picture,
+    Plot,
+    Style,
+    agent_style,
+    plot_lines,
+)
+from compevo_core.report.tables import (
+    MISSING,
+    Row,
+    Table,
+    format_number,
+    format_percent,
+    join_items,
+    shorten_hash,
+    tabulate,
+)
+from compevo_core.runtime.usage import describe_duration
+
+# The last rounds, over which health is averaged: single batches of windows say little.
+LAST_ROUNDS = 10
+#: Section and name of each setting shown at a glance, and its label.
+SETTINGS = (
+    ("backbone", "name_or_path", "backbone"),
+    ("forecast", "decoder", "decoder"),
+    ("forecast", "prior", "prior"),
+    ("population", "rank", "adapter rank"),
+    ("grpo", "group_size", "logics in a group"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One section of the page: its id, its heading, and what a macro of a template shows.
+
+    ``finding`` is the sentence behind which it is folded.
+    """
+
+    anchor: str
+    title: str
+    finding: str
+    template: str
+    macro: str
+    view: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -> list[Section]:
+    """Return each section of each run that has something to show.
+
+    ``audit`` are the rows of news audits. With one run its name says nothing; the run's index keeps
+    the anchors apart.
+    """
+    sections = []
+    for index, run in enumerate(runs):
+        show_logics = partial(view_logics, audit=find_audit(run, audit))
+        # LUD is measured after training, on demand.
+        views: dict[str, tuple[str, Callable[[TrainingRun], Mapping[str, Any]], bool]] = {
+            "logics": ("What the agents learnt to read", show_logics, True),
+            "training": ("Training", view_training, True),
+            "health": ("Health of the population", view_health, run.has_health),
+            "theory": ("Theory diagnostics", view_theory, True),
+            "lud": ("Logic update degree", view_lud, bool(run.lud)),
+        }
+        for macro, (title, show, is_shown) in views.items():
+            if not run.rounds or not is_shown:
+                continue
+            view = show(run)
+            sections.append(
+                Section(
+                    anchor=f"{macro}-{index}",
+                    title=f"{title}: {run.name}" if len(runs) > 1 else title,
+                    finding=view["finding"],
+                    template="run.html",
+                    macro=macro,
+                    view=view,
+                )
+            )
+
+    return sections
+
+
+def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
+    """Return what logics became, what their news saved, and what agents read on test windows."""
+    first, last = run.rounds[0].logics, run.rounds[-1].logics
+    moved = sum(before != after for before, after in zip(first, last, strict=True))
+    cells: dict[str, Callable[[int], str]] = {
+        "Agent": lambda i: f"agent {i}",
+        "First logic": lambda i: first[i],
+        "Last logic": lambda i: "as at the start" if first[i] == last[i] else last[i],
+    }
+    if audit:
+        title = f"It read about (windows, {audit[0]['unit']} saved)"
+        cells[title] = lambda i: list_read_topics(audit, i)
+
+    caption = "What the logics became"
+    table = tabulate(range(run.agents), cells, caption=caption, text_columns=range(4))
+    gains = plot_values(run, GAINS) if run.has_values("news_gains") else []
+    plots = [plot_topics(run), *gains, plot_news_errors(audit)]
+    picture = Picture([plot for plot in plots if plot], columns=3)
+    lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
+
+    return {
+        "finding": f"{moved} of {run.agents} agents ended with another logic than they began with.",
+        # What chance drew says nothing of a policy.
+        "samples": _count_samples(run) if run.setting("evolution", "flat_share") != "1.0" else {},
+        "table": table,
+        "picture": picture,
+        "has_gains": bool(gains),
+        # Of all test windows: their row is the first.
+        "swapped": f"{lenders[0]:,} of {audit[0]['n_windows']:,}" if audit else "",
+    }
+
+
+def view_training(run: TrainingRun) -> Mapping[str, Any]:
+    """Return the facts and the curves of a run."""
+    return {
+        "finding": _describe_errors(run),
+        "facts": list_facts(run),
+        "losses": Picture(plot_losses(run), columns=2),
+        "selection": Picture(plot_values(run, SELECTION, HALF), columns=2),
+        "policy": Picture(plot_values(run, POLICY), columns=3),
+        "plateau": run_plateau_table(run),
+        "calibration": view_calibration(run),
+        "has_stages": run.first_evolving_round is not None,
+        "cut_prompts": sum(record.cut_prompts for record in run.rounds),
+    }
+
+
+def _describe_errors(run: TrainingRun) -> str:
+    """Say from where to where the error on validation went."""
+    errors, priors = (
+        [value for value in run.values_of(key) if value is not None]
+        for key in ("val_mae_scaled", "val_prior_mae_scaled")
+    )
+    if not errors:
+        return f"{len(run.rounds)} rounds; no error on validation was measured."
+    text = (
+        f"Over {len(run.rounds)} rounds the scaled error on validation went from "
+        f"{format_number(errors[0])} to {format_number(errors[-1])}"
+    )
+    prior = f", with {format_number(priors[-1])} by the prior alone" if priors else ""
+    return f"{text}{prior}."
+
+
+def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
+    """Return (name, value) of what identifies a run at a glance."""
+    rounds = [str(len(run.rounds))]
+    if run.rounds[0].stage == "supervised":
+        boundary = run.first_evolving_round
+        rounds.append(f"{len(run.rounds) if boundary is None else boundary} supervised")
+    if len(run.rewriting_rounds) < len(run.rounds):
+        rounds.append(f"{len(run.rewriting_rounds)} rewriting logics")
+
+    seconds = sum(record.seconds for record in run.rounds)
+    # Agents that read by a ridge have no backbone and no adapters.
+    reads = run.setting("forecast", "decoder") != "linear"
+    settings = [
+        (label, run.setting(section, name))
+        for section, name, label in SETTINGS
+        if reads or name not in ("name_or_path", "rank")
+    ]
+    return [
+        ("agents", str(run.agents)),
+        ("rounds", ", ".join(rounds)),
+        ("training time", describe_duration(seconds, missing=MISSING)),
+        *((label, value) for label, value in settings if value),
+    ]
+
+
+def view_calibration(run: TrainingRun) -> Mapping[str, Any] | None:
+    """Return validation errors of prior, population and sealed model; None where not measured."""
+    report = run.summary.get("calibration")
+    if not report:
+        return None
+
+    shares = [f"{format_percent(share)} for agent {i}" for i, share in enumerate(report["blend"])]
+    names = {
+        "prior_mae": "best prior, as it is",
+        "raw_mae": "population before calibration",
+        "calibrated_mae": "population as sealed",
+    }
+    table = Table(
+        header=["Forecast", "Validation MAE (scaled)"],
+        rows=[[name, format_number(report[key])] for key, name in names.items()],
+        caption=f"Calibration on {report['windows']:,} validation windows",
+        highlighted=[2],
+    )
+    return {**report, "table": table, "shares": join_items(shares)}
+
+
+def view_health(run: TrainingRun) -> Mapping[str, Any]:
+    """Return whether the population is more than one agent repeated, by round and at the end."""
+    last = [record for record in run.rounds if record.effective_agents is not None][-LAST_ROUNDS:]
+    means = {
+        key: format_number(sum(getattr(record, key) for record in last) / len(last))
+        for key in HEALTH
+    }
+
+    return {
+        "finding": f"The {run.agents} agents are worth {means['effective_agents']} with unrelated "
+        f"errors; their errors correlate by {means['error_correlation']}.",
+        "picture": Picture(plot_values(run, HEALTH), columns=3),
+        "means": means,
+        "n_rounds": len(last),
+        "agents": run.agents,
+        "weights": [format_number(weight) for weight in run.rounds[-1].weights],
+        "equal_weight": format_number(1.0 / run.agents),
+    }
+
+
+def _count_samples(run: TrainingRun) -> Mapping[str, Any]:
+    """Return how much of what the agents wrote was of use."""
+    rewriting = run.rewriting_rounds
+    # Each agent drafts one candidate and samples its group.
+    written = sum(len(logics) for r in rewriting for logics in (r.candidates, *r.group_logics))
+    empty = sum(record.empty_logics for record in rewriting)
+    return {
+        "n_rounds": len(run.rounds),
+        "rewriting": len(rewriting),
+        "written": written,
+        "empty": format_percent(empty / written if written else None),
+        "groups": run.agents * len(rewriting),
+        "equal": sum(record.equal_groups for record in rewriting),
+    }
+
+
+def view_theory(run: TrainingRun) -> Mapping[str, Any]:
+    """Return the plots, and the growth of regret as a table where it was fitted."""
+    measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
+    growth = growth_table(run)
+    finding = "Gaps to the best response, regret and margins of one finite run; no fit of growth."
+    if growth:
+        finding = f"Growth of regret, mean of agents: {growth.rows[-1][-1]}."
+    return {
+        "finding": finding,
+        "picture": Picture(plot_values(run, measured), columns=3),
+        "has_fixed_regret": has_fixed_regret(run),
+        "growth": growth,
+    }
+
+
+def growth_table(run: TrainingRun) -> Table | None:
+    """Return how regret against the best fixed logic grew; None where it was not fitted."""
+    fits = run.summary.get("regret_exponent")
+    # The fit is written with the summary, when the run ends.
+    if not has_fixed_regret(run) or not isinstance(fits, Mapping):
+        return None
+
+    # Regret is a running total, so the last round that has one holds the whole of it.
+    regrets = [regret for regret in run.values_of("regret") if regret is not None][-1]
+    lines = [
+        {"name": f"agent {agent}", "end": regret} | fit
+        for agent, (regret, fit) in enumerate(zip(regrets, fits["agents"], strict=True))
+    ]
+    mean = {"name": "mean of agents", "end": sum(regrets) / len(regrets)} | fits["mean"]
+    return tabulate(
+        [*lines, mean],
+        {
+            "Agent": lambda row: row["name"],
+            "Regret at the end": lambda row: format_number(row["end"]),
+            "Exponent": lambda row: "" if row["exponent"] is None else f"{row['exponent']:.2f}",
+            "95 % interval": lambda row: (
+                "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+            ),
+            "Rounds used": lambda row: f"{row['n_used']} of {len(run.rewriting_rounds)}",
+            "Meaning": describe_growth,
+        },
+        caption="Growth of regret against the best fixed logic",
+        text_columns=(0, 5),
+    )
+
+
+def describe_growth(fit: Row) -> str:
+    """Say what a fitted exponent and its interval show, and what they do not."""
+    if fit["exponent"] is None:
+        return f"no fit: {fit['reason']}"
+    if fit["low"] is None:
+        return f"no interval: {fit['reason']}"
+    if fit["high"] < 1:
+        return f"below 1: sublinear over the {fit['n_used']} rounds fitted; not a proof"
+    if fit["low"] > 1:
+        return f"above 1: faster than in proportion over the {fit['n_used']} rounds fitted"
+    return "the interval includes 1: sublinear growth is not shown"
+
+
+def view_lud(run: TrainingRun) -> Mapping[str, Any]:
+    """Return how far logics moved; of another model's files, only that they are out of date."""
+    lud, judges = run.lud, run.lud["judges"]
+    # A run folder that is trained again keeps the files of the first training.
+    trained = run.summary.get("artifact_hash")
+    if trained and lud["artifact_hash"] != trained:
+        finding = "Measured for an earlier training; measure it again with: compevo paper lud."
+        return {"is_stale": True, "finding": finding}
+
+    # A run without fixed logics has no gains to measure.
+    scored = [judge for judge in judges if judge.get("gains", {}).get("n")]
+    failures = [f"{judge['failures']} of {judge['asked']} by {judge['name']}" for judge in judges]
+    shifts = [float(agent["first_to_last"]) for agent in lud["agents"]]
+    return {
+        "finding": "From the first to the last logic the embeddings moved by "
+        f"{format_number(min(shifts))} to {format_number(max(shifts))}; 0 means no change.",
+        "is_stale": False,
+        # The answers of a small local model look like measurements, so the page warns of them.
+        "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
+        "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
+        "encoder": lud["encoder"],
+        "distances": _distance_table(lud),
+        "scores": _score_table(judges),
+        "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
+        "failures": join_items(failures),
+        "prompt": shorten_hash(lud["prompt_hash"]),
+        # One judge has nobody to agree with.
+        "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
+        "gains": _gain_table(scored) if scored else None,
+        "correlations": join_items(
+            [
+                f"{format_number(gains['pearson_r'])} by {name} "
+                f"(p {format_number(gains['pearson_p'])}, {gains['n']} updates)"
+                for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
+            ]
+        ),
+        "missing": MISSING,
+    }
+
+
+def _distance_table(lud: Mapping[str, Any]) -> Table:
+    return tabulate(
+        lud["agents"],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "First to last logic": lambda row: format_number(row["first_to_last"]),
+            "Mean of round to round": lambda row: format_number(row["mean_delta"]),
+            "Rounds without change": lambda row: f"{row['unchanged']} of {lud['updates_an_agent']}",
+        },
+        caption="Embedding distance between logics",
+    )
+
+
+def _score_table(judges: Sequence[Row]) -> Table:
+    return tabulate(
+        [row | {"judge": judge["name"]} for judge in judges for row in judge["agents"]],
+        {
+            "Agent": lambda row: f"agent {row['agent']}",
+            "Judge": lambda row: row["judge"],
+            "Updates": lambda row: f"{row['pairs']} ({row['unchanged']} unchanged)",
+            "Strategy shift": lambda row: format_percent(row["mean_strategy_shift"]),
+            "Evidence recombined": lambda row: format_percent(row["mean_evidence_recombination"]),
+            "Mean RIUS": lambda row: format_number(row["mean_rius"]),
+            "Mean LUD": lambda row: format_number(row["mean_lud"]),
+        },
+        caption="Judged updates",
+        text_columns=(0, 1, 2),
+    )
+
+
+def _agreement_table(pairs: Sequence[Row]) -> Table:
+    # Kappa is undefined, not zero, where a judge gave one and the same answer throughout.
+    return tabulate(
+        pairs,
+        {
+            "Judge": lambda row: row["first"],
+            "Against": lambda row: row["second"],
+            "Pairs": lambda row: format_number(row["n"]),
+            "Kappa, RIUS at least 1": lambda row: format_number(row["kappa_gate"]),
+            "Kappa, shift": lambda row: format_number(row["kappa_strategy_shift"]),
+            "Kappa, evidence": lambda row: format_number(row["kappa_evidence_recombination"]),
+            "r of LUD": lambda row: format_number(row["pearson_lud"]),
+        },
+        caption="Agreement of judges on the same changed updates",
+        text_columns=(0, 1),
+    )
+
+
+def _gain_table(judges: Sequence[Row]) -> Table:
+    """Return what updates saved, by how far the logic moved (paper F.4)."""
+    rows = []
+    for judge in judges:
+        gains = judge["gains"]
+        low, high = gains["regime_edges"]
+        # A regime holds its lower edge and not its upper one.
+        ranges = [f"below {low:g}", f"{low:g} to {high:g}", f"from {high:g}"]
+        columns = (gains[f"{name}_by_regime"] for name in ("n", "mean_lud", "mean_gain"))
+        rows += [
+            [judge["name"], regime, bounds, *map(format_number, numbers)]
+            for regime, bounds, *numbers in zip(gains["regimes"], ranges, *columns, strict=True)
+        ]
+
+    return Table(
+        header=["Judge", "Regime", "LUD", "Updates", "Mean LUD", "Mean error saved"],
+        rows=rows,
+        caption="Error saved by an update, by its LUD",
+        text_columns=(0, 1, 2),
+    )
+
+
+#: Plots of one run by round.
+
+# Height of one more row of the legend, so that it does not flatten the plot.
+LEGEND_ROW = 0.18
+
+LOSSES: Mapping[str, Style] = {
+    "loss": {"label": "total", "color": INK, "linewidth": 2.2},
+    "loss_pred": {"label": "forecast", "color": ACCENT},
+    "loss_pg": {"label": "policy", "color": RED},
+    "loss_div": {"label": "diversity", "color": GREEN},
+    "loss_prune": {"label": "pruning", "color": PURPLE},
+    "loss_own": {"label": "own errors of agents", "color": GOLD},
+}
+# Validation is measured in some rounds only, so its points are marked.
+ERRORS: Mapping[str, Style] = {
+    "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
+    "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **MARKED},
+    "val_prior_mae_scaled": {
+        "label": "validation MAE of the prior alone",
+        "color": RED,
+        "marker": "s",
+        "markersize": 3,
+    },
+}
+#: Values of rounds that a picture plots, and their titles.
+SELECTION = {
+    "rewards": "Reward (scaled)",
+    "fitness": "Fitness (moving average)",
+    "weights": "Weight in the aggregate",
+    "gates": "Gate",
+}
+HEALTH = {
+    "error_correlation": "Correlation of the agents' errors",
+    "gain_over_best": "Gain over the best agent (%)",
+    "effective_agents": "Effective number of agents",
+}
+POLICY = {
+    "kl": "KL to the reference",
+    "clip_fraction": "Share clipped",
+    "gradient_conflict": "Gradient cosine",
+}
+#: The diagnostics of paper appendix B.
+THEORY = {
+    "best_response_gap": "Best-response gap",
+    "regret": "Regret against the best fixed logic",
+    "group_regret": "Regret against the group's best",
+    "gradient_margin": "Gradient-conflict margin",
+    "grad_norm": "Gradient norm",
+    "weight_entropy": "Weight entropy (nats)",
+}
+#: What the search for evidence earned.
+GAINS = {"news_gains": "Error saved by news (scaled)"}
+OF_AGENTS = frozenset({*SELECTION, *GAINS, "best_response_gap", "regret", "group_regret"})
+# Values whose sign carries the meaning: a line is plotted at zero.
+SIGNED = frozenset({*GAINS, "gradient_conflict", "gradient_margin", "regret", "gain_over_best"})
+# More rounds than these are too near to each other to be told apart.
+_MOST_POINTS = 60
+
+
+def plot_losses(run: TrainingRun) -> list[Plot]:
+    """Plot the joint objective with its terms, unweighted, and the forecast errors."""
+    rounds = [record.round for record in run.rounds]
+    if not any(run.values_of("loss")):
+        return []
+    # At weight zero the agents' own errors are not a term of this run.
+    terms = [
+        Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
+        for key, style in LOSSES.items()
+        if key != "loss_own" or any(run.values_of(key))
+    ]
+    errors = [Line(rounds, run.values_of(key), style) for key, style in ERRORS.items()]
+    return [
+        _plot(run, terms, "Loss terms", HALF),
+        _plot(run, errors, "Forecast loss and validation error", HALF, legend_columns=1),
+    ]
+
+
+def plot_values(
+    run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
+) -> list[Plot]:
+    """Plot values of the rounds, with a line for each agent where every agent has its own.
+
+    What is zero in every round is left out: agents without a language model take no policy step.
+    """
+    return [
+        _plot_value(run, key, title, size)
+        for key, title in titles.items()
+        if any(any(v) if isinstance(v, list) else v for v in run.values_of(key))
+    ]
+
+
+def plot_topics(run: TrainingRun) -> Plot | None:
+    """Plot the topics that the logics of each agent name by round; None for logics in free text."""
+    rounds = [run.rounds[i] for i in evenly_spaced(len(run.rounds), _MOST_POINTS)]
+    named = [[find_topics(logic) for logic in record.logics] for record in rounds]
+    counts = Counter(topic for topics in (*named, named[-1]) for names in topics for topic in names)
+    if not counts:
+        return None
+
+    # The most named on top; the marks of agents stand beside each other.
+    places = {topic: -row for row, (topic, _) in enumerate(counts.most_common())}
+    lines = []
+    for agent in range(run.agents):
+        shift = 0.7 * (0.5 - (agent + 0.5) / run.agents)
+        points = [
+            (record.round, places[topic] + shift)
+            for record, topics in zip(rounds, named, strict=True)
+            for topic in topics[agent]
+        ]
+        marks: Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
+        x, y = zip(*points, strict=True) if points else ((), ())
+        lines.append(Line(x, y, agent_style(agent) | marks))
+    title, ticks = "Topics that logics name", (list(places.values()), list(places))
+    return _plot(run, lines, title, THIRD, finish=lambda axis: axis.set_yticks(*ticks))
+
+
+def has_fixed_regret(run: TrainingRun) -> bool:
+    """Whether ``regret`` was measured against fixed logics."""
+    return run.has_values("fixed_rewards") and run.has_values("regret")
+
+
+def plot_updates(run: TrainingRun) -> list[Plot]:
+    """Plot each logic's distance to the one before, and the LUD of what the first judge scored."""
+    # Each judge has rows of its own; the distances are the same in all of them.
+    first_judge = run.lud_rows[0]["judge"]
+    plots = []
+    for key, title, marks in (
+        ("delta", "Distance to the previous logic", {}),
+        ("lud", "LUD of judged updates", MARKED),
+    ):
+        lines = []
+        for agent in range(run.agents):
+            rows = [r for r in run.lud_rows if (r["judge"], r["agent"]) == (first_judge, agent)]
+            points = [row["round"] for row in rows], [row[key] for row in rows]
+            lines.append(Line(*points, agent_style(agent) | marks))
+        plots.append(_plot(run, lines, title, HALF))
+    return plots
+
+
+def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
+    rounds, values = [record.round for record in run.rounds], run.values_of(key)
+    if key not in OF_AGENTS:
+        return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
+
+    columns = 4 if size == HALF else 3
+    size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
+    lines = [
+        Line(rounds, [row and row[agent] for row in values], agent_style(agent))
+        for agent in range(run.agents)
+    ]
+    return _plot(run, lines, title, size, key=key, legend_columns=columns)
+
+
+def _plot(
+    run: TrainingRun,
+    lines: Sequence[Line],
+    title: str,
+    size: tuple[float, float],
+    *,
+    key: str = "",
+    legend_columns: int = 3,
+    finish: Callable[[Axes], object] | None = None,
+) -> Plot:
+    """Plot lines over the axis of rounds, and describe the plot."""
+    who = "one line an agent, " if key in OF_AGENTS else ""
+    length = f"{run.agents} agents over {len(run.rounds)} rounds"
+    boundary = run.first_evolving_round
+    if boundary is not None:
+        length += f", the first {boundary} of them supervised"
+    alt = f"Line plot by round: {title}, {who}{length}."
+
+    def mark(axis: Axes) -> None:
+        if key in SIGNED:
+            axis.axhline(0.0, color=INK, linewidth=0.8)
+        if boundary is not None:
+            # Between the last supervised round and the first one after it.
+            axis.axvline(boundary - 0.5, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)))
+        if finish:
+            finish(axis)
+
+    look: Style = {"size": size, "title": title, "x_label": "round", "finish": mark}
+    return plot_lines(lines, alt, legend_columns=legend_columns, **look)

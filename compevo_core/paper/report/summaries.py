@@ -1,0 +1,413 @@
+"""The results in plain sentences: is CompEvo better, equal or worse than each other method.
+
+What belongs here: finding the rivals of each configuration in a scope with their paired tests,
+wording the outcome without flattering it, and the sentence on what each section of the page found.
+What does not: metrics (``evaluation.metrics``), significance (``evaluation.comparison``), layout
+(``templates/sections.html``).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from compevo_core.evaluation.comparison import rank_budget
+from compevo_core.evaluation.scopes import ForecastPanel
+from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.forecast.explain import choose_decimals
+from compevo_core.paper.changes import ALL_TRIALS, FULL_METHOD
+from compevo_core.paper.report.inputs import ReportInputs
+from compevo_core.paper.report.result_tables import HIGHLIGHTED_METHOD, name_records
+from compevo_core.paper.report.rows import (
+    average_over_seeds,
+    list_scopes,
+    select_methods,
+    select_pooled,
+    select_scope,
+)
+from compevo_core.report.tables import (
+    Row,
+    Table,
+    find_side,
+    format_number,
+    format_percent,
+    format_with_unit,
+    method_name,
+    shorten_hash,
+)
+
+#: Relative difference of two MAE below which they count as equal: half of the last printed digit.
+TIE = 0.0005
+#: What CompEvo is compared with first, in this order; networks and others follow by name.
+RIVALS = (
+    *("compevo-equal", "compevo-prior", "prior", "persistence", "weekly"),
+    *("calendar-ridge", "calendar-ridge-recalibrated", "gbm", "gbm-recalibrated"),
+    *("blend", "blend-recalibrated", "published"),
+    *("published-error-ridge", "published-error-gbm", "own-weather-ridge", "own-weather-gbm"),
+    *("sa", "mael", "mae-gpt", "mad-rl"),
+)
+#: Scored from the same run as the population: another configuration's are not rivals of this one.
+_PARTS = ("compevo-equal", "compevo-prior")
+
+IMPROVES_ON_PRIOR = "CompEvo improves on its prior here."
+#: A lower error alone does not say whether other days would have given it.
+LOWER_THAN_PRIOR = (
+    "CompEvo's error is lower than its prior's here; without a comparison by window it is unknown "
+    "whether by more than chance."
+)
+WITHOUT_PRIOR = "Its agents start from no prior."
+#: The agents correct the forecast of the prior: without an improvement they have done nothing.
+NO_BETTER_THAN_PRIOR = (
+    "CompEvo does not improve on its prior here: its agents added no measurable value."
+)
+#: Where the paired test says that chance alone may have made the difference.
+NOT_SIGNIFICANT = (
+    "The difference to its prior is not significant here: it lies between {bounds} (95 %, "
+    "blocks of days resampled)."
+)
+TOO_FEW_DAYS = (
+    "The difference to its prior is not significant here: {n} block(s) of days are too few for a "
+    "test."
+)
+
+
+class Rival(NamedTuple):
+    """One method that CompEvo is compared with in a scope."""
+
+    row: Row  # its errors
+    mae: float  # the error of CompEvo
+    test: Row | None  # comparison by window; None where there is none
+    is_prior: bool  # whether it is the prior that CompEvo started from
+
+    @property
+    def difference(self) -> float:
+        """Error of CompEvo relative to the rival's, minus one."""
+        # A rival without any error leaves no scale: any error of ours is then 100 % worse.
+        mae = self.row["mae"]
+        return (self.mae - mae) / mae if mae else float(self.mae > 0)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether CompEvo's error is lower, whatever a comparison by window says."""
+        return self.difference <= -TIE
+
+    def describe(self) -> str:
+        """Return both errors in words, and the difference with its interval where there is one."""
+        mae = format_with_unit(self.mae, self.row["unit"])
+        other = f"{method_name(self.row['method'])} {format_number(self.row['mae'])}"
+        windows = f"{self.row['n_windows']:,} windows"
+        difference = _tell_difference(self.test, 1) if self.test else ""
+        return f"MAE {mae} over {windows}, {other}{difference}"
+
+    @property
+    def outcome(self) -> str:
+        """How CompEvo did: better, worse, unclear or equal; lower or higher where there is no test.
+
+        A difference may be chance where its interval includes zero or the days were too few.
+        """
+        if abs(self.difference) < TIE:
+            return "equal"
+        if self.test is None:
+            return "lower" if self.difference < 0 else "higher"
+        # A mean over points may lie on the other side than the interval of means over windows.
+        if find_side(self.test) * self.difference <= 0:
+            return "unclear"
+        return "better" if self.difference < 0 else "worse"
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Bounds of the difference, relative to the rival's error; None without an interval."""
+        if self.test is None or self.test["interval_low"] is None or not self.row["mae"]:
+            return None
+        low, high = (self.test[f"interval_{end}"] / self.row["mae"] for end in ("low", "high"))
+        return low, high
+
+
+class ResultSummary(NamedTuple):
+    """All comparisons of one configuration of CompEvo in one data set and subset."""
+
+    name: str
+    configuration: str  # its name where the scope has several, or else empty
+    summary: str
+    rivals: Sequence[Rival]
+
+    @property
+    def best(self) -> Rival | None:
+        """The method of least error that is no part of CompEvo; None where there is none."""
+        others = [rival for rival in self.rivals if rival.row["method"] not in _PARTS]
+        return min(others, key=lambda rival: float(rival.row["mae"]), default=None)
+
+    @property
+    def scope(self) -> str:
+        """Name of the data set and subset, and of the configuration."""
+        return f"{self.name}, {self.configuration}" if self.configuration else self.name
+
+    def to_line(self) -> str:
+        """Return the summary as one line below the table of its scope."""
+        name = f"CompEvo ({self.configuration}): " if self.configuration else ""
+        return f"{name}{self.summary}"
+
+
+def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
+    """Summarize each configuration of CompEvo in each scope it was scored in."""
+    return [
+        summary
+        for dataset, subset in list_scopes(select_pooled(inputs.rows))
+        for summary in summarize_scope(inputs, dataset, subset)
+    ]
+
+
+def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
+    """Yield one summary for each configuration of CompEvo in one data set and subset."""
+    rows = select_methods(inputs.rows, dataset, subset)
+    records = average_over_seeds(rows).drop_nulls("mae").to_dicts()
+    populations = [row for row in records if row["method"] == COMPEVO]
+
+    # Several configurations are summarized each: a mean over them would describe none.
+    for row in populations:
+        rivals = find_rivals(inputs, row, records)
+        configuration = f"configuration {shorten_hash(row['config_hash'])}"
+        yield ResultSummary(
+            name=name_records(records),
+            configuration=configuration if len(populations) > 1 else "",
+            summary=_summarize(row, rivals, prior=inputs.prior_of(row["config_hash"])),
+            rivals=rivals,
+        )
+
+
+def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -> list[Rival]:
+    """Return what one configuration of CompEvo is compared with, in the order of the list.
+
+    ``population`` is its row and ``records`` all rows of its scope, each the mean over seeds.
+    """
+    # Of a method with several budgets the largest: the last that is put in stays.
+    by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)
+    rivals = {
+        row["method"]: row
+        for row in by_budget
+        if row["method"] not in (COMPEVO, *_PARTS)
+        or (row["method"] in _PARTS and row["seedless_hash"] == population["seedless_hash"])
+    }
+    # The run's own row of its prior says what the agents started from. Without it the prior is
+    # scored under its method's name, or as "prior" where it was scored apart.
+    priors = {"compevo-prior"}
+    if "compevo-prior" not in rivals:
+        priors = {"prior", inputs.prior_of(population["config_hash"])}
+
+    # Paired tests name no configuration, and are of a model that was not refitted.
+    plain = [row for row in records if row["method"] == COMPEVO and not row["refit"]]
+    tests = {}
+    if not population["refit"] and len(plain) == 1:
+        scope = population["dataset"], population["subset"]
+        tests = inputs.find_tests(*scope, COMPEVO, budget=population["budget"])
+    # Without an interval and a number of blocks a test says nothing of the difference.
+    known = {
+        method: test
+        for method, test in tests.items()
+        if test["interval_low"] is not None or test["n_blocks"] is not None
+    }
+    order = {method: place for place, method in enumerate(RIVALS)}
+    return [
+        Rival(rivals[method], population["mae"], known.get(method), method in priors)
+        for method in sorted(rivals, key=lambda name: (order.get(name, len(order)), name))
+    ]
+
+
+def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
+    error = (
+        f"MAE {format_with_unit(population['mae'], population['unit'])} over "
+        f"{population['n_windows']:,} windows"
+    )
+    if not rivals:
+        return f"{error}; no other method was scored here."
+
+    if population["seeds"] == 1:
+        error += " (one training; how trainings vary is unknown)"
+
+    # Ties do not count as wins, and neither do errors of the population's own parts.
+    others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
+    beaten = sum(rival.is_beaten for rival in others)
+    text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
+    # An error alone does not say whether other days would have given the same order.
+    if beaten and any(rival.test for rival in others):
+        text += f"; significant for {sum(rival.outcome == 'better' for rival in others)} of them"
+
+    # Without its configuration the prior is unknown, and nothing is claimed about it.
+    priors = [rival for rival in rivals if rival.is_prior]
+    if prior == "none":
+        return f"{text}. {WITHOUT_PRIOR}"
+    return f"{text}. {_judge_prior(priors, population['unit'])}" if priors else f"{text}."
+
+
+def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
+    """Return what the rows, and the paired test where there is one, say about the prior."""
+    if not all(rival.is_beaten for rival in priors):
+        return NO_BETTER_THAN_PRIOR
+    tests = [rival.test for rival in priors if rival.test]
+    if len(tests) != 1:
+        return LOWER_THAN_PRIOR
+
+    (test,) = tests
+    if test["interval_low"] is None:
+        return TOO_FEW_DAYS.format(n=test["n_blocks"])
+    if find_side(test) < 0:
+        return IMPROVES_ON_PRIOR
+    ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
+    return NOT_SIGNIFICANT.format(bounds=" and ".join(ends))
+
+
+def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
+    """Say in how many comparisons CompEvo was better or worse, and whether than its prior."""
+    if not summaries:
+        return "No scored forecast of CompEvo is among the rows."
+    outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
+    better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
+    text = (
+        f"{_tell_wins(summaries)}Of {total:,} comparisons CompEvo is better in {better:,} and "
+        f"worse in {worse:,}; {total - better - worse:,} are not decided"
+    )
+    priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
+    if not priors:
+        return f"{text}."
+    improved = sum(rival.outcome == "better" for rival in priors)
+    return f"{text}. It improves on its own prior in {improved} of {len(priors)}."
+
+
+def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
+    """Say where CompEvo is better than the best other method, and by how much in the largest set.
+
+    Empty where it is nowhere.
+    """
+    wins = [(each.best, each.name) for each in summaries if each.best]
+    wins = [(rival, name) for rival, name in wins if rival.outcome == "better"]
+    if not wins:
+        return ""
+    best, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
+    return (
+        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets of "
+        f"windows; {name}: {best.describe()}. "
+    )
+
+
+def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
+    """Say the error of CompEvo, of the best other method and of one agent in one scope.
+
+    Empty where CompEvo has no rows there.
+    """
+    result = next(summarize_scope(inputs, dataset, subset), None)
+    if result is None or result.best is None:
+        return ""
+    parts = [result.best.describe()]
+    alone = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
+    errors = alone.filter(method=ALL_TRIALS)["mae"].to_list()
+    test = inputs.find_tests(dataset, subset, FULL_METHOD, side="b").get(ALL_TRIALS)
+    if errors:
+        # Tests of changes are of the change minus the full method.
+        parts.append(
+            f"one agent with as many trials {format_number(errors[0])}"
+            + (_tell_difference(test, -1) if test else "")
+        )
+    return "; ".join(parts)
+
+
+def _tell_difference(test: Row, sign: int) -> str:
+    """Return what a paired test says of CompEvo minus the other method."""
+    if test["interval_low"] is None:
+        return ""
+    low, high = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
+    values = [sign * test["mean_difference"], low, high]
+    # As many decimals as the largest of them needs for three digits.
+    decimals = max(0, choose_decimals(values) - 1)
+    difference, low, high = (f"{value:z,.{decimals}f}" for value in values)
+    return f" (difference {difference}, 95 % {low} to {high})"
+
+
+def name_leaders(tables: Sequence[Table]) -> str:
+    """Say which method has the lowest error; each table has the best one first."""
+    leaders = Counter(table.rows[0][0] for table in tables if table.rows)
+    if not leaders:
+        return "Comparisons of methods by window."
+    own_name, parts = method_name(HIGHLIGHTED_METHOD), set(map(method_name, _PARTS))
+    own_count = sum(
+        n for name, n in leaders.items() if name.startswith(own_name) and name not in parts
+    )
+    (most, count), *_ = leaders.most_common(1)
+    text = f"CompEvo has the lowest error in {own_count} of {leaders.total()} test sets"
+    return f"{text}." if own_count == count else f"{text}; most often it is {most} ({count})."
+
+
+def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str:
+    """Say what share of the truths lay in CompEvo's 80 % band."""
+    highlighted = select_pooled(rows).filter(method=HIGHLIGHTED_METHOD)
+    held = [select_scope(highlighted, *scope)["coverage_80"].mean() for scope in scopes]
+    shares = sorted(share for share in held if isinstance(share, float))
+    if not shares:
+        return "What the bands of each method held."
+    low, high = format_percent(shares[0]), format_percent(shares[-1])
+    text = low if len(shares) == 1 else f"{low} to {high}"
+    return f"CompEvo's 80 % band holds {text} of the actual values, over {len(shares)} test sets."
+
+
+def count_best(tables: Sequence[Table]) -> str:
+    """Say in how many columns CompEvo has the best cell."""
+    columns = [column for table in tables for column in {place for _, place in table.best_cells}]
+    best = {
+        (i, column)
+        for i, table in enumerate(tables)
+        for row, column in table.best_cells
+        if row in table.highlighted
+    }
+    return f"CompEvo is the best, or as good, in {len(best)} of {len(columns)} columns of regions."
+
+
+def count_near(panels: Sequence[ForecastPanel]) -> str:
+    """Say in how many of the windows that are shown CompEvo came nearest."""
+    nearest = 0
+    for panel in panels:
+        truth = np.array(panel.truth, dtype=float)
+        errors = {
+            name: float(np.nanmean(np.abs(np.array(values) - truth)))
+            for name, values in panel.forecasts.items()
+        }
+        nearest += min(errors, key=lambda name: errors[name]) == HIGHLIGHTED_METHOD
+    return (
+        f"CompEvo is the nearest to the actual values in {nearest} of {len(panels)} windows shown."
+    )
+
+
+def describe_mechanism(inputs: ReportInputs) -> str:
+    """Say how many agents' rewards were still rising."""
+    known = inputs.logics.drop_nulls("reward_slope")
+    rising = known.filter(pl.col("slope_low") > 0).height
+    return (
+        f"The rewards of {rising} of {known.height} agents were still rising at the end, under one "
+        "budget."
+    )
+
+
+def count_changes(tests: Sequence[Row]) -> str:
+    """Say how many changes of the method differ from the full one by more than chance."""
+    sides = Counter(find_side(test) for test in tests)
+    if not sides:
+        return "Variants and controls under one budget; no comparison by window."
+    return (
+        f"Of {sides.total()} changes {sides[1]} make the forecast worse and {sides[-1]} better; of "
+        f"{sides[0]} the interval includes zero."
+    )
+
+
+def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many of the paper's tables have own rows."""
+    tables = [table for group in groups for table in group["tables"]]
+    filled = sum(bool(table.rows) for table in tables)
+    return (
+        f"{filled} of {len(tables)} tables of the paper have own figures beside the published ones."
+    )
+
+
+def join_verdicts(tables: Sequence[Table]) -> str:
+    """Return the first sentence of each table's verdict, equal ones counted."""
+    first = Counter(table.verdict.partition(". ")[0].rstrip(".") for table in tables)
+    return "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items()) + "."

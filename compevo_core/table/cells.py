@@ -1,0 +1,171 @@
+"""Cells of a table of text: numbers, units, decimal commas, thousands; the error that names one.
+
+What belongs here: a column of text with its row numbers, its cells as numbers. What does not:
+stamps (``table.text_stamps``), files (the pipeline), what the columns mean.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import polars as pl
+
+from compevo_core.errors import DataError
+
+LINE = "line"
+"""The column that holds a row's number in its file or table, counted from 1."""
+BLANKS = ("", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
+"""Cells that say that there is no value, in small letters."""
+
+DecimalMark = Literal[".", ","]
+
+_SHOWN_CHARACTERS = 60
+_NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
+_UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
+_NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
+_WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
+_GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """A column of a file's table, which has :data:`LINE` too: all that names a cell in an error."""
+
+    table: pl.DataFrame
+    file: str
+    name: str
+
+    @property
+    def text(self) -> pl.Expr:
+        """The cells without space around them; an empty one is ""."""
+        return pl.col(self.name).fill_null("").str.strip_chars()
+
+    @property
+    def number(self) -> pl.Expr:
+        """The cells as text, with the minus of a bookkeeper's 3.25- or (3.25) before the digits."""
+        return self.text.str.replace(_NEGATIVE, "-$1$2$3")
+
+    @property
+    def is_blank(self) -> pl.Expr:
+        """Whether a cell says that there is no value."""
+        return self.text.str.to_lowercase().is_in(list(BLANKS))
+
+    def add(self, **columns: pl.Expr) -> "TextColumn":
+        """Return the column of a table that has further columns."""
+        return replace(self, table=self.table.with_columns(**columns))
+
+    def raise_if(self, is_bad: pl.Expr, problem: str, remedy: str) -> None:
+        """Raise :class:`DataError`, which names the first cell, where a row is bad (true or null).
+
+        ``problem`` follows the cell in the message.
+        """
+        bad = self.table.filter(is_bad.fill_null(value=True))
+        if not bad.height:
+            return
+
+        cell = shorten(str(bad[self.name][0]))
+        others = f" (and {bad.height - 1:,} more rows)" if bad.height > 1 else ""
+        raise DataError(
+            f"{self.file}, row {bad[LINE][0]}, column {self.name!r}: {cell!r} {problem}{others}; "
+            f"{remedy}"
+        )
+
+
+def shorten(text: str) -> str:
+    """Return a text, cut where it is too long for a message."""
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberReport:
+    """What was found in a column of numbers: its unit in the cells, cells with one, empty cells."""
+
+    unit: str
+    with_unit: int
+    empty: int
+
+
+def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, NumberReport]:
+    """Return a column as numbers, null where a cell is empty."""
+    empty = column.is_blank
+    unit = pl.when(empty).then(pl.lit("")).otherwise(column.number.str.replace(_NUMBER, ""))
+    parts = column.add(
+        _digits=column.number.str.extract(_NUMBER, 1).str.replace_all(_GROUP, "$1"),
+        _unit=unit.str.strip_chars(),
+    )
+
+    thousands, mark = (r"\,", ".") if decimal == "." else (r"\.", ",")
+    # 1,234,567.8: one to three digits, then groups of three; or no group at all.
+    fits = rf"^[+-]?(\d{{1,3}}({thousands}\d{{3}})+|\d*)([{mark}]\d+)?([eE][+-]?\d+)?$"
+    remedy = "correct the cell, or set decimal in the declaration ('.' or ',')"
+    is_good = pl.col("_digits").str.contains(fits) & pl.col("_unit").str.contains(f"^$|{_UNIT}")
+    bad_number = ~empty & ~is_good.fill_null(value=False)
+    parts.raise_if(bad_number, f"is not a number with {decimal!r} as mark", remedy)
+
+    number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
+    value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
+    parts = parts.add(_value=value)
+    parts.raise_if(
+        ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
+    )
+    return parts.table["_value"], _check_units(parts)
+
+
+def is_numeric(column: TextColumn) -> bool:
+    """Whether every cell that is not empty begins like a number, and one is a number and a unit."""
+    begins, is_whole = (column.number.str.contains(form) for form in (_NUMBER, _WHOLE))
+    return all(column.table.filter(~column.is_blank).select(begins.all(), _=is_whole.any()).row(0))
+
+
+def guess_decimal(column: TextColumn) -> DecimalMark:
+    """Return the decimal mark that all cells of a column fit.
+
+    Raises:
+        DataError: both marks fit, and give different numbers.
+    """
+    text = pl.col("_digits")
+    parts = column.add(_digits=column.number.str.extract(_NUMBER, 1))
+    cells = parts.table.filter(text.is_not_null())
+
+    is_comma = text.str.contains(r"\.\d{3},\d") | text.str.contains(r",\d{1,2}$|,\d{4,}$|^-?0,\d")
+    is_comma |= text.str.contains(r"\.\d{3}\.\d{3}")
+    is_point = text.str.contains(r",\d{3}\.\d|,\d{3},\d{3}")
+    is_point |= text.str.contains(r"^[^,]*\.\d{1,2}$|^[^,]*\.\d{4,}$|^-?0\.\d")
+    votes = cells.select(is_comma.any().alias("comma"), is_point.any().alias("point")).row(0)
+    if votes == (True, False):
+        return ","
+    if votes != (False, False) or not cells.select(text.str.contains(",").any()).item():
+        return "."
+
+    # Every comma is followed by three digits. Where some cells have none, it marks thousands: a
+    # file that writes three decimals writes them in every cell.
+    if not cells.select(text.str.contains(r",\d{3}$").all()).item():
+        return "."
+    first = cells.row(0, named=True)
+    raise DataError(
+        f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} may be "
+        f"{first['_digits'].replace(',', '')} or {first['_digits'].replace(',', '.')}, and so may "
+        "every other cell; say which with --decimal . or --decimal ,"
+    )
+
+
+def _check_units(parts: TextColumn) -> NumberReport:
+    filled = parts.table.filter(pl.col("_value").is_not_null())
+    with_unit = filled.filter(pl.col("_unit") != "")
+    units = with_unit["_unit"].unique(maintain_order=True).to_list()
+    if len(units) > 1:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") == units[1],
+            f"is in {units[1]!r}, rows before it in {units[0]!r}",
+            "write all values in one unit",
+        )
+    if 0 < with_unit.height < filled.height:
+        replace(parts, table=filled).raise_if(
+            pl.col("_unit") != "",
+            f"has a unit, and {filled.height - with_unit.height:,} other cells have none",
+            "write it in all cells or in none",
+        )
+    return NumberReport(
+        unit=units[0] if units else "",
+        with_unit=with_unit.height,
+        empty=parts.table.height - filled.height,
+    )

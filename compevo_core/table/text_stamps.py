@@ -1,0 +1,332 @@
+"""Texts to instants: formats, offsets, time zones, hours that daylight saving repeats or skips.
+
+What belongs here: which instant a stamp is, which stamps are ambiguous, and the clocks that a
+declaration may name: time zones and fixed offsets. What does not: stamps that have a type
+(``table.stamps``), the grid and duplicates.
+
+A stamp with an offset is an instant. One without is read on the clock of the declaration: where
+clocks go back, its hour comes twice, in the order of the rows; where they go forward, it does not
+exist.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from functools import cache
+from typing import Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+import polars as pl
+
+from compevo_core.errors import DataError
+from compevo_core.table.cells import LINE, TextColumn
+
+FORMATS = (
+    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"),
+    "%Y-%m-%d",
+    *("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d"),
+    *("%Y%m%d %H:%M", "%Y%m%d%H%M", "%Y%m%d"),
+    *("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
+    *("%d/%m/%Y %H:%M:%S", "%d/%m/%Y %H:%M", "%d/%m/%Y"),
+    *("%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%m/%d/%Y"),
+    *("%d-%m-%Y %H:%M", "%d-%m-%Y", "%m-%d-%Y %H:%M", "%m-%d-%Y"),
+    *("%d/%m/%Y %I:%M %p", "%m/%d/%Y %I:%M %p"),
+    *("%d/%m/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M:%S %p"),
+    *("%d %B %Y %H:%M", "%d %B %Y", "%B %d, %Y", "%G-W%V-%u"),
+)
+"""Formats that are tried, without an offset; those that begin with the year are unambiguous."""
+
+ISO = tuple(form for form in FORMATS if form.startswith("%Y-"))
+_OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
+_SPELLINGS = (
+    (r"^((?:17|18|19|20|21)\d\d)$", "$1-01-01"),
+    (r"^(\d{4})[-M](\d{2})$", "$1-$2-01"),
+    *((rf"^(\d{{4}})[- ]?Q{q + 1}$", f"$1-{3 * q + 1:02d}-01") for q in range(4)),
+    (r"^(\d{4})-?W(\d{2})$", "$1-W$2-1"),
+    (r"^(\p{L}{3,9})[- ](\d{4})$", "1 $1 $2"),
+    (r"^(.*:\d\d.*) - .*:\d\d.*$", "$1"),  # an interval by its start
+    (r"\s*(?:UTC|GMT)$", "Z"),
+    (r"(:\d\d(?:\.\d+)?\s*[+-]\d\d)$", "$1:00"),
+)
+_END_OF_DAY = r"\b24:00"
+_SINCE_1970 = r"^1\d{9}(\d{3})?$"  # seconds or milliseconds
+_SINCE_1900 = r"^[1-7]\d{4}(\.\d+)?$"  # days, as spreadsheets keep dates
+_DAYS_TO_1970 = 25_569
+_MILLISECONDS = 1e11  # from which a number since 1970 counts them
+_FIRST_YEAR, _LAST_YEAR = 1700, 2200
+_WALL = "_wall"
+_FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+# A year without a change of any zone's standard time still has its daylight saving.
+_MONTHS = tuple(datetime(2024, month, 15) for month in range(1, 13))  # noqa: DTZ001 - wall clock
+
+RepeatedHour = Literal["refuse", "first", "second"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StampReport:
+    """What was found: whether stamps are days, stamps with an offset, rows in a repeated hour."""
+
+    are_days: bool
+    with_offset: int
+    repeated: int
+
+
+def read_stamps(
+    column: TextColumn,
+    *,
+    zone: str,
+    time_format: str = "",
+    by: str = "",
+    repeated_hour: RepeatedHour = "refuse",
+) -> tuple[pl.Series, StampReport]:
+    """Return a column as instants in UTC.
+
+    Days without a time are read as midnight of the clock.
+
+    ``zone`` is the clock of stamps without an offset, ``time_format`` (strptime; empty: ISO 8601)
+    of the part before it. ``by`` names the series, where the rows of several are in one table;
+    ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
+    """
+    parts = _parse_walls(column, time_format)
+    with_offset = int(parts.table["_offset"].is_not_null().sum())
+    if with_offset:
+        parts.raise_if(
+            pl.col("_offset").is_null(),
+            f"has no offset, and {with_offset:,} other rows have one",
+            "write all stamps with an offset, or none",
+        )
+        offset = pl.col("_offset").str.replace("Z", "+0000", literal=True).str.replace(":", "")
+        hours, minutes = (offset.str.slice(at, 2).cast(pl.Int64) for at in (1, 3))
+        sign = pl.when(offset.str.starts_with("-")).then(-1).otherwise(1)
+        instant = pl.col(_WALL) - pl.duration(minutes=sign * (hours * 60 + minutes))
+        report = StampReport(are_days=False, with_offset=with_offset, repeated=0)
+        return parts.table.select(instant.dt.replace_time_zone("UTC")).to_series(), report
+
+    walls = parts.table[_WALL]
+    are_days = bool((walls.dt.truncate("1d") == walls).all())
+    instants, repeated = _read_on_clock(parts, zone, by, repeated_hour)
+    return instants, StampReport(are_days=are_days, with_offset=0, repeated=repeated)
+
+
+def spell(column: TextColumn) -> pl.Expr:
+    """Return stamps in usual letters: an interval as its start, numbers as what they count."""
+    text = column.text
+    number = text.cast(pl.Float64, strict=False)
+    since_1970 = pl.when(number < _MILLISECONDS).then(number * 1000).otherwise(number)
+    since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
+    for found, usual in _SPELLINGS:
+        text = text.str.replace(found, usual)
+    return (
+        pl.when(column.text.str.contains(_SINCE_1970))
+        .then(_count_from_1970(since_1970).dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        .when(column.text.str.contains(_SINCE_1900))
+        .then(_count_from_1970(since_1900).dt.strftime("%Y-%m-%dT%H:%M:%S"))
+        .otherwise(text)
+    )
+
+
+def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
+    return pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
+
+
+def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
+    """Return the naive datetime by the first fitting format; null where none fits."""
+    # Publishers change the spelling inside one file, so each cell tries all formats.
+    stamp = pl.coalesce(
+        [text.str.to_datetime(form, strict=False, time_unit="us") for form in formats]
+    )
+    # polars knows the years 0 and 12000; Python and the calendar of any publisher do not.
+    return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
+
+
+def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
+    """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
+    local = parse_stamp(text.str.replace(_END_OF_DAY, "00:00"), formats, first_year)
+    return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
+
+
+def to_wall_clock(instants: pl.Series, zone: str) -> pl.Series:
+    """Return what a clock shows at instants, without a zone."""
+    clock = read_zone(zone)
+    if isinstance(clock, timezone):
+        # polars knows no zone of a fixed offset.
+        return instants.dt.replace_time_zone(None) + clock.utcoffset(None)
+    return instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+
+
+def guess_format(column: TextColumn) -> str:
+    """Return the format that every stamp of a column fits; "" for ISO 8601.
+
+    Raises:
+        DataError: no format fits, or day and month can be exchanged.
+    """
+    cells = replace(column, table=column.table.filter(~column.is_blank))
+    rows = cells.table.height
+    if not rows:
+        raise DataError(
+            f"{column.file}: column {column.name!r} is empty; name the column of stamps"
+        )
+
+    text = strip_offset(spell(column))
+    walls = cells.table.select(
+        parse_walls(text, ISO).alias("iso"),
+        *(parse_walls(text, (form,)).alias(form) for form in FORMATS),
+    )
+    counts = {form: walls[form].count() for form in walls.columns}
+    if any(counts[form] == rows for form in ("iso", *ISO)):
+        return ""
+    fitting = [form for form in FORMATS if counts[form] == rows]
+    if not fitting:
+        # Of the format that fits most, the first row that it does not fit.
+        best = max(FORMATS, key=lambda form: counts[form])
+        likely = f"; most stamps fit {best}" if counts[best] else ""
+        cells.raise_if(
+            parse_walls(text, (best,)).is_null(),
+            f"is not a stamp in a format that is known{likely}",
+            "correct the cell, or give the format with --time-format (DataFrame: pd.to_datetime)",
+        )
+
+    # Stamps are evenly spaced: with days and months exchanged they are not.
+    distances = {form: walls[form].diff().n_unique() for form in fitting}
+    ranked = sorted(fitting, key=lambda form: distances[form])
+    if len(ranked) > 1 and distances[ranked[0]] == distances[ranked[1]]:
+        first = cells.table.row(0, named=True)
+        raise DataError(
+            f"{column.file}, row {first[LINE]}, column {column.name!r}: {first[column.name]!r} "
+            f"fits {' and '.join(ranked[:2])}; say which with --time-format (DataFrame: "
+            "pd.to_datetime)"
+        )
+    return ranked[0]
+
+
+def strip_offset(text: pl.Expr) -> pl.Expr:
+    """Return stamps without their offset from UTC."""
+    # The end of 05-03-2024 looks like an offset: only a stamp with a time has one.
+    return pl.when(_has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
+
+
+def _has_time(text: pl.Expr) -> pl.Expr:
+    return text.str.contains(r"\d:\d|\d{12}")
+
+
+def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
+    formats = (time_format,) if time_format else ISO
+    text = spell(column)
+    parts = column.add(
+        _wall=parse_walls(strip_offset(text), formats),
+        _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),
+    )
+    wanted = time_format or "ISO 8601, such as 2024-03-31 02:30"
+    parts.raise_if(
+        pl.col(_WALL).is_null(),
+        f"is not a stamp as {wanted}",
+        "correct the cell, or time_format in the declaration",
+    )
+    return parts
+
+
+def _read_on_clock(
+    parts: TextColumn, zone: str, by: str, repeated_hour: RepeatedHour
+) -> tuple[pl.Series, int]:
+    clock = read_zone(zone)
+    if isinstance(clock, timezone):
+        instant = (pl.col(_WALL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
+        return parts.table.select(instant).to_series(), 0
+
+    earlier, later = (
+        pl.col(_WALL).dt.replace_time_zone(zone, ambiguous=which, non_existent="null")
+        for which in ("earliest", "latest")
+    )
+    parts = parts.add(_early=earlier, _late=later)
+    parts.raise_if(
+        pl.col("_early").is_null(),
+        f"does not exist in {zone}, where clocks go forward",
+        "if the stamps keep standard time all year, set time_zone to its offset (compevo init "
+        f"--zone={name_standard_offset(zone)})",
+    )
+
+    # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
+    # round in a file whose newest row comes first.
+    second_is_late = parts.table[_WALL][0] <= parts.table[_WALL][-1]
+    key = [_WALL, by] if by else [_WALL]
+    parts = parts.add(
+        _repeated=pl.col("_early") != pl.col("_late"),
+        _times=pl.len().over(key),
+        _place=pl.int_range(pl.len()).over(key),
+    )
+    if repeated_hour == "refuse":
+        parts.raise_if(
+            pl.col("_repeated") & (pl.col("_times") == 1),
+            f"comes once, and in {zone} that hour comes twice, as clocks go back",
+            "write its offset, or set repeated_hour to first or second in the declaration",
+        )
+    parts.raise_if(
+        pl.col("_repeated") & (pl.col("_times") > 2),
+        f"comes more than twice, and in {zone} that hour comes twice",
+        "remove the duplicates",
+    )
+    is_late = (
+        pl.when(pl.col("_times") == 1)
+        .then(repeated_hour == "second")
+        .otherwise((pl.col("_place") == 1) == second_is_late)
+    )
+    instant = pl.when(is_late).then("_late").otherwise("_early").dt.convert_time_zone("UTC")
+    return parts.table.select(instant).to_series(), int(parts.table["_repeated"].sum())
+
+
+@cache
+def list_zones() -> frozenset[str]:
+    """Return the names of all time zones, read once: the standard library walks its folders."""
+    return frozenset(available_timezones())
+
+
+def read_zone(name: str) -> ZoneInfo | timezone:
+    """Return a clock: a time zone, or a fixed offset such as +01:00.
+
+    Raises:
+        ValueError: there is no such clock.
+    """
+    if match := _FIXED_OFFSET.fullmatch(name):
+        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < _DAY:
+            return timezone(offset if match[1] == "+" else -offset)
+    if name in list_zones():
+        return ZoneInfo(name)
+    raise ValueError(f"{name!r} is not a time zone; write Europe/Paris, UTC or an offset as +01:00")
+
+
+def find_standard_offset(zone: str) -> timedelta:
+    """Return a clock's offset without daylight saving: the smaller one of the year."""
+    return min(_list_offsets(zone))
+
+
+def find_summer_offset(zone: str) -> timedelta:
+    """Return a clock's offset with daylight saving, or its only one."""
+    return max(_list_offsets(zone))
+
+
+def _list_offsets(zone: str) -> list[timedelta]:
+    clock = read_zone(zone)
+    offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
+    return [offset for offset in offsets if offset is not None]
+
+
+def name_standard_offset(zone: str) -> str:
+    """Return a clock's offset without daylight saving as declarations write it: ``-08:00``."""
+    return _MONTHS[0].replace(tzinfo=timezone(find_standard_offset(zone))).isoformat()[-6:]
+
+
+def find_place_zone(zone: str) -> str:
+    """Return the time zone of weekdays where the stamps are on a clock.
+
+    A fixed offset is no place. Where it is whole hours there is a zone with that offset all year.
+    """
+    if zone in list_zones():
+        return zone
+    hours, rest = divmod(find_standard_offset(zone), _HOUR)
+    # These zones count the other way round: Etc/GMT+8 is eight hours behind UTC.
+    name = f"Etc/GMT{-hours:+d}"
+    return name if not rest and name in list_zones() else "UTC"

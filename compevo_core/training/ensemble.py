@@ -1,0 +1,229 @@
+"""An ensemble: models that forecast, and what combines them.
+
+What belongs here: weights, calibration and experience of one model or several; agents, which
+correct their models, as such an ensemble; the files of both. What does not: fitting the models
+(``training.prior``) and what combines them (``training.calibration``), adapters and rounds
+(``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
+fits of a table.
+
+Shapes: A members, B windows, P priors, H horizon.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from compevo_core.agents.calibration import ErrorCalibration
+from compevo_core.agents.decoders import BatchForecasts, EqualFitness, ForecastExample, mix_bases
+from compevo_core.agents.experience import Experience
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.config.run import RunConfig
+from compevo_core.data.arrays import FloatArray, to_array
+from compevo_core.data.scaling import Scaler
+from compevo_core.errors import CheckpointMismatch
+from compevo_core.runtime.distributed import AgentShards
+from compevo_core.runtime.files import write_json, write_text
+from compevo_core.training.prior import mix_priors
+
+_SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
+_INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
+_HEAD_FILE = "head.safetensors"
+_STATE_FILE = "state.safetensors"
+_HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
+"""Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberForecasts:
+    """Scaled forecasts of B windows by every member, before anything corrects or weighs them."""
+
+    values_ABH: FloatArray
+    base_ABH: FloatArray  # what agents correct; without agents the forecasts themselves
+    weights_BA: FloatArray | None = None  # where the forecasts themselves say how much they count
+    # Ids of the articles that each agent read, by agent and window, best match first
+    news: Sequence[Sequence[tuple[str, ...]]] = ()
+    n_unparsed: int = 0  # answers that could not be read
+
+
+class Ensemble:
+    """One model or several, and what weighs and corrects their forecasts.
+
+    Attributes:
+        mix_AP: each member's share in the fitted models.
+        selection: weights from training; equal ones without agents.
+        calibration: changes nothing until it is fitted.
+        experience: what was forecast of days that are over; begins with validation.
+        logics: (A,) text that each agent reads news by; none without agents.
+        device: where it forecasts.
+        knowledge_cutoff: of its language model, if it has one.
+        trainable_parameters: how many numbers rounds of training change.
+    """
+
+    device, knowledge_cutoff, trainable_parameters = "cpu", "", 0
+
+    def __init__(self, config: RunConfig, scaler: Scaler, horizon: int) -> None:
+        members, entities = config.population.agents, sorted(scaler.mean)
+        self.config = config
+        self.scaler = scaler
+        self.mix_AP = mix_priors(config)[1]
+        self.logics: list[str] = []
+        # A ``FitnessSelection`` where there are rounds.
+        self.selection: Any = EqualFitness(members)
+        self.calibration = ErrorCalibration(members, entities, horizon)
+        self.experience = Experience.start(entities, members, horizon)
+
+    def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
+        """Return the forecast of each member's models, scaled, (A, B, H)."""
+        return mix_bases(self.mix_AP, examples)
+
+    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
+        """Forecast examples by every member."""
+        base_ABH = self.base_forecasts(examples)
+        return MemberForecasts(base_ABH, base_ABH)
+
+    def save(self, folder: Path) -> None:
+        """Write weights, calibration and experience."""
+        write_text(folder / _SCALER_FILE, self.scaler.to_json())
+        _write_values(self.calibration.state(), folder / _STATE_FILE)
+        self.experience.save(folder / EXPERIENCE_FILE)
+
+    @classmethod
+    def read(cls, config: RunConfig, folder: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
+        experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
+        ensemble = cls(config, scaler, experience.truth_NH.shape[1])
+        ensemble.calibration.load_state(load_file(folder / _STATE_FILE))
+        ensemble.experience = experience
+        return ensemble
+
+
+class Executor(Protocol):
+    """What forecasts by agents."""
+
+    def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
+        """Return the forecasts of this process's agents, as scored and issued, without gradient."""
+
+
+class AgentEnsemble(Ensemble):
+    """Agents, each of which corrects its models by what it reads.
+
+    Each process holds what its local agents have of their own, and whole what all share; without
+    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics.
+    """
+
+    executor: Executor
+
+    def __init__(
+        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
+    ) -> None:
+        super().__init__(config, inputs.scaler, inputs.horizon)
+        self.inputs = inputs
+        self.shards = shards or AgentShards(config.population.agents)
+        self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
+
+    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
+        """Forecast examples by every agent under its logic, ``run.micro_batch_size`` at a time.
+
+        There is no dropout and no gradient, and nothing is sampled. Forecasts are the same on every
+        process; the news are what its own agents read.
+        """
+        # Each process forecasts with the agents it holds; what all need is gathered.
+        logics, size = self.shards.local(self.logics), self.config.run.micro_batch_size
+        starts = range(0, len(examples), size)
+        played = [self.executor.play(logics, examples[start : start + size]) for start in starts]
+        values = [self.shards.all_gather(part.values_ABH, "forecasts") for part in played]
+        weights = [to_array(part.weights_BA) for part in played if part.weights_BA is not None]
+        by_agent = zip(*(part.news for part in played), strict=True)
+        return MemberForecasts(
+            values_ABH=np.concatenate([to_array(part) for part in values], axis=1),
+            base_ABH=self.base_forecasts(examples),
+            weights_BA=np.concatenate(weights) if weights else None,
+            news=[[ids for part in parts for ids in part] for parts in by_agent],
+            n_unparsed=sum(part.n_unparsed for part in played),
+        )
+
+    # Values are tensors where a language model is trained, and arrays otherwise.
+
+    def tensors(self) -> dict[str, Any]:
+        """Return every learned or running value by its stored name, detached."""
+        return self.agent_tensors() | self.shared_tensors()
+
+    def agent_tensors(self) -> dict[str, Any]:
+        """Return what an agent has of its own by stored name, local agents first."""
+        calibration = self.calibration.agent_state()
+        return add_prefix("calibration", {k: self.shards.local(v) for k, v in calibration.items()})
+
+    def shared_tensors(self) -> dict[str, Any]:
+        """Return gates, fitness and what calibration shares, by stored name."""
+        selection = add_prefix("selection", self.selection.state_dict())
+        return selection | add_prefix("calibration", self.calibration.shared_state())
+
+    def load(self, tensors: Mapping[str, Any]) -> None:
+        """Set every value of :meth:`tensors`.
+
+        CheckpointMismatch if a name or a shape differs from this configuration's.
+        """
+        current = self.tensors()
+        if differing := sorted(current.keys() ^ tensors.keys()):
+            raise CheckpointMismatch(
+                f"{len(differing)} tensor names differ, the first is {differing[0]}: the tensors "
+                "have another configuration; load them with the one they were saved with"
+            )
+
+        for name, value in current.items():
+            if value.shape != tensors[name].shape:
+                raise CheckpointMismatch(
+                    f"{name} has shape {tuple(tensors[name].shape)}, expected "
+                    f"{tuple(value.shape)}: the tensors have another configuration"
+                )
+            value[...] = tensors[name]
+
+    def save(self, folder: Path) -> None:
+        """Write what this process's agents have of their own; the first one also what all share."""
+        tensors = self.agent_tensors()
+        for agent in self.shards.written_agents:
+            row = self.shards.local_agents.index(agent)
+            # The text decoder has no head of its own, but calibration is fitted for it too.
+            head = {k: value[row] for k, value in tensors.items() if k.startswith(_HEAD_PREFIXES)}
+            name_agent(folder, agent).mkdir(parents=True, exist_ok=True)
+            _write_values(head, name_agent(folder, agent) / _HEAD_FILE)
+
+        if self.shards.is_first:
+            _write_values(self.shared_tensors(), folder / _STATE_FILE)
+            write_json(folder / _LOGICS_FILE, self.logics)
+            write_text(folder / _INPUTS_FILE, self.inputs.to_json())
+            self.experience.save(folder / EXPERIENCE_FILE)
+
+    def restore(self, folder: Path) -> None:
+        """Set every value to what :meth:`save` wrote for the same configuration."""
+        files = [name_agent(folder, agent) / _HEAD_FILE for agent in self.shards.local_agents]
+        heads = [load_file(file) for file in files]
+        # Adapters are in place already; `load` wants every tensor, so it gets them back.
+        tensors = {
+            k: v for k, v in self.agent_tensors().items() if not k.startswith(_HEAD_PREFIXES)
+        }
+        tensors |= {name: np.stack([head[name] for head in heads]) for name in heads[0]}
+        self.load(tensors | load_file(folder / _STATE_FILE))
+        self.experience = Experience.load(sorted(self.scaler.mean), folder / EXPERIENCE_FILE)
+        self.logics = list(json.loads((folder / _LOGICS_FILE).read_text(encoding="utf-8")))
+
+
+def name_agent(folder: Path, agent: int) -> Path:
+    """Return the folder of an agent in a sealed model: each kind of adapter loads with PEFT."""
+    return folder / "adapters" / f"agent_{agent:02d}"
+
+
+def add_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values under names that begin with a prefix."""
+    return {f"{prefix}.{name}": value for name, value in values.items()}
+
+
+def _write_values(values: Mapping[str, Any], file: Path) -> None:
+    # In the order of C, as the format wants it; numbers stay numbers.
+    save_file({k: np.array(to_array(v), order="C") for k, v in values.items()}, file)

@@ -1,0 +1,147 @@
+"""``compevo refresh``: run a job in this process, and end with the results.
+
+What belongs here: the command line around one run. What does not: what the job does
+(``defs.jobs``), how progress looks (``defs.loggers``). The run is stored in ``DAGSTER_HOME`` like
+any other, so the UI shows it afterwards. Heavy modules are imported inside the functions, so that
+``compevo --help`` answers at once.
+"""
+
+import contextlib
+import logging
+import time
+from datetime import date
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compevo_core.errors import SourceTransient, StorageError
+from compevo_core.runtime.usage import format_duration
+from compevo_pipeline.cli import arguments
+
+if TYPE_CHECKING:
+    from compevo_core.forecast.issued import IssuedForecast
+    from compevo_pipeline.config.settings import Layout, Settings
+    from compevo_pipeline.work.deployment import Deployment
+
+log = logging.getLogger(__name__)
+
+
+def refresh(
+    dataset: Annotated[str, typer.Argument(help="Data set, built-in or your own.")] = (
+        "electricity-operational"
+    ),
+    day: Annotated[
+        str,
+        typer.Option(
+            help="Day to forecast: YYYY-MM-DD, today or tomorrow (default: tomorrow for "
+            "operational demand, or today for other data)."
+        ),
+    ] = "",
+) -> None:
+    """Read new data, forecast a day, score past days, write the pages.
+
+    Trains nothing. The schedules run the same job.
+    """
+    from compevo_pipeline.cli.forecast import read_day
+    from compevo_pipeline.defs.jobs import choose_day
+    from compevo_pipeline.work.deployment import Deployment, utc_now
+
+    deployment = arguments.open_deployment()
+    spec = deployment.registry[dataset].spec
+    asked = read_day(day, utc_now() + spec.market_offset)
+    chosen = asked.isoformat() if asked else choose_day(spec, utc_now())
+    settings = run("refresh", dataset, chosen)
+    # Windows that begin at any hour have no day to show.
+    if chosen:
+        show_forecast(Deployment(settings=settings), dataset, date.fromisoformat(chosen))
+    show_paths(deployment.layout)
+
+
+def run(name: str, dataset: str, day: str = "") -> "Settings":
+    """Run a job in this process and say how it went; return the settings."""
+    from compevo_core.runtime.usage import peak_memory_gigabytes
+    from compevo_pipeline.config.settings import (
+        Settings,
+        disable_progress_bars,
+        ensure_dagster_home,
+    )
+    from compevo_pipeline.defs.jobs import hide_notices, run_job
+    from compevo_pipeline.work.deployment import Deployment
+
+    hide_notices()
+    disable_progress_bars()
+    ensure_dagster_home()
+    # Its import wires the graph, and Dagster gives notices about that.
+    from compevo_pipeline.definitions import build_defs
+
+    settings = Settings.from_environment()
+    Deployment(settings=settings).registry[dataset]  # a wrong name ends here
+
+    started = time.monotonic()
+    try:
+        failures = run_job(build_defs(settings), name, dataset, day)
+    except StorageError as error:
+        _tell_of_records(settings, error)
+        raise
+    seconds = time.monotonic() - started
+
+    typer.echo(
+        f"\n{name} of {dataset} ran for {format_duration(seconds)} and used up to "
+        f"{peak_memory_gigabytes(include_children=True):.1f} GB of memory."
+    )
+    if failures:
+        typer.echo("\n".join(["It failed:", *failures]))
+        typer.echo(
+            "Correct the cause and run it again: finished steps stay, training resumes from "
+            "its last checkpoint."
+        )
+        raise typer.Exit(1)
+    return settings
+
+
+def _tell_of_records(settings: "Settings", error: StorageError) -> None:
+    """Tell that Dagster's records cannot be written: no sensor runs that could tell it."""
+    from compevo_pipeline.work.alerts import Alert, tell
+    from compevo_pipeline.work.deployment import utc_now
+
+    silent = logging.Logger(__name__)  # the command itself prints the error
+    silent.addHandler(logging.NullHandler())
+    # What a destination does not take is sent by the next call.
+    with contextlib.suppress(SourceTransient):
+        tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
+
+
+def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "IssuedForecast":
+    """Print and return the forecast of a day, which is issued where it was not.
+
+    ``day`` is None for the newest one.
+    """
+    from compevo_core.forecast.explain import list_effects
+    from compevo_pipeline.cli.forecast import list_news_effects, render_forecast
+    from compevo_pipeline.sources.common.base import describe_data
+    from compevo_pipeline.work.deployment import utc_now
+    from compevo_pipeline.work.next_day import forecast_day
+
+    day_forecast = forecast_day(deployment, dataset, day, None, clock=utc_now, log=log)
+    issued = day_forecast.forecast
+    typer.echo("")
+    # For example that another model issued this day before, and its forecast stays.
+    for note in day_forecast.notes:
+        typer.echo(f"Note: {note}")
+    typer.echo(render_forecast(issued, describe_data(deployment.data_mode, dataset)))
+    effects = list_news_effects(issued)
+    if effects:
+        typer.echo("\n".join(["", "What the news changes:", *effects[:3]]))
+    # The series that news moves most comes first.
+    series = next((effect.entity for effect in list_effects(issued)), issued.entities[0])
+    typer.echo(f"\nWhy: compevo explain {issued.origin:%Y-%m-%d} {series} {dataset}")
+    return issued
+
+
+def show_paths(layout: "Layout") -> None:
+    """Print where the two pages and the rows are."""
+    from compevo_core.report.forecast_page import FORECAST_PAGE, RESEARCH_PAGE
+
+    typer.echo(f"\nForecast:    {layout.report / FORECAST_PAGE}")
+    typer.echo(f"Research:    {layout.report / RESEARCH_PAGE}")
+    typer.echo(f"Result rows: {layout.results}")

@@ -1,0 +1,1 @@
+"""The wing of the paper: its experiments, benchmark, tables, pages, assets and commands."""

@@ -1,0 +1,491 @@
+"""What the paper adds to the graph: ablation, benchmark, LUD, control, text, its page, the audit.
+
+``ablation/variants/<dataset>`` trains the changes of an experiment, by default the ablation (5.4).
+``benchmark/methods/<dataset>`` has one partition a method and seed: a launch of many partitions is
+a run each, one that broke is launched again alone, and all write into one file of rows.
+``evaluation/lud/<dataset>`` asks the deployment's judges how much the logics of the run in use
+changed; verdicts are stored in the run folder, so materializing again asks nobody.
+
+``evidence/control`` plants news of known worth on the windows of electricity and says how much of
+it is found; ``evidence/text`` does the same with real text of the archive that is known to speak of
+the day that is forecast.
+
+``report/site`` also writes the page of experiments, and ``evaluation/test`` audits news on demand:
+the definitions hand both what does it.
+
+What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
+judging (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``).
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import dagster as dg
+import polars as pl
+from pydantic import Field
+
+from compevo_core.baselines.zero_shot import PREFIX
+from compevo_core.config.run import RunConfig
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError
+from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper.changes import (
+    ABLATION,
+    EXPERIMENTS,
+    NamedChange,
+    find_experiment,
+    list_changes,
+)
+from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
+from compevo_core.paper.lud_judges import EndpointJudge
+from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
+from compevo_core.paper.method_table import METHODS, find_method
+from compevo_core.paper.news_audit import audit_run, write_audit
+from compevo_core.paper.worded_data import TEXTS
+from compevo_core.runtime.files import write_text
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.settings import JUDGE_KEY_VARIABLE, Layout, Settings
+from compevo_pipeline.defs import asset_keys as keys
+from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs.assets.training import TrainConfig
+from compevo_pipeline.defs.definition import (
+    GPU_POOL,
+    LaunchConfig,
+    define_asset,
+    define_by_dataset,
+    translate_errors,
+)
+from compevo_pipeline.defs.resources import Launchers, PodClient
+from compevo_pipeline.paper.benchmark_runs import BenchmarkData
+from compevo_pipeline.paper.experiments import (
+    ExperimentRun,
+    run_control_on,
+    run_experiment,
+    run_text_on,
+)
+from compevo_pipeline.paper.judges import build_endpoint_judge, build_judges
+from compevo_pipeline.storage.code_versions import code_version, read_commit
+from compevo_pipeline.storage.runs import find_current_run, has_current_run
+from compevo_pipeline.work.deployment import Deployment
+
+RESEARCH_CODE = (
+    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data"),
+    *("compevo_core/evaluation", "compevo_core/lm"),
+    *("compevo_core/paper", "compevo_core/training"),
+)
+LUD_CODE = (
+    *("compevo_core/paper/lud.py", "compevo_core/paper/lud_judges.py"),
+    "compevo_core/lm/encoder.py",
+)
+
+ZERO_SHOT = "zero-shot"
+_SEED = "-seed"
+CONTROL_DATASET = "electricity"
+
+benchmark_runs = dg.StaticPartitionsDefinition(
+    [
+        *(
+            f"{name}{_SEED}{seed}"
+            for name, method in METHODS.items()
+            for seed in range(method.seeds)
+        ),
+        f"{ZERO_SHOT}{_SEED}0",
+    ]
+)
+"""A method and a seed each; the pretrained model of ``zero-shot`` is named by the launch."""
+
+# The launchpad offers the names; to a type checker they are texts.
+if TYPE_CHECKING:
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+
+    ExperimentName = str
+    BudgetName = str
+else:
+    ExperimentName = Literal[tuple(name for name, e in EXPERIMENTS.items() if e.trains)]
+    BudgetName = Literal[tuple(BUDGETS)]
+
+
+class AblationConfig(TrainConfig):
+    """The budget every variant gets, and where it is scored."""
+
+    experiment: ExperimentName = ABLATION
+    """list of changes to train; those that train nothing are `compevo paper experiment`'s"""
+    variants: list[str] | None = Field(default=None, min_length=1)
+    """changes to train; left out: all, of the ablation the paper's six variants"""
+    seeds: list[int] | None = Field(default=None, min_length=1)
+    """seeds that every variant is trained under; left out: run.seed alone"""
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=1, ge=1)
+    """how many of the data set's test scopes to score, in order; null: all"""
+
+    def select_variants(self) -> list[NamedChange]:
+        """Return the changes to train."""
+        names = self.variants or []
+        if self.variants is None and self.experiment == ABLATION:
+            names = list_changes("variant")
+        return find_experiment(self.experiment).select(names)
+
+    def select_seeds(self, base: RunConfig) -> list[int]:
+        """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
+        return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
+
+
+@define_by_dataset(
+    keys.ablation_key,
+    # The model first: under the same settings it is the full method.
+    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS, keys.model_key],
+    description=(
+        "The full method on {dataset}, the paper's five variants and controls on demand, one "
+        "change each: one budget, the same seeds, each paired with the full method by window."
+    ),
+    kinds={"pytorch", "csv"},
+    code=RESEARCH_CODE,
+    pool=GPU_POOL,
+    config=AblationConfig,
+)
+def build_ablation_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    launchers: dg.ResourceParam[Launchers],
+    pod_client: dg.ResourceParam[PodClient],
+) -> dg.MaterializeResult[Any]:
+    """Train the variants, score them and pair them with the full method."""
+    config = AblationConfig.read(context)
+
+    base = config.resolve(workspace.preset_for(dataset))
+    seeds = config.select_seeds(base)
+    launcher = launchers.get(config.launcher, config.processes, pod_client)
+    plan = ExperimentRun(
+        experiment=find_experiment(config.experiment),
+        changes=config.select_variants(),
+        dataset=dataset,
+        base=base,
+        seeds=seeds,
+        every=config.every,
+        scopes=config.scopes,
+        resume=config.resume,
+        shard_backbone=config.shard_backbone,
+    )
+    path, rows, paired = run_experiment(
+        workspace,
+        plan,
+        train=lambda jobs: launcher.launch(context, jobs),
+        log=context.log,
+    )
+
+    budget = {
+        "seeds": len(seeds),
+        "rounds": base.run.rounds,
+        "batch_size": base.run.batch_size,
+        "agents": base.population.agents,
+    }
+    return dg.MaterializeResult(
+        metadata={
+            **metadata.describe_scores(rows, path),
+            "paired_tests": metadata.render_table(paired, rows=20),
+            "budget": metadata.render_counts(budget),
+        }
+    )
+
+
+class BenchmarkConfig(LaunchConfig):
+    """What a fit may spend, and where it is scored."""
+
+    budget: BudgetName = STANDARD.name
+    """what a fit may spend; rows name it"""
+    every: int = Field(default=1, ge=1)
+    """score every n-th origin; the rows' subset says so where n is above 1"""
+    scopes: int | None = Field(default=None, ge=1)
+    """how many of the data set's test scopes to score, in order; left out: all"""
+    zero_shot_model: str | None = None
+    """folder or hub id of a pretrained model of time series, for the partition zero-shot"""
+
+
+@define_by_dataset(
+    keys.benchmark_key,
+    deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
+    partitions_def=benchmark_runs,
+    description=(
+        "Every method of the comparison on the test split of {dataset}, one method and seed a "
+        "partition, under one budget."
+    ),
+    kinds={"pytorch", "csv"},
+    code=RESEARCH_CODE,
+    pool=GPU_POOL,
+    config=BenchmarkConfig,
+)
+def build_benchmark_asset(
+    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Fit and score the method and seed of the partition."""
+    config = BenchmarkConfig.read(context)
+    name, _, seed = context.partition_key.rpartition(_SEED)
+
+    method = find_method(_name_method(name, config))
+    data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
+    if not data.can_run(method):
+        context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
+        return dg.MaterializeResult(metadata={"dagster/row_count": 0})
+
+    inputs = data.prepare(workspace, method, find_budget(config.budget))
+    rows = data.run(method, inputs, int(seed))
+
+    return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
+
+
+def _name_method(name: str, config: BenchmarkConfig) -> str:
+    if name != ZERO_SHOT:
+        return name
+    if config.zero_shot_model is None:
+        raise ConfigError(
+            "the partition zero-shot needs the folder or hub id of a pretrained model of time "
+            "series: give zero_shot_model in the launch"
+        )
+    return f"{PREFIX}{config.zero_shot_model}"
+
+
+class JudgeEndpoint(dg.ConfigurableResource[None]):
+    """An OpenAI-compatible endpoint that rates logic updates; empty where none is set."""
+
+    url: str = Field(default="", description="address, without /chat/completions")
+    model: str = Field(default="", description="name of the model as the endpoint knows it")
+    # Out of repr: an error message that prints the resource must not print the key.
+    key: str = Field(default="", repr=False, description="API key; empty sends none")
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Return the resource of a deployment.
+
+        The key stays an environment variable until a step runs. Run configuration, the UI and the
+        event log hold the variable's name, never its value.
+        """
+        url, model = settings.judge_url, settings.judge_model
+        if not url:
+            return cls()
+        if not settings.judge_key.get_secret_value():
+            return cls(url=url, model=model)
+        return cls(url=url, model=model, key=dg.EnvVar(JUDGE_KEY_VARIABLE))
+
+    def create_judge(self) -> EndpointJudge | None:
+        """Return the judge behind the endpoint, or None where none is set."""
+        return build_endpoint_judge(self.url, self.model, self.key) if self.url else None
+
+
+class LudConfig(LaunchConfig):
+    """How the updates of a run are judged."""
+
+    pairs: int = Field(default=DEFAULT_PAIRS, ge=1)
+    """updates of an agent that a judge rates, evenly spaced"""
+    encoder: str | None = None
+    """encoder of the logics; left out: the run's own"""
+
+
+@define_by_dataset(
+    keys.lud_key,
+    deps=[keys.model_key],
+    description=(
+        "Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
+        "and their ratings by the backbone, by a rule for logics with slots and, where one is "
+        "set, by an endpoint."
+    ),
+    kinds={"pytorch", "json"},
+    code=LUD_CODE,
+    pool=GPU_POOL,
+    config=LudConfig,
+)
+def build_lud_asset(
+    dataset: str,
+    context: dg.AssetExecutionContext,
+    workspace: dg.ResourceParam[Deployment],
+    judge_endpoint: JudgeEndpoint,
+) -> dg.MaterializeResult[Any]:
+    """Let the judges rate the logic updates of the run in use."""
+    from compevo_core.training.artifact import read_config  # torch, only in the step
+
+    config = LudConfig.read(context)
+    # The endpoint is a server of others: a transient failure of it is worth another try.
+    with translate_errors(attempt=context.retry_number):
+        run = find_current_run(workspace.layout, dataset)
+        trained = read_config(run)
+
+        judges = build_judges(trained, judge_endpoint.create_judge())
+        context.log.info(f"{run.name}: judged by {', '.join(judge.name for judge in judges)}")
+
+        encoder = load_encoder(config.encoder or trained.news.encoder)
+        summary = measure_lud(run, judges, encoder, pairs=config.pairs)
+
+    file = dg.MetadataValue.path(RunFolder(run).lud_summary_file)
+    return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
+
+
+class ControlConfig(LaunchConfig):
+    """Which worlds are made."""
+
+    preset: str = "evidence"
+    """settings of the search"""
+    world: str = "plain"
+    """kind of worlds, of ``WORLDS`` in ``compevo_core.paper.planted_news``"""
+    arms: str = "reading"
+    """what is compared: reading (who reads which news) or search (who writes new logics)"""
+    effects: list[float] = Field(default=[0.0, 1.0, 2.0], min_length=1)
+    """effects of an acting topic, in standard deviations of what a calendar ridge misses"""
+    seeds: int = Field(default=3, ge=1)
+    """seeds of each world and its trainings"""
+    series: list[str] = Field(default=["NSW1", "VIC1"])
+    """series of the data set; empty: all"""
+
+
+@define_asset(
+    keys.CONTROL,
+    deps=[keys.windows_key(CONTROL_DATASET)],
+    description=(
+        "A positive control: made-up articles move the targets of real windows, and the share of "
+        "the known effect that each arm recovers says whether evolved logics find what acts."
+    ),
+    kinds={"pytorch", "csv"},
+    version=code_version(*RESEARCH_CODE),
+    dataset=CONTROL_DATASET,
+    pool=GPU_POOL,
+    config=ControlConfig,
+)
+def control(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Train every arm in every world, one after the other."""
+    from compevo_core.paper.control import ControlPlan  # torch, only in the step
+    from compevo_core.paper.report.evidence_tables import judge_control
+
+    config = ControlConfig.read(context)
+    plan = ControlPlan(
+        config=RunConfig.preset(config.preset),
+        world=config.world,
+        series=config.series,
+        compares=config.arms,
+        effects=config.effects,
+        seeds=range(config.seeds),
+        commit=read_commit(),
+    )
+    path, rows, _ = run_control_on(workspace, CONTROL_DATASET, plan, log=context.log)
+    return dg.MaterializeResult(
+        metadata={
+            "verdict": judge_control(rows.to_dicts()),
+            **metadata.describe_table(rows),
+            "table": metadata.render_table(rows, rows=rows.height),
+            "rows": dg.MetadataValue.path(path),
+        }
+    )
+
+
+class TextConfig(LaunchConfig):
+    """Which text is read."""
+
+    preset: str = "specialists"
+    """settings of the search"""
+    names: list[str] = Field(default=list(TEXTS), min_length=1)
+    """worded data of the archive"""
+    seeds: int = Field(default=3, ge=1)
+    """seeds of each training"""
+
+
+@define_asset(
+    keys.TEXT,
+    deps=[keys.windows_key(keys.OPERATIONAL)],
+    description=(
+        "Real text that is known to speak of the day that is forecast: captions of that very day "
+        "(perfect foresight), worded weather forecasts and words of news titles, read by ridges "
+        "and by populations."
+    ),
+    kinds={"pytorch", "csv"},
+    version=code_version(*RESEARCH_CODE),
+    dataset=keys.OPERATIONAL,
+    pool=GPU_POOL,
+    config=TextConfig,
+)
+def text(
+    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
+) -> dg.MaterializeResult[Any]:
+    """Train every arm on every text, one after the other."""
+    from compevo_core.paper.control import TextPlan  # torch, only in the step
+    from compevo_core.paper.report.evidence_tables import judge_text, list_texts
+
+    config = TextConfig.read(context)
+    plan = TextPlan(
+        config=RunConfig.preset(config.preset), seeds=range(config.seeds), commit=read_commit()
+    )
+    rows = pl.concat(
+        run_text_on(workspace, name, plan, log=context.log)[1] for name in config.names
+    )
+    return dg.MaterializeResult(
+        metadata={
+            "verdict": " ".join(map(judge_text, list_texts(rows.to_dicts()))),
+            **metadata.describe_table(rows),
+            "table": metadata.render_table(rows, rows=rows.height),
+        }
+    )
+
+
+def audit_news(
+    windows: WindowSet,
+    news: NewsPool,
+    forecaster: "CompEvoForecaster",
+    layout: Layout,
+    *,
+    log: logging.Logger,
+    every: int,
+) -> None:
+    """Measure what news adds to a run's forecasts of every n-th origin, and write the rows."""
+    rows = audit_run(windows, news, forecaster, commit=read_commit(), log=log, every=every)
+    write_audit(layout.results, rows)
+
+
+def write_research(deployment: Deployment, now: datetime) -> Mapping[str, Any]:
+    """Write the page of experiments of a deployment's mode; return what the UI shows of it."""
+    # Drawing takes a second to import.
+    from compevo_core.paper.report.inputs import read_inputs
+    from compevo_core.paper.report.markdown import format_results
+    from compevo_core.paper.report.page import render_research
+    from compevo_core.report.forecast_page import RESEARCH_PAGE
+
+    layout = deployment.layout
+    # Every data set that has a finished run, not only the one that was trained last.
+    runs = [
+        find_current_run(layout, dataset)
+        for dataset in deployment.registry
+        if has_current_run(layout, dataset)
+    ]
+    mode = deployment.data_mode.value
+    inputs = read_inputs(layout.results, runs, mode=mode, generated_at=now)
+    write_text(layout.report / RESEARCH_PAGE, render_research(inputs))
+    return {
+        "result_rows": inputs.rows.height,
+        "results": dg.MetadataValue.md(format_results(inputs)),
+    }
+
+
+def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of updates and verdicts, and what was asked of the judges."""
+    judges = summary["judges"]
+    updates = pl.DataFrame(summary["agents"])
+    scores = pl.DataFrame(
+        [{"judge": judge["name"]} | row for judge in judges for row in judge["agents"]]
+    )
+    described = {
+        **metadata.describe_table(scores),
+        "encoder": summary["encoder"],
+        "prompt_hash": summary["prompt_hash"],
+        "updates": metadata.render_table(updates, rows=updates.height),
+        "verdicts": metadata.render_table(scores, rows=scores.height),
+        "asked": sum(judge["asked"] for judge in judges),
+        "failures": sum(judge["failures"] for judge in judges),
+    }
+
+    # One judge alone agrees with nobody.
+    agreement = pl.DataFrame(summary["agreement"])
+    if agreement.height:
+        described["agreement"] = metadata.render_table(agreement)
+    return described

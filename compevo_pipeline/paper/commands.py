@@ -1,0 +1,574 @@
+"""The group ``compevo paper``: commands of the paper's tables, and on folders of runs and rows.
+
+What belongs here: options, which runs and folders a name means, what is printed. What does not:
+training and scoring (``paper.experiments``, ``paper.benchmark_runs``, ``compevo_core.paper``),
+pages and tables (``compevo_core.paper.report``), experiments (``paper.experiment_commands``).
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from compevo_core.errors import ConfigError
+from compevo_core.runtime.usage import format_duration
+from compevo_pipeline.cli import arguments
+from compevo_pipeline.cli.results import (
+    EvaluatedRuns,
+    find_evaluated_run,
+    render_scores,
+    score_runs,
+)
+from compevo_pipeline.paper.experiment_commands import experiments
+
+if TYPE_CHECKING:
+    from compevo_core.config.run import RunConfig
+    from compevo_core.paper.lud_judges import Judge
+    from compevo_core.paper.report.inputs import ReportInputs
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
+    out: Annotated[
+        Path, typer.Option(help="Run folder; an unfinished run with the same settings is resumed.")
+    ],
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Train a variant of the ablation, a control or another system of agents instead "
+            "of the full method, for example no-grpo, no-news or mael."
+        ),
+    ] = "",
+    validation: Annotated[
+        Literal["split", "last-fold"],
+        typer.Option(help="Windows that choose the round: the val split or train's last fold."),
+    ] = "split",
+    restart: arguments.Restart = False,
+    shard_backbone: arguments.ShardBackbone = False,
+) -> None:
+    """Train a preset on the train split; validation chooses the round of agents.
+
+    Under torchrun the processes share the agents, and only the first one prints.
+    """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.splits import choose_validation
+    from compevo_core.data.window import WindowSet
+    from compevo_core.paper.changes import FULL_METHOD, find_variant
+    from compevo_core.runtime.distributed import process_group
+    from compevo_core.training.trainer import train as train_population
+    from compevo_pipeline.config.endpoints import read_selector, read_server
+    from compevo_pipeline.config.settings import process_rank
+    from compevo_pipeline.launchers.worker import describe_round
+
+    base = arguments.resolve_config(preset, changes)
+    name = variant or FULL_METHOD
+    config = find_variant(name).configure(base)
+    window_set = find_variant(name).change_windows(WindowSet.read(windows))
+    train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
+    rank, processes, local_rank = process_rank()
+
+    with process_group(rank, processes, local_rank):
+        summary = train_population(
+            config,
+            train_windows,
+            val_windows,
+            NewsPool.read(news),
+            out,
+            resume=not restart,
+            on_round=lambda record: arguments.show_progress(describe_round(record)),
+            shard_backbone=shard_backbone,
+            selector=read_selector(config),
+            server=read_server(config),
+        )
+
+    # The processes of torchrun share one terminal.
+    if rank == 0:
+        arguments.show_progress("")
+        typer.echo(json.dumps(summary, indent=1, sort_keys=True))
+
+
+def folds(
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the run folders fold_0, fold_1, ... and for folds.csv.")
+    ],
+    preset: arguments.Preset = "default",
+    changes: arguments.Changes = None,
+    restart: arguments.Restart = False,
+) -> None:
+    """Cross-validate a configuration: train on each of the five folds within the train split.
+
+    Prints the errors of population and prior on every fold's validation windows, their mean and
+    their standard deviation, as CSV.
+    """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.paper.folds import train_folds
+    from compevo_pipeline.launchers.worker import describe_round
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    rows = train_folds(
+        arguments.resolve_config(preset, changes),
+        WindowSet.read(windows),
+        NewsPool.read(news),
+        out,
+        resume=not restart,
+        # To standard error: standard output holds the table alone.
+        on_round=lambda fold, record: typer.echo(
+            f"fold {fold}: {describe_round(record)}", err=True
+        ),
+        commit=read_commit(),
+    )
+    typer.echo(rows.write_csv(), nl=False)
+
+
+def predict(
+    run: arguments.RunPath,
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
+    out: Annotated[Path, typer.Option(help="Parquet file to write: a row per window and step.")],
+    split: arguments.Split = "inference",
+    subset: arguments.Subset = "",
+    shard_backbone: arguments.ShardBackbone = False,
+) -> None:
+    """Forecast the chosen windows with a trained population, without updating it.
+
+    Under torchrun every process reads the same windows; only the first one writes and prints.
+    """
+    import polars as pl
+
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.steps import shift
+    from compevo_core.forecast.forecaster import CompEvoForecaster
+    from compevo_core.lm.backbone import load_backbone
+    from compevo_core.runtime.distributed import process_group
+    from compevo_core.runtime.files import write_atomically
+    from compevo_core.training.artifact import read_config
+    from compevo_pipeline.config.settings import process_rank
+
+    # Views, not windows: a forecaster is never handed the truth.
+    views = arguments.read_windows(windows, split, subset).views()
+    rank, processes, local_rank = process_rank()
+
+    with process_group(rank, processes, local_rank):
+        backbone = load_backbone(read_config(run).backbone, shard=True) if shard_backbone else None
+        forecaster = CompEvoForecaster.load(run, NewsPool.read(news), backbone=backbone)
+        forecast_NH = forecaster.predict(views)
+    if rank != 0:
+        return
+
+    rows = [
+        {
+            "window_id": view.window_id,
+            "entity": view.entity,
+            "start_utc": shift(view.origin_utc, step, view.step),
+            "step": step,
+            "value": float(value),
+            "unit": view.unit,
+        }
+        for view, values in zip(views, forecast_NH, strict=True)
+        for step, value in enumerate(values)
+    ]
+    write_atomically(out, pl.DataFrame(rows).write_parquet)
+    typer.echo(f"{len(views)} windows, {len(rows)} values: {out}")
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of training runs that differ only by seed.")
+    ],
+    windows: arguments.WindowsFolder,
+    news: arguments.NewsFolder,
+    results: arguments.Results = Path("results"),
+    experiment: Annotated[
+        str, typer.Option(help="Name of the experiment and of its files.")
+    ] = "main",
+    variant: Annotated[
+        str,
+        typer.Option(
+            help="Variant or control that the run was trained as: it names the rows, and "
+            "swapped-news also changes the windows."
+        ),
+    ] = "",
+    split: arguments.Split = "test",
+    subset: arguments.Subset = "",
+    every: arguments.Every = 1,
+    seeds: arguments.BaselineSeeds = 5,
+) -> None:
+    """Score trained runs in folders, and every baseline that can forecast the windows.
+
+    Runs that differ by seed alone are scored as one method: tables show the mean over seeds, and
+    paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
+    and panels are written into each run folder.
+    """
+    from compevo_core.paper.changes import FULL_METHOD, find_variant
+
+    chosen = EvaluatedRuns(
+        runs=runs, windows=windows, news=news, results=results, experiment=experiment
+    )
+    method = variant or FULL_METHOD
+    change = find_variant(method).change_windows
+    score_runs(chosen, method, split, subset, every, seeds, change)
+    typer.echo(render_headline(results))
+
+
+def benchmark(
+    dataset: arguments.BuiltDataset,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Methods to run, separated by commas: names, a family (numeric, "
+            "news-aware, agents), zero-shot:PATH, or all."
+        ),
+    ] = "all",
+    budget: Annotated[
+        str, typer.Option(help="Budget of a fit: quick, small, standard or tuned.")
+    ] = "standard",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Maximum number of seeds (default: 5, or 3 for language models)."),
+    ] = None,
+    every: arguments.Every = 1,
+    scopes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Number of test sets to score, in the data set's order (default: all)."
+        ),
+    ] = None,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Fit the methods of the paper's comparison and score them on the test windows.
+
+    Rows go to benchmark-DATASET.csv, where they replace the rows of the same method, seed and
+    budget: you can run a single method again.
+    """
+    from compevo_core.paper.method import find_budget
+    from compevo_core.paper.method_table import select_methods
+    from compevo_core.paper.report.rows import read_result_file
+    from compevo_pipeline.paper.benchmark_runs import BenchmarkData
+
+    # Before hours of fitting: a later name may be misspelt.
+    selected = select_methods(arguments.split_names(methods))
+    allowed = find_budget(budget)
+    typer.echo(f"Budget {allowed.name}: {allowed.meaning}")
+
+    deployment = arguments.open_deployment()
+    data = BenchmarkData.read(deployment, dataset, every=every, scopes=scopes, results=results)
+
+    # Written seed by seed: what was fitted before an interruption is kept.
+    for method in selected:
+        if not data.can_run(method):
+            typer.echo(f"{method.name}: left out, it cannot forecast these windows")
+            continue
+        inputs = data.prepare(deployment, method, allowed)
+        for seed in allowed.choose_seeds(method.seeds)[:seeds]:
+            data.run(
+                method,
+                inputs,
+                seed,
+                on_fitted=lambda name, seed, seconds: typer.echo(
+                    f"{name}, seed {seed}: fitted in {format_duration(seconds)}"
+                ),
+            )
+
+    if data.rows.exists():
+        typer.echo(render_scores(read_result_file(data.rows)))
+        typer.echo(f"\nRows by series: {data.rows}")
+        typer.echo(f"Show them: compevo paper table main --results {data.rows.parent}")
+
+
+def pair(
+    dataset: Annotated[str, typer.Argument(help="Name of a data set that was benchmarked.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--run",
+            help="Evaluated run of the full method; repeat for runs that differ only by seed "
+            "(default: the data set's current run, or the benchmark's if it has none).",
+        ),
+    ] = None,
+    results: arguments.OptionalResults = None,
+) -> None:
+    """Pair the population with every method of the benchmark, window by window.
+
+    Trains nothing: it reads the stored forecasts of `compevo evaluate` and `compevo paper
+    benchmark`. The tests go to paired-benchmark-DATASET.csv, and `compevo paper table main` shows
+    them.
+    """
+    from compevo_core.evaluation.comparison import pair_stored
+    from compevo_core.evaluation.scopes import select_test_scopes
+    from compevo_core.evaluation.scoring import COMPEVO, read_seeds
+    from compevo_core.runtime.files import write_atomically
+    from compevo_core.training.run_folder import RunFolder
+    from compevo_pipeline.storage.runs import find_current_run, has_current_run
+    from compevo_pipeline.work.stored_windows import read_windows
+
+    deployment = arguments.open_deployment()
+    layout = deployment.layout
+    name = deployment.registry[dataset].name
+    selected = runs or ([find_current_run(layout, name)] if has_current_run(layout, name) else [])
+    # Seeds of one method alone: a mean over two configurations would be the error of neither.
+    if selected:
+        read_seeds(selected)
+
+    tests = pair_stored(
+        select_test_scopes(read_windows(layout, name)),
+        [RunFolder(run).predictions_file for run in selected],
+        layout.forecasts / f"benchmark-{name}",
+        COMPEVO,
+    )
+    path = (results or layout.results) / f"paired-benchmark-{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, tests.write_csv)
+    typer.echo(f"{tests.height} pairs: {path}")
+
+
+def lud(
+    run: arguments.RunPath,
+    dataset: Annotated[
+        str,
+        typer.Argument(help="Data set of the run; its rows also go to RESULTS/lud-DATASET.csv."),
+    ] = "",
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(help="local, slots or endpoint (COMPEVO_JUDGE_URL); repeat for several."),
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Updates of an agent that a judge rates, evenly spaced.")
+    ] = 8,
+    encoder: Annotated[
+        str, typer.Option(help="Encoder of the logics (default: the run's own).")
+    ] = "",
+    results: arguments.Results = Path("results"),
+) -> None:
+    """Measure how much the logics of a run changed (Logic Update Degree).
+
+    Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` where a
+    data set is named.
+    """
+    from compevo_core.lm.encoder import load_encoder
+    from compevo_core.paper.lud import measure_lud, write_lud_rows
+    from compevo_core.training.artifact import read_config
+
+    # The backbone and the encoder of the run itself judge unless others are named.
+    trained = read_config(run)
+    judges = _build_judges(judge or ["local"], trained)
+    summary = measure_lud(run, judges, load_encoder(encoder or trained.news.encoder), pairs=pairs)
+    if dataset:
+        write_lud_rows(results, summary, dataset)
+    typer.echo(json.dumps(summary, indent=1))
+
+
+def _build_judges(names: Sequence[str], config: "RunConfig") -> "list[Judge]":
+    from compevo_core.paper.lud_judges import LocalJudge, SlotJudge
+    from compevo_pipeline.paper.judges import read_endpoint_judge
+
+    if "slots" in names and config.evolution.form != "slots":
+        raise ConfigError(
+            f"--judge slots reads logics with slots, and this run's are {config.evolution.form}; "
+            "use local or endpoint"
+        )
+    build: dict[str, Callable[[], Judge]] = {
+        "local": lambda: LocalJudge(config.backbone),
+        "slots": SlotJudge,
+        "endpoint": read_endpoint_judge,
+    }
+    unknown = sorted(set(names) - set(build))
+    if unknown:
+        raise ConfigError(f"--judge {unknown[0]!r} is not one of {', '.join(build)}")
+    return [build[name]() for name in names]
+
+
+def audit_news(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a data set, for its current run, or for the probe if it has no run. With "
+            "--windows and --news: folder of a run."
+        ),
+    ],
+    windows: arguments.OptionalWindows = None,
+    news: arguments.OptionalNews = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Use a linear probe (a few minutes) instead of a trained run."
+        ),
+    ] = False,
+    results: arguments.ResultsOfRuns = None,
+    every: arguments.Every = 1,
+) -> None:
+    """Test whether news improves the forecast.
+
+    Compares a window's own news with no news, news of another day and irrelevant news, on the
+    validation and the test split. The probe also runs on train, and reports its statistical power.
+    Rows go to news-audit-DATASET.csv; `compevo paper report` shows them.
+    """
+    from compevo_core.data.news_pool import NewsPool
+    from compevo_core.data.window import WindowSet
+    from compevo_core.evaluation.scoring import load_population
+    from compevo_core.paper.news_audit import audit_probe, audit_run, write_audit
+    from compevo_core.paper.report.evidence_tables import format_audit
+    from compevo_pipeline.storage.code_versions import read_commit
+
+    if windows is not None and news is not None:
+        target_runs = EvaluatedRuns(
+            runs=[] if probe else [Path(target)],
+            windows=windows,
+            news=news,
+            results=results or Path("results"),
+            experiment="",
+        )
+    elif Path(target).is_dir() or windows is not None or news is not None:
+        raise ConfigError(
+            "folders of runs need --windows and --news; a data set's name alone needs neither"
+        )
+    else:
+        target_runs = find_evaluated_run(target, results, probe=probe)
+    window_set = WindowSet.read(target_runs.windows)
+    if target_runs.news is None:
+        raise ConfigError("the trained model reads no news, so that none can be audited: --probe")
+    pool = NewsPool.read(target_runs.news)
+    commit = read_commit()
+    if not target_runs.runs:
+        rows = audit_probe(window_set, pool, commit=commit, every=every)
+    else:
+        forecaster = load_population(target_runs.runs[0], pool)
+        rows = audit_run(window_set, pool, forecaster, commit=commit, log=log, every=every)
+
+    typer.echo(f"Rows: {write_audit(target_runs.results, rows)}\n")
+    typer.echo(format_audit(rows.to_dicts()))
+
+
+def params(
+    backbone: Annotated[str, typer.Option(help="Architecture to count for.")] = "llama-3.1-8b",
+    agents: Annotated[int, typer.Option(min=1, help="Number of agents.")] = 10,
+    rank: Annotated[int, typer.Option(min=1, help="Adapter rank.")] = 16,
+) -> None:
+    """Print trainable parameters by method and part, as JSON."""
+    from compevo_core.paper.agent_systems import build_parameter_report
+
+    typer.echo(json.dumps(build_parameter_report(backbone, agents=agents, rank=rank), indent=1))
+
+
+def trace(
+    run: arguments.RunPath,
+    dataset: Annotated[str, typer.Argument(help="Data set that the run was trained on.")],
+    method: Annotated[
+        str,
+        typer.Option(help="Method name in the rows (default: the system of agents of the run)."),
+    ] = "",
+    budget: Annotated[
+        str, typer.Option(help="Budget of the benchmark that the run was trained under, if any.")
+    ] = "",
+    results: arguments.Results = Path("results"),
+) -> None:
+    """Export a run's training history and final agents as CSV rows.
+
+    Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, in the place of the rows of the
+    same method, budget and seed; the report draws them. `compevo paper benchmark` does it by itself
+    for systems of agents.
+    """
+    from compevo_core.training.artifact import read_config
+    from compevo_pipeline.paper.benchmark_runs import trace_run
+
+    config = read_config(run)
+    for path in trace_run(
+        results,
+        run,
+        config,
+        dataset=dataset,
+        method=method or config.population.system,
+        budget=budget,
+    ):
+        typer.echo(path)
+
+
+def table(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="main, agents, ablation, backbones, efficiency, sensitivity, perturbation or lud "
+            "(default: the tables of all methods by data set)."
+        ),
+    ] = "",
+    results: arguments.Results = Path("results"),
+) -> None:
+    """Print a table of the paper with our rows beside the published figures, as Markdown."""
+    if not name:
+        typer.echo(render_headline(results))
+        return
+
+    from compevo_core.paper.report.paper_tables import format_paper_tables
+
+    typer.echo(format_paper_tables(name, _read_inputs(results, [], "archive")))
+
+
+def report(
+    results: arguments.ResultsFolder,
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders to show.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the two pages to.")] = Path("report"),
+    mode: Annotated[
+        str, typer.Option(help="What the data is: sample, archive or live.")
+    ] = "sample",
+    forecasts: Annotated[
+        Path | None, typer.Option(help="Folder of issued forecasts, by data set.")
+    ] = None,
+    windows: Annotated[
+        Path, typer.Option(help="Folder of windows, by data set, for the true values.")
+    ] = Path("windows"),
+    scored: Annotated[
+        Path | None, typer.Option(help="Folder of scores of issued forecasts, by data set.")
+    ] = None,
+) -> None:
+    """Write the page of forecasts and the page of experiments."""
+    from compevo_core.paper.report.page import render_research
+    from compevo_core.report.days import read_days
+    from compevo_core.report.forecast_page import (
+        FORECAST_PAGE,
+        RESEARCH_PAGE,
+        render_forecasts,
+    )
+    from compevo_core.runtime.files import write_text
+
+    inputs = _read_inputs(results, runs or [], mode)
+    days = [] if forecasts is None else read_days(forecasts, windows, scored)
+    write_text(out / RESEARCH_PAGE, render_research(inputs))
+    page = render_forecasts(days, mode=mode, generated_at=inputs.generated_at)
+    typer.echo(write_text(out / FORECAST_PAGE, page))
+
+
+def render_headline(results: Path) -> str:
+    """Return the result tables of a folder of rows, as Markdown."""
+    from compevo_core.paper.report.markdown import format_results
+
+    return format_results(_read_inputs(results, [], "archive"))
+
+
+def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
+    from compevo_core.paper.report.inputs import read_inputs
+
+    arguments.require_folder(results)
+    return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))
+
+
+paper = typer.Typer(
+    no_args_is_help=True,
+    help="Rivals, experiments, tables and pages of the paper.",
+)
+for command in (
+    *(train, folds, predict, evaluate, benchmark, pair),
+    *(lud, trace, audit_news, table, report, params),
+):
+    paper.command(cls=arguments.DocumentedCommand)(command)
+paper.add_typer(experiments, name="experiment")

@@ -1,0 +1,74 @@
+"""Values that look wrong are described, and usual ones are not."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.data.content import describe_faults
+from compevo_core.data.steps import DAY
+
+HOUR = timedelta(hours=1)
+FIRST = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def make_load(count=24 * 60):
+    """Hours of a load of about 1,000, never below 700."""
+    noise = np.random.default_rng(3).normal(0, 10, count)
+    return 1000 + 200 * np.sin(np.arange(count) / 24 * 2 * np.pi) + noise
+
+
+def describe(values, step=HOUR):
+    stamps = [FIRST + i * step for i in range(len(values))]
+    return describe_faults("load", pl.DataFrame({"start_utc": stamps, "value": values}), step)
+
+
+@pytest.mark.parametrize("filler", [-9999.0, -1.0, 0.0, 5000.0])
+@pytest.mark.parametrize("share", [0.005, 0.08, 0.3])
+def test_a_filler_is_described_however_often_it_comes(filler, share):
+    load = make_load()
+    is_filled = np.random.default_rng(4).random(len(load)) < share
+    (fault,) = describe(np.where(is_filled, filler, load))
+    assert fault.startswith(f"load: {is_filled.sum():,} value(s) are far from the others")
+
+
+@pytest.mark.parametrize("begin", [400, 24 * 60 - 6])
+def test_a_stuck_sensor_is_described_within_and_at_the_end(begin):
+    load = make_load()
+    load[begin : begin + 6] = load[begin]
+    (fault,) = describe(load)
+    assert "6 values in a row" in fault and "no more than 1 are equal" in fault
+
+
+def test_a_collapse_between_two_jumps_is_described():
+    load = make_load()
+    load[700:706] = 75.0 + np.arange(6)
+    assert describe(load)[0].startswith("load: 6 value(s) are far from the others, first 75 at")
+
+
+@pytest.mark.parametrize(("count", "factor"), [(1, 0.0), (5, 0.0), (1, 0.3), (20, 3.0)])
+def test_an_end_that_does_not_go_on_is_described(count, factor):
+    load = make_load()
+    load[-count:] *= factor
+    (fault,) = [fault for fault in describe(load) if "do not go on" in fault]
+    assert f"the last {count} value(s)" in fault
+
+
+def test_usual_series_are_not_described():
+    rng = np.random.default_rng(5)
+    days = np.arange(700)
+    closed_on_sundays = np.where(days % 7 == 6, 0.0, 500 + 50 * rng.normal(size=700))
+    sparse = np.where(rng.random(700) < 0.05, rng.integers(1, 6, 700), 0).astype(float)
+    nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
+    assert describe(make_load()) == []
+    assert describe(closed_on_sundays, DAY) == []
+    assert describe(sparse, DAY) == []
+    assert describe(nightly) == []
+    assert describe(np.cumsum(rng.normal(size=900)), DAY) == []
+
+
+def test_equal_values_are_nothing_to_forecast():
+    assert describe(np.ones(100)) == [
+        "all values of load are equal, so there is nothing to forecast"
+    ]

@@ -1,0 +1,191 @@
+"""How networks are fitted, and the contract that a fitted one keeps."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.baselines import ViewForecaster
+from compevo_core.config.sections import BackboneConfig
+from compevo_core.data.scaling import Scaler
+from compevo_core.errors import CheckpointMismatch, ConfigError, DataError, NonFiniteLoss
+from compevo_core.evaluation.leakage import hash_folder
+from compevo_core.lm import backbone
+from compevo_core.lm.backbone import TINY, load_backbone
+from compevo_core.paper.networks import fitting
+from compevo_core.paper.networks.fitting import FitBudget, forecast_scaled
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, choose_learning_rate
+from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
+from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
+from tests.support.window_samples import from_nem, make_set, make_window
+
+QUICK = FitBudget(passes=2, batch_size=8)
+
+
+@pytest.fixture(autouse=True)
+def use_a_tiny_backbone(monkeypatch):
+    tiny = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu")
+    monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
+
+
+def make_split(n, split="train", *, first=0):
+    """Days whose values move together, so that there is something to learn."""
+    rng = np.random.default_rng(first)
+    windows = []
+    for day in range(n):
+        level = 1000 + rng.normal(0, 60)
+        wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
+        windows.append(make_window(first + day, x=level + wave, y=level - wave, split=split))
+    return make_set(windows)
+
+
+TRAIN = make_split(24)
+VAL = make_split(8, "val", first=40)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_fit_survives_saving(name, tmp_path):
+    fitted = NetworkBaseline.fit(name, TRAIN, VAL, budget=QUICK)
+    fitted.save(tmp_path)
+    loaded = NetworkBaseline.load(tmp_path)
+    assert isinstance(loaded, ViewForecaster) and loaded.name == name
+    assert loaded.report == fitted.report
+    assert loaded.predict(VAL.views()).tobytes() == fitted.predict(VAL.views()).tobytes()
+
+
+def test_a_fit_learns_what_repeating_the_input_does_not_know():
+    budget = FitBudget(passes=60, patience=60, batch_size=8)
+    fitted = NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=0.003, budget=budget)
+    error = np.abs(fitted.predict(VAL.views()) - VAL.truth()).mean()
+    repeated = np.abs(np.stack([view.x for view in VAL.views()]) - VAL.truth()).mean()
+    assert error < 0.2 * repeated
+
+
+def test_the_weights_of_the_best_pass_are_kept_and_the_fit_ends_after_it():
+    # Validation that train contradicts: every pass after the first few makes it worse.
+    contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
+    budget = FitBudget(passes=30, patience=3, batch_size=4)
+    fitted = NetworkBaseline.fit("dlinear", TRAIN, contrary, learning_rate=0.003, budget=budget)
+    report = fitted.report
+    assert report.passes == report.best_pass + 3 < 30
+
+    scaler = Scaler.fit(TRAIN)
+    target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
+    with torch.no_grad():
+        forecast = forecast_scaled(
+            fitted._network, NetworkInputs.encode(contrary.views(), scaler)
+        ).double()
+    loss = torch.nn.functional.huber_loss(forecast, target)
+    assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
+
+
+def test_masked_targets_teach_nothing(tmp_path):
+    masked = TRAIN.truth()
+    masked[:, 10] = np.nan
+    other = TRAIN.truth()
+    other[:, 10] = 1e6
+    with_hole = TRAIN.with_truth(masked)
+
+    NetworkBaseline.fit("dlinear", with_hole, VAL, budget=QUICK).save(tmp_path / "a")
+    NetworkBaseline.fit("dlinear", TRAIN.with_truth(other), VAL, budget=QUICK).save(tmp_path / "b")
+    assert hash_folder(tmp_path / "a") != hash_folder(tmp_path / "b")
+    fitted = NetworkBaseline.load(tmp_path / "a").predict(VAL.views())
+    assert np.isfinite(fitted).all()
+
+
+def test_time_features_are_those_of_the_clock_of_the_series():
+    # 1 March 2019 00:00 of the market is 01:00 in Sydney, where daylight saving holds: a Friday.
+    window = make_window(0, origin=from_nem(2019, 3, 1))
+    inputs = NetworkInputs.encode([window.view], Scaler.fit([window]))
+    assert inputs.future_NHM[0, 0].tolist() == pytest.approx(
+        [1 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
+    )
+    assert inputs.past_NLM[0, -1].tolist() == pytest.approx(
+        [0.5 / 24 - 0.5, 4 / 6 - 0.5, -0.5, 59 / 365 - 0.5]
+    )
+
+
+def test_what_cannot_be_fitted_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no network 'lstm'; known: dlinear"):
+        NetworkBaseline.fit("lstm", TRAIN, VAL)
+    with pytest.raises(DataError, match="no windows to fit on"):
+        NetworkBaseline.fit("dlinear", TRAIN, VAL[:0])
+    with pytest.raises(DataError, match="no target of 24 windows"):
+        NetworkBaseline.fit("dlinear", TRAIN.with_truth(np.full((24, 48), np.nan)), VAL)
+    with pytest.raises(NonFiniteLoss, match="lower learning rate"):
+        NetworkBaseline.fit("dlinear", TRAIN, VAL, learning_rate=1e30)
+
+    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=QUICK).save(tmp_path)
+    NetworkBaseline.fit("gpt4ts-no-lm", TRAIN, VAL, budget=QUICK).save(tmp_path / "other")
+    weights = tmp_path / "other" / "weights.safetensors"
+    weights.replace(tmp_path / "weights.safetensors")
+    with pytest.raises(CheckpointMismatch, match="weights of another dlinear"):
+        NetworkBaseline.load(tmp_path)
+
+
+def test_a_pass_and_its_measure_take_no_more_windows_than_the_budget_allows(monkeypatch):
+    seen = []
+    forecast = fitting.forecast_scaled
+    monkeypatch.setattr(
+        fitting,
+        "forecast_scaled",
+        lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
+    )
+    budget = FitBudget(passes=2, batch_size=8, pass_windows=12, val_windows=3)
+    NetworkBaseline.fit("dlinear", TRAIN, VAL, budget=budget)
+    assert seen == [(True, 8), (True, 4), (False, 3)] * 2
+
+
+SHORT = FitBudget(passes=4, batch_size=8)
+
+
+def choose(rates):
+    return choose_learning_rate("dlinear", TRAIN, VAL, rates=rates, budget=SHORT)
+
+
+def test_the_rate_with_the_least_validation_loss_is_chosen(caplog):
+    rates = (1e-5, 3e-3, 1e30)
+    with caplog.at_level(logging.INFO, logger="compevo_core.paper.networks.forecaster"):
+        assert choose(rates) == 3e-3
+    assert len(caplog.records) == len(rates)
+
+    losses = [
+        NetworkBaseline.fit(
+            "dlinear", TRAIN, VAL, learning_rate=rate, budget=SHORT
+        ).report.validation_loss
+        for rate in rates[:2]
+    ]
+    assert losses[1] < losses[0]
+    with pytest.raises(NonFiniteLoss, match="dlinear"):
+        choose((1e30, 1e31))
+
+
+def make_inputs(n=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return NetworkInputs(
+        values_NL=torch.randn(n, 48, generator=generator),
+        past_NLM=torch.rand(n, 48, 4, generator=generator) - 0.5,
+        future_NHM=torch.rand(n, 48, 4, generator=generator) - 0.5,
+    )
+
+
+def test_gpt4ts_trains_norms_and_maps_and_leaves_the_backbone_it_copied():
+    decoder = load_backbone(BackboneConfig(name_or_path=TINY), device="cpu").decoder
+    layers = len(decoder.layers)
+    before = {name: value.clone() for name, value in decoder.state_dict().items()}
+
+    network = GPT4TS(decoder, layers=1)
+    trained = {name for name, p in network.named_parameters() if p.requires_grad}
+    width = decoder.config.hidden_size
+    assert {name for name in trained if name.startswith("decoder.")} == {
+        "decoder.layers.0.input_layernorm.weight",
+        "decoder.layers.0.post_attention_layernorm.weight",
+        "decoder.norm.weight",
+    }
+    assert count_trainable(network) == count_trainable(PatchNetwork(width=width)) + 3 * width
+
+    network(make_inputs()).sum().backward()
+    torch.optim.SGD(network.parameters(), lr=1.0).step()
+    assert len(decoder.layers) == layers
+    assert all(torch.equal(before[name], value) for name, value in decoder.state_dict().items())

@@ -1,0 +1,109 @@
+"""What a report reads: runs, panels, checks and tests, whole or refused by name."""
+
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from compevo_core.errors import DataError
+from compevo_core.evaluation.scopes import (
+    ForecastPanel,
+    Scope,
+    build_panels,
+    read_panels,
+    write_panels,
+)
+from compevo_core.paper.report.inputs import read_inputs, read_run
+from tests.support import population as small
+from tests.support.report_samples import (
+    HOSTILE,
+    NOW,
+    make_check,
+    make_inputs,
+    make_panel,
+    make_rows,
+    write_run,
+)
+
+
+def test_panels_survive_writing_and_reading(tmp_path):
+    write_panels(tmp_path / "panels.jsonl", [make_panel(), make_panel("QLD1", news=())])
+    first, second = read_panels(tmp_path / "panels.jsonl")
+    assert first.truth[30] is None
+    assert first.forecasts == make_panel().forecasts
+    assert first.news[0][1] == HOSTILE
+    assert second.news == ()
+    assert first.origin_utc == make_panel().origin_utc
+
+
+def test_a_panel_refuses_a_short_forecast_and_a_moment_without_zone():
+    with pytest.raises(DataError, match="gbm has 2 values"):
+        make_panel(forecasts={"gbm": [1.0, 2.0]})
+    with pytest.raises(DataError, match="no zone"):
+        make_panel(origin_utc=datetime(2021, 1, 1))  # noqa: DTZ001 - the case tested
+
+
+def test_a_run_folder_is_read_whole(tmp_path):
+    run = read_run(write_run(tmp_path / "electricity"))
+    read = (run.name, run.agents, len(run.rounds), len(run.panels))
+    assert read == ("electricity", 3, 6, 1)
+    assert run.setting("forecast", "prior") == "calendar-ridge"
+    assert run.setting("forecast", "nothing") == ""
+
+
+def test_checks_and_tests_are_told_from_rows_and_other_files_are_listed(tmp_path):
+    make_rows().write_csv(tmp_path / "main.csv")
+    (test,) = make_inputs().paired
+    pl.DataFrame([test | {"seeds": "0"}]).write_csv(tmp_path / "paired.csv")
+    (tmp_path / "checks.csv").write_text(
+        "check,passed,detail\nhash unchanged,true,\nno 2026 in training,false,one window\n"
+    )
+    (tmp_path / "memory.csv").write_text("method,gib\ncompevo,3\n")
+    run = write_run(tmp_path / "electricity")
+
+    inputs = read_inputs(tmp_path, [run], mode="archive", generated_at=NOW)
+    assert inputs.checks == [
+        make_check("hash unchanged", True, None),
+        make_check("no 2026 in training", False, "one window"),
+    ]
+    assert list(inputs.paired) == [test | {"seeds": "0"}]
+    assert list(inputs.unread) == ["memory.csv"]
+    assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
+
+
+def scope(days=5):
+    return Scope(subset="test", windows=small.windows("test", days, entities=("NSW1",)))
+
+
+def panels(count, *, chosen=()):
+    chosen_scope = scope()
+    n_windows = len(chosen_scope.windows)
+    forecasts = {"compevo": np.full((n_windows, 48), 7.0), "persistence": np.zeros((n_windows, 48))}
+    return build_panels(chosen_scope, forecasts, [chosen] * n_windows, small.news_pool(), count)
+
+
+def test_a_panel_holds_every_method_and_the_newest_news_first():
+    ids = small.article_ids()
+    (panel,) = panels(1, chosen=(ids[0], ids[2]))
+    assert list(panel.forecasts) == ["compevo", "persistence"]
+    assert panel.forecasts["compevo"] == [7.0] * 48
+    assert [title for _, title in panel.news] == [small.TITLES[2], small.TITLES[0]]
+    assert panel.truth == scope().windows[0].y.tolist()
+
+
+def test_a_headline_with_a_unicode_line_separator_stays_one_line(tmp_path):
+    (panel,) = panels(1)
+    odd = panel.__class__(**vars(panel) | {"news": (("2019-01-01 00:00", "a\u2028b\x85c"),)})
+    write_panels(tmp_path / "panels.jsonl", [odd, panel])
+    first, second = read_panels(tmp_path / "panels.jsonl")
+    assert first.news[0][1] == "a\u2028b\x85c"
+    assert second.window_id == panel.window_id
+
+
+def test_a_torn_line_is_named(tmp_path):
+    path = tmp_path / "panels.jsonl"
+    write_panels(path, panels(2))
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(DataError, match="line 3: not a forecast panel"):
+        read_panels(path)

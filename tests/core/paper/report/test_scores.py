@@ -1,0 +1,213 @@
+"""Result rows: reading and selecting them, scores over seeds, win rates and averages."""
+
+import math
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from compevo_core.errors import DataError
+from compevo_core.evaluation.comparison import BUDGET_ORDER, rank_budget
+from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.paper.method import BUDGETS
+from compevo_core.paper.report.comparison import (
+    TableLine,
+    error_table,
+    list_tasks,
+    macro_reduction,
+    skill_score,
+    win_rate,
+)
+from compevo_core.paper.report.published import (
+    AGENTS,
+    DATASETS,
+    MAIN,
+    find_published,
+    list_contradictions,
+)
+from compevo_core.paper.report.rows import (
+    average_over_seeds,
+    collect_scores,
+    keep_latest,
+    list_test_scopes,
+    read_rows,
+    select_pooled,
+    share_budget,
+)
+from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
+
+SCOPE = ("electricity", "n2f-test-100")
+
+
+def test_the_macro_average_gives_the_two_figures_that_the_paper_states():
+    def reduction(metric):
+        pairs = []
+        for dataset in DATASETS:
+            own = find_published(AGENTS, dataset, COMPEVO, metric)
+            rival = find_published(AGENTS, dataset, "mad-rl", metric)
+            pairs.append((own.value, rival.value))
+        return macro_reduction(pairs)
+
+    assert reduction("rmse") == pytest.approx(0.298, abs=5e-4)
+    assert reduction("mape_pct") == pytest.approx(0.303, abs=5e-4)
+
+
+def test_a_tie_is_half_a_win():
+    tasks = {"a": {"x": 1.0, "y": 1.0, "z": 2.0}, "b": {"x": 1.0, "y": 3.0}}
+    assert win_rate("x", tasks) == pytest.approx((0.5 + 1 + 1) / 3)
+    assert win_rate("z", {"a": {"z": 1.0}}) is None
+
+
+def test_skill_is_one_minus_the_geometric_mean_and_a_single_task_cannot_run_away():
+    tasks = {"a": {"x": 1.0, "persistence": 2.0}, "b": {"x": 1.0, "persistence": 8.0}}
+    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 1 / 8))
+    tasks["b"] = {"x": 1.0, "persistence": 1e9}
+    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 0.01))
+    assert skill_score("x", {"a": {"x": 1.0}}) is None
+
+
+def test_mean_and_spread_are_over_seeds_of_one_configuration():
+    rows = make_frame(
+        *(
+            make_row("compevo", mae, seed=seed, seedless_hash="many")
+            for seed, mae in enumerate((10.0, 14.0))
+        ),
+        make_row("compevo", 1.0, seedless_hash="one"),
+        make_row("compevo", 2.0, seedless_hash="many", refit=True, seed=7),
+    )
+    score = collect_scores(rows, *SCOPE)["compevo"]
+    # The configuration with most seeds, whatever its error; a refitted model is another one.
+    assert (score.mean["mae"], score.seeds) == (12.0, 2)
+    assert score.spread["mae"] == pytest.approx(math.sqrt(8))
+
+
+def test_the_largest_budget_stands_and_a_smaller_one_is_named_only_where_it_is_alone():
+    rows = make_frame(
+        make_row("film", 1.0, budget="quick"),
+        make_row("film", 2.0, budget="small"),
+        make_row("film", 3.0, budget="standard"),
+        make_row("film", 5.0, budget="tuned"),
+        make_row("dlinear", 2.0, budget="quick"),
+    )
+    scores = collect_scores(rows, *SCOPE)
+    assert (scores["film"].mean["mae"], scores["film"].budget) == (5.0, "tuned")
+    assert scores["dlinear"].budget == "quick"
+    texts = error_table([TableLine(m, score, {}) for m, score in scores.items()], "").rows
+    assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
+
+
+def test_every_budget_of_the_benchmark_has_its_place():
+    assert sorted(BUDGET_ORDER) == sorted(BUDGETS)
+    assert rank_budget(None) == rank_budget("") == rank_budget("standard")
+
+
+def test_methods_share_the_largest_budget_that_all_of_them_had():
+    rows = make_frame(
+        make_row("compevo", 1.0),
+        make_row("compevo", 4.0, budget="small"),
+        make_row("compevo", 9.0, budget="quick"),
+        make_row("mael", 2.0, budget="standard"),
+        make_row("mael", 5.0, budget="small"),
+        make_row("film", 3.0, budget="tuned"),
+    )
+    shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
+    scores = collect_scores(shared, *SCOPE)
+    found = {name: score.mean["mae"] for name, score in scores.items()}
+    assert (budget, found) == ("small", {"film": 3.0, "compevo": 4.0, "mael": 5.0})
+
+    # Nobody to share with: the full training stands.
+    rows = rows.filter(pl.col("method") != "mael")
+    shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
+    assert (budget, collect_scores(shared, *SCOPE)["compevo"].mean["mae"]) == ("", 1.0)
+
+
+def test_scores_of_a_scope_are_computed_once_and_those_of_other_inputs_are_their_own():
+    inputs = make_inputs()
+    scores, _ = inputs.find_scores(*SCOPE)
+    assert inputs.find_scores(*SCOPE)[0] is scores
+    sharing = ["compevo", "mael"]
+    rows = make_frame(*(make_row(name, 9.0, budget="quick") for name in sharing))
+    other = replace(inputs, rows=rows)
+    assert list(other.find_scores(*SCOPE)[0]) == sharing
+    assert [other.find_scores(*SCOPE, sharing=s)[1] for s in (sharing, [])] == ["quick", ""]
+
+
+def test_tasks_are_series_where_there_are_several():
+    scores = collect_scores(make_rows(), *SCOPE)
+    tasks = list_tasks(scores)
+    assert len(tasks) == 5
+    assert set(tasks["NSW1"]) == set(scores)
+    alone = {"x": scores["gbm"]._replace(by_entity={"AUD": 1.0})}
+    assert list(list_tasks(alone)) == ["pooled"]
+
+
+def test_whole_test_sets_stand_before_thinned_ones_and_the_published_first():
+    rows = make_frame(
+        make_row("compevo", 1.0, subset="aemo-2021"),
+        make_row("compevo", 1.0, subset="n2f-test-100-every-5"),
+        make_row("compevo", 1.0),
+        make_row("compevo", 1.0, subset="inference-2026-100", split="inference"),
+        make_row("tau=0.5", 1.0, subset="other", experiment="experiment-tau"),
+    )
+    assert list_test_scopes(rows, "electricity") == ["n2f-test-100", "aemo-2021"]
+
+
+def test_a_printed_mse_that_is_no_square_of_its_rmse_is_named():
+    assert list_contradictions(MAIN, "exchange") == [
+        "exchange, dlinear: the printed MSE is 0.1 times the square of the printed RMSE."
+    ]
+
+
+def test_rows_survive_writing_and_reading_csv(tmp_path):
+    make_rows().write_csv(tmp_path / "main.csv")
+    assert read_rows(tmp_path).equals(make_rows())
+
+
+def test_a_missing_column_is_named_with_its_file(tmp_path):
+    make_rows().drop("mase").write_csv(tmp_path / "main.csv")
+    with pytest.raises(DataError, match=r"main\.csv.*mase"):
+        read_rows(tmp_path)
+
+
+def test_text_in_place_of_a_number_is_refused_with_the_file(tmp_path):
+    text = make_frame(make_row("gbm", 1.0)).write_csv()
+    (tmp_path / "main.csv").write_text(text.replace("12.5", "soon"))
+    with pytest.raises(DataError, match=r"main\.csv"):
+        read_rows(tmp_path)
+
+
+def test_the_last_row_of_one_identity_is_kept():
+    rows = make_frame(make_row("gbm", 1.0), make_row("gbm", 2.0), make_row("gbm", 3.0, seed=1))
+    assert keep_latest(rows).get_column("mae").to_list() == [2.0, 3.0]
+
+
+def test_a_row_without_a_subset_is_of_its_whole_split():
+    rows = make_frame(
+        make_row("gbm", 1.0, subset=""), make_row("gbm", 2.0, subset=None, split="val")
+    )
+    assert keep_latest(rows).get_column("subset").to_list() == ["test", "val"]
+
+
+def test_seeds_of_one_configuration_become_one_row_though_their_hashes_differ():
+    rows = make_frame(
+        make_row("compevo", 180.0, seed=4, config_hash="b", seedless_hash="s"),
+        make_row("compevo", 184.0, seed=7, config_hash="a", seedless_hash="s"),
+        make_row("compevo", 199.0, seed=4, config_hash="c", seedless_hash="t"),
+    )
+    found = average_over_seeds(rows).select("config_hash", "mae", "seeds").rows()
+    assert found == [("b", 182.0, 2), ("c", 199.0, 1)]
+
+
+@pytest.mark.parametrize("unknown", [None, ""])
+def test_rows_that_do_not_say_what_their_seeds_share_stand_by_their_own_hash(unknown):
+    rows = make_frame(
+        make_row("compevo", 180.0, config_hash="a", seedless_hash=unknown),
+        make_row("compevo", 184.0, seed=1, config_hash="b", seedless_hash=unknown),
+    )
+    assert average_over_seeds(rows)["seeds"].to_list() == [1, 1]
+
+
+def test_pooled_and_ablation_rows_do_not_mix():
+    assert "no-grpo" not in select_pooled(make_rows()).get_column("method").to_list()
+    ablation = select_pooled(make_rows(), ablation=True)
+    assert set(ablation.get_column("experiment")) == {"ablation"}

@@ -1,0 +1,627 @@
+"""Which rows a table shows, with which notes; who won, also when it is not CompEvo."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.config.run import RunConfig
+from compevo_core.errors import DataError
+from compevo_core.evaluation.metrics import BELOW_COLUMNS
+from compevo_core.evaluation.score_files import write_config
+from compevo_core.paper.report import markdown
+from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.report.markdown import (
+    BLOCKS,
+    NO_ROWS,
+    app,
+    format_results,
+    format_short_results,
+    replace_between,
+)
+from compevo_core.paper.report.page import build_sections
+from compevo_core.paper.report.plots import show_reliability
+from compevo_core.paper.report.result_tables import (
+    agent_table,
+    headline_table,
+    list_variant_tables,
+    paired_table,
+    quantile_table,
+    region_table,
+    short_table,
+    variant_test_table,
+)
+from compevo_core.paper.report.rows import empty_rows
+from compevo_core.paper.report.summaries import (
+    IMPROVES_ON_PRIOR,
+    LOWER_THAN_PRIOR,
+    NO_BETTER_THAN_PRIOR,
+    WITHOUT_PRIOR,
+    count_verdicts,
+    describe_errors,
+    name_leaders,
+    summarize_results,
+)
+from compevo_core.report import tables
+from compevo_core.report.forecast_page import template_environment
+from compevo_core.report.tables import Table, markdown_table
+from tests.support.report_samples import (
+    HOSTILE,
+    NOW,
+    make_frame,
+    make_inputs,
+    make_row,
+    make_rows,
+    make_wins,
+)
+
+SCOPE = ("electricity", "n2f-test-100")
+OWN = {"config_hash": "c1", "news_choice_share": 0.07, "refit": False}
+ROWS = make_frame(
+    make_row("compevo", 126.0, **OWN),
+    make_row("compevo-equal", 127.0, **OWN),
+    make_row("compevo-prior", 133.0, **OWN),
+    *(make_row(f"compevo-agent-{i}", 128.0 + i, **OWN) for i in (10, 2, 0)),
+    make_row("compevo-agent-0", 90.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="NSW1", **OWN),
+    make_row("compevo", 126.0, entity="SA1", **OWN),
+    make_row("gbm", 141.0),
+    make_row("gbm-recalibrated", 133.4),
+    make_row("blend", 138.0),
+)
+
+
+def make_scores(**errors):
+    rows = [make_row(name.replace("_", "-"), mae) for name, mae in errors.items()]
+    return make_inputs(rows=make_frame(*rows))
+
+
+def outcomes(summary):
+    return [rival.outcome for rival in summary.rivals]
+
+
+def test_a_lower_error_that_days_may_have_made_is_counted_and_not_called_better():
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0, gbm=210.0, film=190.0)
+    told, chance = _paired_with_prior(-12.0, -1.0)[0], _paired_with_prior(-12.0, 0.5)[0]
+    lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
+    tests = [told | {"method_b": "gbm"}, chance, lost]
+    (result,) = summarize_results(replace(scores, paired=tests))
+    assert "a lower error than 2 of 3 other methods; significant for 1 of" in result.summary
+    assert outcomes(result) == ["unclear", "better", "worse"]
+    assert np.allclose(result.rivals[0].bounds, (-12.0 / 205.0, 0.5 / 205.0))
+    assert "one training; how trainings vary is unknown" in result.summary
+
+    # The interval decides, also where a mean over points lies on the other side of zero.
+    (result,) = summarize_results(replace(scores, paired=[lost | {"method_b": "gbm"}]))
+    assert outcomes(result) == ["lower", "unclear", "higher"]
+
+    few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
+    (result,) = summarize_results(replace(scores, paired=few))
+    assert outcomes(result)[0] == "unclear"
+
+
+def test_a_win_over_the_best_other_method_is_the_first_sentence_of_the_report():
+    inputs = make_wins()
+    summary = next(section for section in build_sections(inputs) if section.anchor == "summary")
+    assert summary.finding.startswith(
+        "CompEvo is better than the best other method in 2 of 2 sets of windows; Electricity, AEMO "
+        "TOTALDEMAND, 2021: MAE 120.0 MW over 150 windows, Ridge and trees blended 150.0 "
+        "(difference -30.0, 95 % -36.0 to -25.0). Of "
+    )
+    # A win that chance may have made, and a loss, are none.
+    for low, high in ((-36.0, 1.0), (25.0, 36.0)):
+        tests = [test | {"interval_low": low, "interval_high": high} for test in inputs.paired]
+        results = summarize_results(replace(inputs, paired=tests))
+        assert count_verdicts(results).startswith("Of ")
+
+
+def test_errors_are_told_beside_the_best_method_and_one_agent():
+    inputs = make_wins()
+    assert describe_errors(inputs, "electricity", "aemo-2021-events") == (
+        "MAE 130.0 MW over 47 windows, Ridge and trees blended 160.0 (difference -30.0, 95 % "
+        "-36.0 to -25.0); one agent with as many trials 139.0 (difference -9.0, 95 % -14.0 to -4.0)"
+    )
+    assert describe_errors(inputs, "electricity", "n2f-test-100") == ""
+    alone = make_scores(compevo=120.0, blend=150.0)
+    assert describe_errors(alone, *SCOPE) == (
+        "MAE 120.0 MW over 100 windows, Ridge and trees blended 150.0"
+    )
+
+
+def test_a_part_of_compevo_that_leads_is_not_compevo():
+    led = [
+        Table(header=["Method"], rows=[[name]], caption="") for name in ("CompEvo", "CompEvo (a)")
+    ]
+    assert name_leaders(led).startswith("CompEvo has the lowest error in 2 of 2 test sets")
+    parts = [replace(led[0], rows=[["CompEvo's best prior alone"]])]
+    assert name_leaders(parts).startswith("CompEvo has the lowest error in 0 of 1 test sets")
+
+
+def _paired_with_prior(low, high):
+    return [dict(make_inputs().paired[0], interval_low=low, interval_high=high)]
+
+
+def test_a_refitted_model_does_not_take_the_paired_test_of_the_first():
+    rows = make_frame(
+        make_row("compevo", 195.0),
+        make_row("compevo", 190.0, config_hash="again", refit=True),
+        make_row("calendar-ridge", 205.0),
+    )
+    first, again = summarize_results(make_inputs(rows=rows, paired=_paired_with_prior(-12.0, 0.5)))
+    assert [rival.test is not None for rival in (*first.rivals, *again.rivals)] == [True, False]
+
+
+def test_an_unknown_configuration_claims_no_prior():
+    result, _ = summarize_results(make_inputs(configs={}, paired=()))
+    assert "prior" not in result.summary
+    assert not any(rival.is_prior for rival in result.rivals)
+
+
+def test_synthetic_data_is_called_so_in_every_summary():
+    rows = make_rows().with_columns(pl.lit(value=True).alias("synthetic"))
+    inputs = make_inputs(rows=rows)
+    assert all("synthetic stand-in" in result.scope for result in summarize_results(inputs))
+    assert format_results(inputs).count("synthetic stand-in") >= 3
+
+
+def test_the_prior_is_read_from_the_configuration_stored_with_the_rows(tmp_path):
+    config = RunConfig.preset("default")
+    rows = make_frame(
+        make_row("compevo", 210.0, config_hash=config.hash), make_row(config.forecast.prior, 205.0)
+    )
+    rows.write_csv(tmp_path / "main.csv")
+    write_config(tmp_path, config)
+
+    inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
+    assert NO_BETTER_THAN_PRIOR in format_results(inputs)
+
+
+def test_every_other_method_counts_once_and_parts_of_the_population_do_not():
+    rows = make_frame(
+        make_row("compevo", 200.0, config_hash="one"),
+        make_row("compevo-equal", 190.0, config_hash="one"),
+        make_row("compevo-agent-0", 190.0, config_hash="one"),
+        make_row("gbm", 210.0),
+        make_row("film", 190.0, budget="small"),
+        # The larger budget stands for the method, though it errs more.
+        make_row("film", 220.0, budget="tuned"),
+        make_row("theta", 150.0),
+    )
+    (result,) = summarize_results(make_inputs(rows=rows))
+    assert "a lower error than 2 of 3 other methods" in result.summary
+    assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
+
+
+def test_without_rows_of_compevo_there_is_no_summary():
+    assert summarize_results(make_scores(gbm=180.0)) == []
+
+
+def test_the_summary_compares_the_whole_with_its_parts_and_with_what_known_errors_are_worth():
+    (result,) = summarize_results(make_inputs(rows=ROWS))
+    assert [rival.row["method"] for rival in result.rivals] == [
+        *("compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend")
+    ]
+    assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
+    assert LOWER_THAN_PRIOR in result.summary
+    assert [rival.is_prior for rival in result.rivals].count(True) == 1
+
+
+def test_parts_of_another_configuration_are_no_rivals():
+    other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
+    results = summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
+    compared = {result.scope[-2:]: len(result.rivals) for result in results}
+    assert compared == {"c1": 5, "c9": 3}
+
+
+@pytest.mark.parametrize(
+    ("mae", "interval", "outcome", "verdict"),
+    [
+        (210.0, None, "higher", NO_BETTER_THAN_PRIOR),
+        (204.99, None, "equal", NO_BETTER_THAN_PRIOR),
+        (195.0, None, "lower", LOWER_THAN_PRIOR),
+        (195.0, (-12.0, -1.0), "better", IMPROVES_ON_PRIOR),
+        (195.0, (-12.0, 0.5), "unclear", "between -12.00 MW and 0.5000 MW (95 %"),
+        (195.0, (None, None), "unclear", "20 block(s) of days"),
+    ],
+)
+def test_a_population_improves_on_its_prior_only_by_more_than_chance(
+    mae, interval, outcome, verdict
+):
+    paired = [] if interval is None else _paired_with_prior(*interval)
+    # A comparison on other windows says nothing here.
+    other = dict(_paired_with_prior(-12.0, -1.0)[0], subset="aemo-2021")
+    scores = replace(make_scores(compevo=mae, calendar_ridge=205.0), paired=[*paired, other])
+    (result,) = summarize_results(scores)
+    assert outcomes(result) == [outcome] and result.rivals[0].is_prior
+    assert verdict in result.summary
+
+
+def test_a_rival_without_any_error_is_not_divided_by():
+    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
+    assert result.rivals[0].difference == 1.0
+
+
+def test_agents_without_a_prior_are_said_to_have_none():
+    configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
+    scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
+    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
+    assert result.summary.endswith(WITHOUT_PRIOR)
+
+
+def names(table):
+    return [row[0] for row in table.rows]
+
+
+def test_the_headline_is_ordered_by_error_and_marks_the_best():
+    table = headline_table(make_rows(), *SCOPE)
+    assert names(table) == ["Boosted trees", "CompEvo", "Calendar ridge", "Persistence"]
+    assert table.best_cells == {(0, column) for column in range(1, 6)}
+    assert table.highlighted == {1}
+    assert table.header[1] == "MAE MW"
+
+
+def test_a_table_notes_what_a_reader_must_know_of_its_rows():
+    rows = make_frame(
+        make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25, **OWN),
+        make_row("gbm", 180.0, possibly_memorised=False),
+        make_row("no-news", 130.0, news_choice_share=0.5, refit=True),
+    )
+    table = headline_table(rows, *SCOPE)
+    facts = ["50", "CompEvo", "CompEvo", "CompEvo 25.0 %", "7.0 %", "50.0 %"]
+    assert len(table.notes) == len(facts)
+    assert all(fact in note for fact, note in zip(facts, table.notes, strict=True))
+    assert table.rows[0][0] == "No news, refit"
+    assert "Not in MAPE" in table.header
+
+
+def test_one_method_in_two_configurations_is_told_apart():
+    rows = make_frame(
+        make_row("compevo", 200.0, config_hash="aaaaaaaaaaaa"),
+        make_row("compevo", 210.0, config_hash="bbbbbbbbbbbb"),
+    )
+    expected = ["CompEvo (aaaaaaaaaa)", "CompEvo (bbbbbbbbbb)"]
+    assert names(headline_table(rows, *SCOPE)) == expected
+
+
+def test_regions_stand_in_columns_and_a_missing_one_says_so():
+    is_dropped = (pl.col("method") == "gbm") & (pl.col("entity") == "TAS1")
+    table = region_table(make_rows().filter(~is_dropped), *SCOPE, "mae", "MAE")
+    assert table.rows[0] == ["Boosted trees", "288.2", "234.1", "90.0", "n/a", "252.1"]
+    assert (1, 4) in table.best_cells
+
+
+@pytest.mark.parametrize("entities", [1, 862])
+def test_one_entity_or_hundreds_make_no_region_table(entities):
+    rows = make_frame(*(make_row("gbm", 1.0, entity=str(index)) for index in range(entities)))
+    assert region_table(rows, *SCOPE, "mae", "MAE") is None
+
+
+def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast():
+    others = ("gbm", "calendar-ridge", "weekly", "published", "blend", "persistence")
+    members = {"experiment": "experiment-weather"}
+    rows = make_frame(
+        make_row("compevo", 300.0),
+        *(make_row(name, 100.0 + place) for place, name in enumerate(others)),
+        make_row("weather=own", 99.0, **members),
+        make_row("weather=none", 98.0, **members),
+    )
+    table = short_table(rows, *SCOPE)
+    assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
+    assert names(table) == [
+        "Error models and own models, no language model",
+        "Boosted trees",
+        "Calendar ridge",
+        "Weekly persistence",
+        "Persistence",
+        "CompEvo",
+    ]
+
+
+def test_a_method_with_less_than_a_full_budget_is_named_with_it_and_gives_way_to_a_full_one():
+    rows = make_frame(
+        make_row("compevo", 200.0),
+        make_row("compevo", 150.0, budget="small"),
+        make_row("mael", 210.0, budget="small"),
+        make_row("mael", 220.0, subset="other", budget="quick"),
+    )
+    # The smaller budget had less error: what stands is never chosen by it.
+    assert names(headline_table(rows, *SCOPE)) == ["CompEvo", "MAEL (small budget)"]
+    assert names(headline_table(rows, SCOPE[0], "other")) == ["MAEL (quick budget)"]
+
+
+def test_agents_have_a_table_of_their_own_in_the_order_of_their_numbers():
+    assert names(headline_table(ROWS, *SCOPE)) == [
+        "CompEvo",
+        "CompEvo, equal weights",
+        "CompEvo's best prior alone",
+        "Boosted trees, known errors added",
+        "Ridge and trees blended",
+        "Boosted trees",
+    ]
+    table = agent_table(ROWS, *SCOPE)
+    assert names(table) == ["Agent 0 alone", "Agent 2 alone", "Agent 10 alone"]
+    assert agent_table(make_rows(), *SCOPE) is None
+    assert "Agent 0" not in str(region_table(ROWS, *SCOPE, "mae", "MAE").rows)
+
+
+def test_controls_have_a_table_apart_from_the_ablation_for_each_set_of_windows():
+    def list_names(*errors, subsets=("n2f-test-100",)):
+        rows = make_frame(
+            *(
+                make_row(name, mae, experiment="ablation", config_hash=name, subset=subset)
+                for subset in subsets
+                for name, mae in errors
+            )
+        )
+        tables = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+        return [names(table) for table in tables]
+
+    full, variant, control = ("compevo", 200.0), ("no-grpo", 201.0), ("no-news", 205.0)
+    ablation, controls = ["CompEvo", "No GRPO"], ["CompEvo", "No news"]
+    assert list_names(full, variant, control) == [ablation, controls]
+    assert list_names(full, control) == [controls]
+    assert list_names(full, variant, subsets=("n2f-test-100", "aemo-2021")) == [ablation] * 2
+
+
+def test_paired_tests_show_side_interval_and_the_papers_test():
+    (test,) = make_inputs().paired
+    worse = test | {"interval_low": 0.5, "interval_high": 1.0, "sd_between_seeds": 0.36}
+    better = test | {"interval_high": -1.0, "n_blocks": None}
+    table = paired_table([test, worse, better])
+    # The ranks of all three say "better": the interval alone decides.
+    assert [row[4:] for row in table.rows] == [
+        ["20", "-6.90", "-12.50 to 0.2500", "0.0620", "0.0310"],
+        ["20", "-6.90 (SD 0.3600)", "0.5000 to 1.00 (worse)", "0.0620", "0.0310"],
+        ["n/a", "-6.90", "-12.50 to -1.00 (better)", "n/a", "n/a"],
+    ]
+
+
+def test_the_ablation_shows_the_mean_over_seeds_and_their_range():
+    rows = make_frame(
+        *(
+            make_row(name, mae, experiment="ablation", seed=seed, config_hash=f"{name}{seed}")
+            | {"seedless_hash": name}
+            for name, errors in (("compevo", (200.0, 204.0)), ("no-grpo", (201.0, 207.0)))
+            for seed, mae in enumerate(errors)
+        )
+    )
+    (table,) = list_variant_tables(make_inputs(rows=rows, paired=()), "electricity")
+    assert names(table) == ["CompEvo", "No GRPO"]
+    assert [row[1] for row in table.rows] == ["202.0", "204.0"]
+    assert [row[-1] for row in table.rows] == ["2 (MAE 200.0 to 204.0)", "2 (MAE 201.0 to 207.0)"]
+
+
+def test_variants_are_paired_in_a_table_of_their_data_set():
+    ours = make_inputs().paired[0]
+    variant = ours | {"method_a": "no-grpo", "method_b": "compevo", "seeds": "0 1"}
+    tests = [ours, variant, variant | {"dataset": "exchange"}]
+    table = variant_test_table(tests, "electricity")
+    assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
+    # What no row has is not a column.
+    table = variant_test_table([variant | {"n_blocks": None, "seeds": None}], "electricity")
+    assert table.header[4:] == ["Mean difference", "95 % interval"]
+    assert "Unknown here: Blocks of days, p, two-sided" in table.notes[-1]
+    assert variant_test_table([ours], "electricity") is None
+
+
+BANDS = {
+    "coverage_80": 0.802,
+    "width_80": 390.0,
+    "coverage_95": 0.951,
+    "width_95": 700.0,
+    "wql": 0.0213,
+} | {column: level for level, column in BELOW_COLUMNS.items()}
+
+
+def make_sure_rows(**changes):
+    published = {"coverage_80": 0.61, "width_80": 300.0, "below_q10": 0.2, "below_q90": 0.8}
+    return make_frame(
+        make_row("compevo", 200.0, pinball_10_50_90=40.0, **(BANDS | changes)),
+        make_row("compevo", 202.0, pinball_10_50_90=42.0, seed=1, config_hash="ccompevo" * 2),
+        make_row("compevo-agent-0", 199.0, pinball_10_50_90=39.0, **BANDS),
+        make_row("gbm", 180.0, pinball_10_50_90=50.0, **BANDS),
+        make_row("gbm-recalibrated", 178.0, pinball_10_50_90=49.0, **BANDS),
+        make_row("published", 150.0, pinball_10_50_90=44.0, **published),
+        make_row("persistence", 290.0),
+    )
+
+
+def test_methods_with_quantiles_stand_in_the_order_of_their_pinball_loss():
+    table = quantile_table(make_sure_rows(), *SCOPE)
+    assert [row[0] for row in table.rows] == [
+        "CompEvo",
+        "Published forecast (AEMO POE50)",
+        "Boosted trees, known errors added",
+        "Boosted trees",
+    ]
+    # The mean over two seeds; a level that was not published is missing, not zero.
+    assert table.rows[0][1] == "41.00"
+    assert table.rows[0][3:5] == ["80.2 %", "390.0"]
+    assert table.rows[1][2:] == ["n/a", "61.0 %", "300.0", "n/a", "n/a"]
+    assert (table.header[1], table.header[4]) == ("Pinball MW", "Width MW")
+    assert table.best_cells == {(0, 1), (0, 2), (2, 2), (3, 2)} and table.highlighted == {0}
+
+
+def test_rows_without_quantiles_make_no_table_and_no_picture():
+    rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
+    assert quantile_table(rows, *SCOPE) is None and show_reliability(rows, *SCOPE) is None
+
+
+def test_the_plot_has_a_line_a_method_through_the_shares_of_its_rows():
+    rows = make_sure_rows().filter(pl.col("method") != "gbm-recalibrated")
+    axis = show_reliability(rows, *SCOPE).plots[0].draw()
+    diagonal, *lines = axis.lines
+    assert list(diagonal.get_xdata()) == [0, 1]
+    by_label = {str(line.get_label()): line for line in lines}
+    assert "Boosted trees" in by_label
+    assert list(by_label["Published forecast (AEMO POE50)"].get_xdata()) == [0.1, 0.9]
+    assert list(by_label["Published forecast (AEMO POE50)"].get_ydata()) == [0.2, 0.8]
+    assert list(by_label["CompEvo"].get_xdata()) == list(BELOW_COLUMNS)
+
+
+def show_table(table):
+    return str(template_environment().get_template("macros.html").module.show_table(table))
+
+
+def test_a_table_refuses_a_row_of_another_width():
+    with pytest.raises(ValueError, match="3 cells but the header has 2"):
+        Table(header=["a", "b"], rows=[["1", "2", "3"]])
+
+
+def test_cells_are_escaped_in_both_forms():
+    table = Table(header=["Agent", "Logic"], rows=[["agent 0", HOSTILE + "\nnext"]])
+    assert "<script>" not in show_table(table)
+    line = table.to_markdown().splitlines()[2]
+    assert line.count("|") - line.count("\\|") == 3
+
+
+def test_captions_and_notes_are_escaped():
+    page = show_table(Table(header=["a"], rows=[["1"]], caption=HOSTILE, notes=(HOSTILE,)))
+    assert "<script>" not in page
+    assert page.count("&lt;script&gt;") == 3, "label, caption and note"
+
+
+def test_best_cells_are_bold_in_both_forms():
+    table = Table(header=["a", "b"], rows=[["x", "1"], ["y", "2"]], best_cells=frozenset({(1, 1)}))
+    assert table.to_markdown().splitlines()[3] == "| y | **2** |"
+    assert "<td><strong>2</strong></td>" in show_table(table)
+    assert "<td>1</td>" in show_table(table)
+
+
+def test_a_markdown_table_is_aligned_as_asked():
+    lines = markdown_table(["a", "b"], [["x", 1.5]], align="lr").splitlines()
+    assert lines == ["| a | b |", "| --- | ---: |", "| x | 1.5 |"]
+    assert markdown_table(["a", "b"], []).splitlines()[1] == "| --- | --- |"
+
+
+@pytest.mark.parametrize(("rows", "align"), [([["1", "2"]], ""), ([["1"]], "lr")])
+def test_a_markdown_table_refuses_rows_and_alignments_of_another_width(rows, align):
+    with pytest.raises(ValueError, match="for 1 columns"):
+        markdown_table(["a"], rows, align=align)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "shown"),
+    [
+        ("mae", [1234.5, 20.04], ["1,234.5", "20.0"]),
+        ("mae", [0.0312, 0.004], ["0.03120", "0.00400"]),
+        ("mae", [5.125, None], ["5.125", "n/a"]),
+        ("mape_pct", [12.3456, math.inf], ["12.35", "n/a"]),
+        ("mase", [1.0], ["1.000"]),
+        ("mase", [-0.0001], ["0.000"]),
+    ],
+)
+def test_numbers_of_a_column_have_equal_decimals(metric, values, shown):
+    assert tables.format_column(metric, values) == shown
+
+
+def test_a_month_of_inference_is_named_by_its_month():
+    names = [
+        tables.scope_name("electricity", subset)
+        for subset in ("inference-2026-02", "inference-2026-100", "operational-2026-200")
+    ]
+    assert names == [
+        "Electricity, inference split, February 2026",
+        "Electricity, leakage check, Feb-Mar 2026",
+        "Electricity, operational demand, Feb-Mar 2026, known to midnight",
+    ]
+    assert tables.scope_name("own", "summer-2026-13") == "Own, summer-2026-13"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "n/a"),
+        (math.nan, "n/a"),
+        (12345, "12,345"),
+        (0.0, "0.0"),
+        (-0.0, "0.0"),
+        (-123.45, "-123.5"),
+        (1.005, "1.00"),
+        (0.03, "0.0300"),
+        (0.0003, "3.00e-04"),
+    ],
+)
+def test_a_number_has_decimals_that_fit_its_size(value, shown):
+    assert tables.format_number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(-0.0002, "0.0 %"), (-0.002, "-0.2 %"), (None, "n/a")]
+)
+def test_a_share_that_rounds_to_zero_has_no_sign(share, shown):
+    assert tables.format_percent(share) == shown
+
+
+FULL, SHORT, PAPER, AUDIT, *_ = BLOCKS
+
+
+@pytest.fixture(autouse=True)
+def short_scope(monkeypatch):
+    """The short scope of these tests is the scope of the sample rows."""
+    monkeypatch.setattr(markdown, "SHORT_SCOPE", ("electricity", "n2f-test-100"))
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    make_rows().write_csv(folder / "main.csv")
+    return folder
+
+
+def run_command(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def document_of(path, *blocks):
+    path.write_text("head\n" + "\n".join(f"{block.start}\n{block.end}" for block in blocks) + "\n")
+    return path
+
+
+def test_a_summary_stands_under_its_own_scope_only():
+    # The name of a thinned test set begins with the name of the whole one.
+    rows = make_frame(
+        make_row("compevo", 200.0), make_row("compevo", 201.0, subset="n2f-test-100-every-5")
+    )
+    first, second = format_results(make_inputs(rows=rows)).split("one window in 5: pooled")
+    assert "MAE 200.0 MW over" in first and "MAE 201.0 MW over" in second
+
+
+def test_without_rows_the_documents_say_so():
+    inputs = make_inputs(rows=empty_rows())
+    assert format_results(inputs) == format_short_results(inputs) == NO_ROWS
+
+
+@pytest.mark.parametrize("text", ["# Title", "# Title\n<a>\n", "# Title\n</a>\n<a>\n"])
+def test_a_document_without_both_markers_is_refused_by_name(text):
+    with pytest.raises(DataError, match=r"notes\.md: .* is missing"):
+        replace_between(text, "new", "<a>", "</a>", document="notes.md")
+
+
+def test_the_command_writes_the_tables_and_then_agrees_with_itself(tmp_path, results):
+    readme = document_of(tmp_path / "README.md", SHORT)
+    page = document_of(tmp_path / "results.md", FULL)
+
+    check = run_command("--check", "--results", results, readme, page)
+    assert check.exit_code == 1
+    assert check.output.count("out of date: run `make readme`") == 2
+    assert "| CompEvo |" not in readme.read_text(), "--check writes nothing"
+
+    assert run_command("--results", results, readme, page).exit_code == 0
+    assert run_command("--check", "--results", results, readme, page).exit_code == 0
+    assert "| CompEvo | 198.4 | 307.4 | 4.96 | 100 | 1 |" in readme.read_text()
+    assert "leakage check" not in readme.read_text()
+    assert "**Electricity, leakage check, Feb-Mar 2026: pooled errors**" in page.read_text()
+
+
+def test_a_document_without_any_block_is_an_error_and_stays_as_it_is(tmp_path, results):
+    document = tmp_path / "notes.md"
+    document.write_text("nothing here\n")
+    result = run_command("--results", results, document)
+    assert result.exit_code == 1
+    assert "notes.md: no place for a result table" in result.output
+    assert document.read_text() == "nothing here\n"

@@ -1,0 +1,191 @@
+"""What strangers' tables hold: stamps and cells as texts, own ends, faults, folders that go."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from compevo_core import Forecaster
+from compevo_core.errors import DataError
+
+RIDGE = Forecaster("calendar-ridge", horizon=5)
+
+
+def make_days(count=240, series=None, start="2024-01-01"):
+    """Days with a week and noise; of several series below each other."""
+    rng = np.random.default_rng(2)
+    stamps = pd.date_range(start, periods=count, freq="D")
+    values = 100 + 20 * np.sin(np.arange(count) / 7 * 2 * np.pi) + rng.normal(size=count)
+    one = pd.DataFrame({"ds": stamps, "y": values})
+    if series is None:
+        return one
+    return pd.concat([one.assign(unique_id=name) for name in series], ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("freq", "label"),
+    [
+        ("D", "%d.%m.%Y"),
+        ("h", "%Y-%m-%d %H:%M:%S UTC"),
+        ("h", "%Y-%m-%d %H:%M+00"),
+        ("MS", "%Y-%m"),
+        ("MS", "%b %Y"),
+        ("W-MON", "%G-W%V"),
+    ],
+)
+def test_stamps_are_read_as_texts_of_a_file_are(freq, label):
+    stamps = pd.date_range("2001-01-01", periods=300, freq=freq)
+    values = 50 + np.sin(np.arange(300)) + np.arange(300) % 7
+    table = pd.DataFrame({"ds": stamps.strftime(label), "y": values})
+    forecast = Forecaster("last-value", horizon=2).fit(table).predict()
+    expected = pd.date_range(stamps[-1], periods=3, freq=freq)[1:]
+    assert list(pd.to_datetime(forecast["ds"]).dt.tz_localize(None)) == list(expected)
+
+
+def test_seconds_since_1970_and_numbers_with_commas_are_read():
+    table = make_days()
+    texts = pd.DataFrame(
+        {
+            "ds": [f"{stamp.timestamp():.0f}" for stamp in table["ds"]],
+            "y": [f"{value:.2f}".replace(".", ",") for value in table["y"]],
+        }
+    )
+    forecast = clone(RIDGE).fit(texts).predict()
+    expected = clone(RIDGE).fit(table.round(2)).predict()
+    assert np.allclose(forecast["mean"], expected["mean"])
+
+
+def test_an_offset_of_no_whole_hour_is_an_instant():
+    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h", tz="Asia/Kolkata")
+    values = np.sin(np.arange(len(hours)) / 24 * 2 * np.pi)
+    fixed = pd.to_datetime(hours.strftime("%Y-%m-%dT%H:%M:%S+05:30"))
+    forecast = Forecaster("last-value", horizon=3).fit(pd.DataFrame({"ds": fixed, "y": values}))
+    assert forecast.predict()["ds"][0] == hours[-1] + pd.Timedelta(hours=1)
+
+
+def test_seconds_of_a_logger_are_no_other_grid():
+    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h")
+    late = hours + pd.to_timedelta(np.random.default_rng(1).integers(-2, 3, len(hours)), unit="s")
+    table = pd.DataFrame({"ds": late, "y": np.arange(len(hours)) % 24.0})
+    forecast = Forecaster("last-value", horizon=3, freq="1h").fit(table).predict()
+    assert forecast["ds"][0] == hours[-1] + pd.Timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("freq", "message"),
+    [("1w", "rows are 1d apart and freq says 1w"), ("1h", "no rows are 1h apart.*but 1d or more")],
+)
+def test_a_step_that_is_not_the_tables_is_refused(freq, message):
+    with pytest.raises(DataError, match=message):
+        clone(RIDGE).set_params(freq=freq).fit(make_days())
+
+
+def test_each_series_is_forecast_from_its_own_end():
+    table = pd.concat([make_days(series=["a", "b"]), make_days(238, series=["late"])])
+    forecast = clone(RIDGE).fit(table).predict()
+    first = forecast.groupby("unique_id")["ds"].min()
+    assert list(first) == [*pd.to_datetime(["2024-08-28"] * 2), pd.Timestamp("2024-08-26")]
+
+    newer = make_days(1, series=["a"], start="2024-08-28")
+    moved = clone(RIDGE).fit(table).predict(newer).groupby("unique_id")["ds"].min()
+    assert list(moved) == [pd.Timestamp(f"2024-08-{day}") for day in (29, 28, 26)]
+
+
+def test_a_series_that_ended_long_ago_holds_back_no_other():
+    table = pd.concat([make_days(900, series=["a", "b"]), make_days(300, series=["dead"])])
+    with pytest.warns(UserWarning, match="no forecast of dead: it ended before the others"):
+        forecast = clone(RIDGE).fit(table).predict()
+    assert set(forecast["unique_id"]) == {"a", "b"}
+    assert forecast["ds"].min() == make_days(901)["ds"].max()
+
+
+def test_names_that_are_floats_join_the_table_again():
+    table = make_days(series=[1.0, 2.0])
+    fitted = clone(RIDGE).fit(table)
+    forecast = fitted.predict()
+    assert len(table[["unique_id"]].drop_duplicates().merge(forecast, on="unique_id")) == 10
+    assert len(fitted.predict(make_days(2, series=[1, 2], start="2024-08-28"))) == 10
+
+
+def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
+    table = make_days()
+    table.loc[230:, "y"] = 100.0
+    with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
+        clone(RIDGE).fit(table)
+
+    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h")
+    short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
+    fitted = Forecaster("last-value", horizon=24).fit(short)
+    with pytest.warns(UserWarning, match="no bands: they need the errors of 14 windows"):
+        assert fitted.predict()["q0.1"].isna().all()
+
+
+def test_sparse_sales_add_up_to_what_is_expected():
+    rng = np.random.default_rng(5)
+    table = make_days(600)
+    table["y"] = np.where(rng.random(600) < 0.05, rng.integers(1, 6, 600), 0.0)
+    fitted = Forecaster("auto", horizon=14).fit(table)
+    assert fitted.predict()["mean"].mean() == pytest.approx(table["y"].mean(), rel=0.5)
+    assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
+
+
+def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
+    fitted = clone(RIDGE).fit(make_days())
+    expected = fitted.predict()
+    shutil.rmtree(fitted._fitted.folder)
+    assert fitted.predict().equals(expected)
+
+    code = (
+        "import os, sys\n"
+        "from tests.core.table.test_doors import RIDGE, make_days\n"
+        "fitted = RIDGE.fit(make_days())\n"
+        "if os.fork() == 0: sys.exit(0)\n"
+        "os.wait(); print(len(fitted.predict()))"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
+    assert done.stdout.strip() == "5"
+
+
+def test_a_folder_is_found_again_and_a_damaged_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    fitted = clone(RIDGE).fit(make_days())
+    kept = fitted.save("~/kept")
+    assert kept == tmp_path / "kept"
+    assert Forecaster.load(kept).predict().equals(fitted.predict())
+
+    rows = kept / "rows.parquet"
+    rows.write_bytes(rows.read_bytes()[:100])
+    with pytest.raises(DataError, match="kept is damaged"):
+        Forecaster.load("~/kept")
+
+
+def test_hours_of_a_market_are_forecast():
+    days = pd.bdate_range("2024-01-02", periods=120)
+    stamps = np.concatenate(
+        [pd.date_range(day + pd.Timedelta("9h30min"), periods=13, freq="30min") for day in days]
+    )
+    walk = 100 + np.cumsum(np.random.default_rng(1).normal(0, 0.1, len(stamps)))
+    table = pd.DataFrame({"ds": stamps, "y": walk})
+    forecast = Forecaster("last-value", horizon=13).fit(table).predict()
+    assert forecast["ds"].dt.strftime("%H:%M").iloc[0] == "09:30" and len(forecast) == 13
+
+
+def test_a_split_without_a_window_says_why():
+    table = make_days(120)
+    table = table[table.index % 20 < 6]
+    with pytest.raises(DataError, match=r"no window of train can be cut .*input gap longer than"):
+        Forecaster("last-value", horizon=5, lookback=28, freq="1d").fit(table)

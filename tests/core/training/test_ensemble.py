@@ -1,0 +1,328 @@
+"""Populations without a language model: what they forecast, and that they need nothing else."""
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import torch
+
+from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.baselines import fit_baseline
+from compevo_core.config.run import RunConfig
+from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.scaling import Scaler
+from compevo_core.errors import CheckpointMismatch, ConfigError
+from compevo_core.forecast.explain import explain
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.issued import issue_forecast, widen
+from compevo_core.lm.backbone import load_backbone
+from compevo_core.paper.changes import find_variant
+from compevo_core.training.model import PopulationModel
+from compevo_core.training.prior import name_members, name_method
+from compevo_core.training.run_folder import RunFolder
+from compevo_core.training.trainer import train
+from compevo_core.training.training_data import join_for_refit
+from tests.support.models import build_model, fit_inputs
+from tests.support.population import news_pool, tiny, windows
+from tests.support.rounds import build_round_trainer, run_step
+from tests.support.tiny_run import train_days
+
+TRAIN, VAL, TEST = (
+    windows("train", 24),
+    windows("val", 12, first_day=30),
+    windows("test", 8, first_day=50),
+)
+MIXED = ("calendar-ridge", "persistence", "seasonal-mean")
+
+
+def members(*priors, **overrides):
+    changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    return RunConfig().with_overrides(
+        {
+            "forecast.decoder": "none",
+            "population.agents": len(priors),
+            "population.members": [{"prior": prior} for prior in priors],
+            **changes,
+        }
+    )
+
+
+def train_members(out, config, train_on=TRAIN, val=VAL):
+    train(config, train_on, val, None, out)
+    return CompEvoForecaster.load(out)
+
+
+@pytest.mark.parametrize("name", ["calendar-ridge", "persistence", "seasonal-mean", "theta"])
+def test_one_member_is_its_prior_and_has_the_bands_of_its_own_errors(name, tmp_path):
+    population = train_members(tmp_path, members(name))
+    alone = fit_baseline(name, TRAIN)
+    prediction = population.predict_by_agent(TEST.views())
+
+    np.testing.assert_allclose(prediction.aggregate, alone.predict(TEST.views()), rtol=1e-12)
+    assert (prediction.step_weights == 1.0).all()
+    assert (population.name, population.members, population.logics) == (name, [name], [])
+    np.testing.assert_allclose(
+        population.experience.errors(Scaler.fit(TRAIN)).error_NH,
+        np.stack([window.y for window in VAL]) - alone.predict(VAL.views()),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+    assert np.isfinite(prediction.quantiles).all()
+    assert population.trainable_parameters == 0 and population.knowledge_cutoff == ""
+
+
+def test_a_refit_learns_from_validation_and_keeps_the_errors_made_without_it(tmp_path):
+    once = train_members(tmp_path / "once", members("calendar-ridge"))
+    again = train_members(tmp_path / "again", members("calendar-ridge", run__refit=True))
+    alone = fit_baseline("calendar-ridge", join_for_refit(TRAIN, VAL))
+    np.testing.assert_allclose(again.predict(TEST.views()), alone.predict(TEST.views()), rtol=1e-12)
+    assert not np.allclose(again.predict(TEST.views()), once.predict(TEST.views()), rtol=1e-6)
+    # In the unit of the series: the scale of train and validation is another.
+    scales = Scaler.fit(TRAIN), Scaler.fit(join_for_refit(TRAIN, VAL))
+    errors = [
+        population.experience.errors(scale).error_NH
+        for population, scale in zip((once, again), scales, strict=True)
+    ]
+    np.testing.assert_allclose(errors[0], errors[1], rtol=1e-9, atol=1e-9)
+
+
+def test_weights_and_fits_move_with_what_became_known_and_with_nothing_later(tmp_path):
+    config = members(
+        *MIXED,
+        selection__online=True,
+        selection__rule="boa",
+        forecast__refit_days=3,
+        forecast__known_errors="mean",
+        forecast__prior_folds=3,
+        run__validate_every=0,
+    )
+    # Without validation no guard puts the best prior in the place of the mixture.
+    population = train_members(tmp_path, config, TRAIN, VAL[:0])
+    clean = population.follow(TEST)
+    cut = TEST.views()[8].origin_utc
+    truth_NH = TEST.truth()
+    truth_NH[[view.origin_utc >= cut for view in TEST.views()]] *= 3.0
+    poisoned = population.follow(TEST.with_truth(truth_NH))
+    until = np.array([view.origin_utc <= cut for view in TEST.views()])
+
+    for name in ("aggregate", "step_weights"):
+        one, other = getattr(clean, name), getattr(poisoned, name)
+        assert np.array_equal(one[until], other[until], equal_nan=True), name
+        assert not np.array_equal(one[~until], other[~until], equal_nan=True), name
+    assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
+    assert population.observe(TEST) == len(TEST)
+
+
+def test_weights_begin_with_those_of_the_members(tmp_path):
+    weighed = members(
+        *MIXED[:2],
+        selection__online=True,
+        selection__rule="boa",
+        population__members=[{"prior": MIXED[0], "weight": 3.0}, {"prior": MIXED[1]}],
+    )
+    lived = train_members(tmp_path, weighed).experience
+    first_NH = 0.75 * lived.agents_NAH[:, 0] + 0.25 * lived.agents_NAH[:, 1]
+    np.testing.assert_allclose(lived.mixture_NH[0], first_NH[0])
+    assert not np.allclose(lived.mixture_NH[-1], first_NH[-1], rtol=1e-3)
+    with pytest.raises(ConfigError, match="rule = 'paper' does not begin with"):
+        weighed.with_overrides({"selection.online": False, "selection.rule": "paper"})
+
+
+def test_a_run_is_sealed_found_again_and_refused_for_other_settings_or_files(tmp_path):
+    config = members(*MIXED)
+    summary = train(config, TRAIN, VAL, None, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert train(config, TRAIN, VAL, None, tmp_path) == summary
+    assert before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+    assert "rounds" not in summary and RunFolder(tmp_path).read_rounds() == []
+    with pytest.raises(CheckpointMismatch, match="config_hash"):
+        train(members(*MIXED, run__seed=3), TRAIN, VAL, None, tmp_path)
+
+    # A kill between model and summary: the same model is made again.
+    RunFolder(tmp_path).metrics_file.unlink()
+    assert train(config, TRAIN, VAL, None, tmp_path)["artifact_hash"] == (summary["artifact_hash"])
+    file = next((tmp_path / "model" / "prior").rglob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointMismatch, match="altered"):
+        CompEvoForecaster.load(tmp_path)
+
+
+def issue(population):
+    views = [view for view in TEST.views() if view.origin_utc == TEST[0].view.origin_utc]
+    return issue_forecast(
+        population,
+        views,
+        news=None,
+        market_offset=timedelta(hours=10),
+        issued_at=views[0].origin_utc,
+        commit="abc",
+    )
+
+
+def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
+    issued = issue(train_members(tmp_path, members(*MIXED)))
+    explained = explain(issued, "NSW1")
+    assert [part.name for part in explained.parts] == list(MIXED)
+    np.testing.assert_allclose(explained.weigh("prior"), explained.forecast, rtol=1e-9)
+    assert not explained.weigh("correction").any() and list(explained.columns) == ["forecast"]
+    assert issued.facts["newest_candidate"] is None and issued.facts["logics"] == []
+
+    columns = [name for name in widen(issued).columns if "-q0" not in name]
+    assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED]
+
+
+def test_one_method_is_issued_as_itself_without_any_part(tmp_path):
+    config = members("calendar-ridge")
+    issued = issue(train_members(tmp_path, config))
+    bands = [f"calendar-ridge-q{level:g}" for level in LEVELS]
+    assert widen(issued).columns[4:] == ["calendar-ridge", *bands]
+
+    explained = explain(issued, "NSW1")
+    (part,) = explained.parts
+    assert explained.is_single and part.name == "calendar-ridge"
+    np.testing.assert_allclose(part.prior + part.level, explained.forecast, rtol=1e-12)
+    assert not [path for path in tmp_path.rglob("*") if path.name == "logics.json"]
+
+
+def test_members_of_one_method_are_told_apart_by_their_days():
+    days = [{"prior": "gbm", "calibration_days": 90}, {"prior": "gbm"}, {"prior": "persistence"}]
+    config = members("gbm", "gbm", "persistence", population__members=days)
+    assert name_members(config) == ["gbm-90d", "gbm", "persistence"]
+    assert (name_method(config), name_method(members("gbm"))) == ("mixture", "gbm")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evolution__every": 2}, "evolution.every need a language model"),
+        ({"population__members": [{"prior": "gbm", "news_scope": "none"}]}, r"\[0\].news_scope"),
+        ({"calibration__blend": True}, "calibration.blend"),
+        ({"population__members": [{"prior": "none"}]}, "without a prior"),
+        ({"population__agents": 2, "population__members": []}, "2 members .* by 1 priors"),
+    ],
+)
+def test_settings_that_mean_nothing_without_a_language_model_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        members("calendar-ridge", **changes)
+
+
+def test_neither_torch_nor_a_module_of_a_language_model_is_imported(tmp_path):
+    TRAIN.write(tmp_path / "train")
+    VAL.write(tmp_path / "val")
+    (tmp_path / "config.json").write_text(members(*MIXED).to_json())
+    code = """
+import json, sys
+from pathlib import Path
+from compevo_core import CompEvoForecaster, RunConfig, WindowSet, train
+root = Path(sys.argv[1])
+data = [WindowSet.read(root / name) for name in ("train", "val")]
+config = RunConfig.from_mapping(json.loads((root / "config.json").read_text()))
+train(config, *data, None, root / "run")
+CompEvoForecaster.load(root / "run").predict(data[1].views()[-1:])
+print(json.dumps(sorted(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    heavy = {"torch", "transformers", "peft", "sentence_transformers", "tokenizers"}
+    heavy |= {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")}
+    assert not heavy & set(json.loads(done.stdout))
+
+
+def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_padding():
+    config = tiny()
+    backbone = load_backbone(config.backbone, device="cpu")
+    tokenizer = backbone.tokenizer
+    # Some backbones pad with the end of text; here the two must be told apart.
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(7)
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+    model = PopulationModel(config, backbone, fit_inputs(config))
+    ids = torch.tensor([tokenizer.eos_token_id])
+    assert torch.equal(model.fusion.neutral_D, model.population.embed(ids)[0].detach().float())
+
+
+ROUNDS = 3
+
+
+def settings(system, **overrides):
+    return find_variant(system).configure(tiny(**overrides))
+
+
+def trainable(model):
+    parts = {
+        "adapters": [p for kind in model.population.kinds for p in adapters(model, kind)],
+        "heads": model.head_parameters(),
+        "shared": model.shared_parameters(),
+    }
+    return {name: sum(p.numel() for p in parameters) for name, parameters in parts.items()}
+
+
+def adapters(model, kind):
+    return model.population.adapter_parameters(kind)
+
+
+def run_here(system, out, **overrides):
+    config = settings(system, run__validation_windows=2, **overrides)
+    train_days(config, out, days=6, val_days=2)
+    return CompEvoForecaster.load(out, news_pool())
+
+
+def test_an_agent_of_the_ensemble_learns_exactly_as_it_would_alone():
+    # A low limit, so that the gradients are clipped: one norm over all agents would couple them.
+    overrides = {"optim__max_grad_norm": 1e-3}
+    together, state, batch = build_round_trainer(system="mael", **overrides)
+    start = {name: value.clone() for name, value in together.model.agent_tensors().items()}
+    logics = list(state.logics)
+    for _ in range(ROUNDS):
+        run_step(together, state, batch)
+
+    for agent in range(len(logics)):
+        alone, own_state, _ = build_round_trainer(system="sa", **overrides)
+        own = {name: value[agent : agent + 1] for name, value in start.items()}
+        alone.model.load(alone.model.tensors() | own)
+        own_state.logics = [logics[agent]]
+        for _ in range(ROUNDS):
+            run_step(alone, own_state, batch)
+
+        ended = together.model.agent_tensors()
+        for name, value in alone.model.agent_tensors().items():
+            assert torch.allclose(value[0], ended[name][agent], rtol=1e-5, atol=1e-7), name
+        assert not torch.equal(own["answers.readout.bias_AH"], ended["answers.readout.bias_AH"])
+
+
+def test_the_ensemble_forecasts_the_plain_mean_of_its_agents(tmp_path):
+    forecaster = run_here("mael", tmp_path, run__rounds=ROUNDS)
+    found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
+    # Weights are kept in single precision.
+    assert np.allclose(found.aggregate, found.agents.mean(0), rtol=1e-7)
+    assert forecaster.name == "mael" and len(found.agents) == 3
+    # Neither logics nor weights evolve.
+    assert forecaster.logics == list(SEED_LOGICS[:3]) and np.allclose(found.weights, 1 / 3)
+
+
+@pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
+def test_agents_that_do_not_compete_train_forecast_adapters_alone(system, agents):
+    full, model = build_model(tiny()), build_model(settings(system))
+    own = trainable(model)
+    assert model.population.kinds == ("forecast",) and own["shared"] == 0
+    assert own["adapters"] == trainable(full)["adapters"] * agents // 6
+    assert model.policy_parameters() == []
+    starts = zip(adapters(full, "forecast"), adapters(model, "forecast"), strict=True)
+    if system == "mael":  # its members start as those of the full method
+        assert all(torch.equal(ours, theirs) for ours, theirs in starts)
+
+
+def test_a_system_without_its_settings_is_refused_with_the_way_to_choose_it():
+    with pytest.raises(ConfigError, match=r"objective.lambda_pred = 0\.0, .*--variant mael"):
+        tiny(population__system="mael")
+    with pytest.raises(ConfigError, match=r"needs evolution\.every = 0: choose"):
+        settings("mael").with_overrides({"evolution.every": 1})
+
+
+def test_the_settings_of_a_system_come_back_from_their_tables():
+    assert settings("mael").to_dict()["population"]["system"] == "mael"
+    assert RunConfig.from_mapping(settings("mael").to_dict()) == settings("mael")

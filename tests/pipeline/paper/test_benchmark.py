@@ -1,0 +1,157 @@
+"""The benchmark's assets: one method and seed a partition, and rows that do not race."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.evaluation.result_rows import POOLED, write_rows
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper.method import Method, find_budget
+from compevo_core.paper.method_table import find_method
+from compevo_core.paper.report.rows import read_result_file
+from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.paper import benchmark_runs
+from compevo_pipeline.paper.benchmark_runs import BenchmarkData, replace_rows
+from compevo_pipeline.sources.common.base import Mode
+from compevo_pipeline.work.deployment import Deployment
+from tests.support.deployment import deploy
+from tests.support.round_records import round_record
+from tests.support.tiny_time_series_models import save_timesfm
+from tests.support.window_samples import make_window
+
+ASSET = "benchmark/methods/electricity"
+SPLITS = {"train": 12, "val": 4, "test": 4}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    subsets = {"test": ("n2f-test-100", "aemo-2021")}
+    windows = [
+        make_window(i, split=name, subsets=subsets.get(name, ())) for i, name in enumerate(names)
+    ]
+    WindowSet(windows, dataset="electricity").write(deployment.layout.windows("electricity"))
+    return deployment
+
+
+def run(deployment, partition, **config):
+    settings = {"budget": "quick", **config}
+    deployment.materialize(ASSET, partition=partition, config={ASSET: settings})
+    return read_result_file(deployment.layout.results / "benchmark-electricity.csv").filter(
+        pl.col("entity") == POOLED, pl.col("subset") == "n2f-test-100"
+    )
+
+
+def test_each_partition_is_a_method_and_a_seed_and_replaces_its_own_rows_alone(deployment):
+    run(deployment, "dlinear-seed3")
+    run(deployment, "persistence-seed0")
+    rows = run(deployment, "dlinear-seed1")
+    found = rows.select("method", "seed", "budget").rows()
+    assert found == [("dlinear", 1, "quick"), ("dlinear", 3, "quick"), ("persistence", 0, None)]
+
+    again = run(deployment, "dlinear-seed3")
+    assert again.select("method", "seed", "budget").rows() == found
+    assert (again["train_seconds"] != rows["train_seconds"]).to_list() == [False, True, False]
+    assert again["mae"].to_list() == rows["mae"].to_list()
+
+    files = deployment.layout.forecasts / "benchmark-electricity"
+    assert {path.name for path in files.iterdir()} == {
+        "dlinear-quick-seed1.parquet",
+        "dlinear-quick-seed3.parquet",
+        "persistence-seed0.parquet",
+    }
+
+
+def test_agents_train_in_a_run_of_the_deployment_one_a_seed_and_share_priors(deployment):
+    given = []
+
+    def fit(inputs):
+        given.append(inputs.training)
+        folder = RunFolder(inputs.training.folder)
+        folder.path.mkdir(parents=True)
+        for number in range(2):
+            folder.append_round(round_record(number))
+        return find_method("persistence").fit(inputs)
+
+    def configure(inputs):
+        return RunConfig.preset("tiny").with_overrides({"run.seed": inputs.seed})
+
+    agents = Method(
+        name="pretended", family="agents", fit=fit, configure=configure, leaves_run=True
+    )
+    workspace = Deployment(settings=Settings(home=deployment.home, mode=Mode.SAMPLE))
+    data = BenchmarkData.read(workspace, "electricity")
+    inputs = data.prepare(workspace, agents, find_budget("quick"))
+    for seed in (0, 1):
+        data.run(agents, inputs, seed)
+
+    folders = [training.folder for training in given]
+    seeded = [replace(inputs, seed=seed) for seed in (0, 1)]
+    assert folders == [data.find_run(agents, one) for one in seeded]
+    assert {folder.parent for folder in folders} == {deployment.layout.run("any").parent}
+    for seed, folder in enumerate(folders):
+        assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
+        assert configure(seeded[seed]).hash[:8] in folder.name
+    # Rows name their settings by the hash alone.
+    assert set(read_configs(data.rows.parent)) == {configure(one).hash for one in seeded}
+    # What the figures of mechanism are drawn from goes beside the rows.
+    traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
+    assert traces.select("method", "budget", "seed").unique().sort("seed").rows() == [
+        ("pretended", "quick", 0),
+        ("pretended", "quick", 1),
+    ]
+    assert all(training.fit is data.fit for training in given)
+    # Other methods leave no run, and are not told of one.
+    assert data.find_run(find_method("dlinear"), inputs) is None
+
+
+@pytest.mark.parametrize("preset", ["tiny", "paper"])
+def test_news_are_found_by_the_encoder_that_methods_have_and_not_the_deployments(
+    deployment, monkeypatch, preset
+):
+    # What is read is not of interest: the name of the encoder stands for it.
+    monkeypatch.setattr(benchmark_runs, "read_news", lambda _, encoder, views, *, log: encoder)
+    settings = Settings(home=deployment.home, mode=Mode.SAMPLE, preset=preset)
+    workspace = Deployment(settings=settings)
+    data = BenchmarkData.read(workspace, "electricity")
+    inputs = data.prepare(workspace, find_method("compevo"), find_budget("quick"))
+    assert inputs.news == find_method("compevo").configure(inputs).news.encoder
+    assert inputs.news != RunConfig.preset(preset).news.encoder
+
+
+def test_a_method_that_cannot_forecast_the_windows_has_no_rows_and_breaks_nothing(deployment):
+    assert "weekly" not in run(deployment, "weekly-seed0")["method"].to_list()
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_is_named_by_the_launch(deployment, tmp_path):
+    model = str(save_timesfm(tmp_path / "tiny-timesfm"))
+    with pytest.raises(dg.Failure, match=r"ConfigError: .*give zero_shot_model in the launch"):
+        run(deployment, "zero-shot-seed0")
+
+    rows = run(deployment, "zero-shot-seed0", zero_shot_model=model)
+    (row,) = rows.filter(pl.col("method") == "zero-shot-tiny-timesfm").to_dicts()
+    assert (row["possibly_memorised"], row["trainable_parameters"]) == (True, 0)
+
+
+def test_writers_side_by_side_lose_no_row_and_leave_one_order(deployment, tmp_path):
+    rows = run(deployment, "dlinear-seed1").filter(
+        pl.col("method").is_in(["dlinear", "persistence"]), pl.col("seed") < 2
+    )
+    rows = rows.with_columns(pl.col(pl.String).fill_null(""))
+    parts = [rows.with_columns(pl.lit(seed, dtype=pl.Int64).alias("seed")) for seed in range(12)]
+    path = tmp_path / "benchmark-electricity.csv"
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda part: replace_rows(path, part), reversed(parts)))
+
+    write_rows(tmp_path / "at-once.csv", pl.concat(parts).sort("method", "seed"))
+    assert path.read_bytes() == (tmp_path / "at-once.csv").read_bytes()
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, "at-once.csv"}

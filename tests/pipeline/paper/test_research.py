@@ -1,0 +1,234 @@
+"""Research as assets and commands: variants under every seed, and the control."""
+
+import json
+import logging
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import CompEvoError, ConfigError
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
+from compevo_core.evaluation.result_rows import RESULT_SCHEMA
+from compevo_core.evaluation.score_files import read_configs
+from compevo_core.paper import control
+from compevo_core.paper.changes import list_changes
+from compevo_core.paper.control import ControlPlan, list_cells
+from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
+from compevo_pipeline.paper.assets import AblationConfig
+from compevo_pipeline.paper.experiments import run_control_on, run_specialists_on
+from compevo_pipeline.storage.news_store import NewsStore
+from tests.support import population as small
+from tests.support.commands import invoke
+from tests.support.deployment import deploy
+from tests.support.planted import base_windows, search
+
+VARIANTS = ["compevo", "no-grpo", "swapped-news"]
+SEEDS = [0, 1]
+SETTINGS = {"population": {"agents": 2}, "run": {"rounds": 1, "validate_every": 0}}
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    """A deployment without sources, in which two seeds of three variants were trained."""
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    parts = [
+        small.windows("train", 6),
+        small.windows("val", 2, first_day=40),
+        small.windows("test", 2, first_day=60),
+        small.windows("test", 2, first_day=100),
+    ]
+    # Other news every day: which day lends its news can then be told.
+    ids = tuple(small.article_ids())
+    varied = [
+        replace(window, view=replace(window.view, candidate_ids=ids[place % len(ids) :]))
+        for place, window in enumerate(window for part in parts for window in part)
+    ]
+    windows = WindowSet(varied, dataset="electricity")
+    windows.write(deployment.layout.windows("electricity"))
+    NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
+
+    config = {"variants": VARIANTS, "seeds": SEEDS, "settings": SETTINGS}
+    deployment.materialize(
+        "ablation/variants", dataset="electricity", config={"ablation/variants": config}
+    )
+    return deployment.layout
+
+
+@pytest.fixture(scope="module")
+def pooled(layout):
+    path = layout.results / "ablation-electricity.csv"
+    rows = pl.read_csv(path, schema_overrides=RESULT_SCHEMA)
+    return rows.filter(pl.col("entity") == "pooled")
+
+
+@pytest.mark.slow
+def test_every_variant_is_trained_and_scored_under_every_seed(layout, pooled):
+    assert pooled.select("method", "seed").rows() == [(v, s) for v in VARIANTS for s in SEEDS]
+    trained = [
+        json.loads(path.read_text())["run"]["seed"]
+        for path in (layout.root / "runs").glob("experiment-electricity-*/config.json")
+    ]
+    assert sorted(trained) == sorted(SEEDS * len(VARIANTS))
+    assert pooled["artifact_hash"].n_unique() == len(pooled)
+    assert set(read_configs(layout.results)) == set(pooled["config_hash"])
+
+
+@pytest.mark.slow
+def test_every_variant_is_paired_with_the_full_method_over_all_seeds(layout, pooled):
+    paired = pl.read_csv(layout.results / "paired-ablation-electricity.csv")
+    assert paired.columns == list(PAIRED_TEST_SCHEMA)
+    assert paired.select("method_a", "method_b", "n").rows() == [
+        ("no-grpo", "compevo", 8),
+        ("swapped-news", "compevo", 8),
+    ]
+
+    # All truths are observed: the mean over windows is that over points.
+    mae = dict(pooled.group_by("method").agg(pl.col("mae").mean()).iter_rows())
+    expected = [mae[variant] - mae["compevo"] for variant in VARIANTS[1:]]
+    assert paired["mean_difference"].to_list() == pytest.approx(expected, abs=1e-6)
+    assert (paired["interval_low"] <= paired["interval_high"]).all()
+
+
+@pytest.mark.slow
+def test_the_command_finds_what_the_asset_trained(layout, pooled, tmp_path, monkeypatch):
+    def read_trained():
+        return {path: path.read_bytes() for path in layout.root.glob("runs/*/rounds.jsonl")}
+
+    # The full method of the first seed is, as it happens, the model of the data set.
+    full = pooled.filter(method="compevo", seed=SEEDS[0])["config_hash"][0][:8]
+    data = WindowSet.read(layout.windows("electricity")).training_hash[:8]
+    (trial,) = layout.root.glob(f"runs/experiment-electricity-*-{full}-{data}")
+    trial.rename(layout.run(f"compevo-electricity-{full}-{data}"))
+    before = read_trained()
+    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
+    changes = [
+        f"--set={section}.{name}={value}"
+        for section, settings in SETTINGS.items()
+        for name, value in settings.items()
+    ]
+    names = ",".join(VARIANTS)
+    main = ["paper", "experiment", "ablation", "electricity", "--only", names, "--preset", "tiny"]
+    invoke(*main, "--seeds", len(SEEDS), *changes, "--results", tmp_path)
+
+    # A training that is made again writes other seconds into its records.
+    assert len(before) == len(VARIANTS) * len(SEEDS) and read_trained() == before
+    rows = pl.read_csv(tmp_path / "ablation-electricity.csv", schema_overrides=RESULT_SCHEMA)
+    assert rows.filter(pl.col("entity") == "pooled")["mae"].to_list() == pooled["mae"].to_list()
+
+
+def test_seeds_are_the_ones_named_or_that_of_the_run():
+    def select(**fields):
+        config = AblationConfig(**fields)
+        return config.select_seeds(config.resolve("tiny"))
+
+    assert select(seeds=[5, 2, 5]) == [5, 2]
+    assert select(seeds=[5, 2], settings={"run": {"seed": 7}}) == [5, 2]
+    assert select(settings={"run": {"seed": 7}}) == [7]
+    assert select() == [AblationConfig().resolve("tiny").run.seed]
+
+
+def test_an_experiment_has_changes_of_its_own_and_one_that_trains_nothing_is_no_launch():
+    def list_names(config):
+        return [change.name for change in config.select_variants()]
+
+    assert list_names(AblationConfig()) == list_changes("variant")
+    assert list_names(AblationConfig(experiment="agents"))[:2] == ["agents=1", "agents=2"]
+    with pytest.raises(ConfigError, match="agents has no change 'no-grpo'"):
+        AblationConfig(experiment="agents", variants=["no-grpo"]).select_variants()
+    with pytest.raises(Exception, match="tau"):
+        AblationConfig(experiment="tau")
+
+
+LOG = logging.getLogger(__name__)
+ARMS = {"seed-logics", "all-articles", "evolved", "oracle-logics"}
+AFTER = {"prior", "no-news", "swapped-news", "best-agent"}
+
+
+def _write_preset(path):
+    """Write the settings of a short search as TOML, and return the file's name."""
+    tree = search(run__rounds=2, grpo__group_size=2).to_dict()
+    lines = []
+    for section, values in tree.items():
+        known = {k: v for k, v in values.items() if v is not None and v != ()}
+        lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in known.items())]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    deployment = deploy(tmp_path_factory.mktemp("home"))
+    base_windows().write(deployment.layout.windows("electricity"))
+    return deployment
+
+
+@pytest.mark.slow
+def test_asset_and_command_write_the_same_rows_and_train_once(deployment, tmp_path, monkeypatch):
+    preset = _write_preset(tmp_path / "short.toml")
+    choice = {"preset": preset, "effects": [2.0], "seeds": 1, "series": ["NSW1"]}
+    deployment.materialize("evidence/control", config={"evidence/control": choice})
+
+    layout = deployment.layout
+    rows = pl.read_csv(layout.results / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
+    assert set(rows["arm"]) == ARMS | AFTER and set(rows["n_windows"]) == {30}
+    trained = {
+        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
+    }
+    assert len(trained) > len(ARMS)
+
+    monkeypatch.setenv("COMPEVO_HOME", str(layout.root.parent))
+    command = ["paper", "experiment", "control", "electricity", "--preset", preset]
+    command += ["--effects", "2"]
+    command += ["--series", "NSW1", "--results", str(tmp_path)]
+    assert "evolved logics" in invoke(*command)
+    again = pl.read_csv(tmp_path / "control-electricity.csv", schema_overrides=CONTROL_SCHEMA)
+    assert again.equals(rows)
+    assert trained == {
+        p: p.stat().st_mtime_ns for p in layout.control("electricity").rglob("manifest.json")
+    }
+
+
+@pytest.mark.slow
+def test_every_arm_of_specialists_is_trained_once_and_what_has_rows_is_left_out(
+    deployment, tmp_path, monkeypatch
+):
+    short = {"run.rounds": 1, "grpo.group_size": 2, "grpo.reward_windows": 40}
+    config = RunConfig.preset("specialists").with_overrides(short)
+    (cell,) = list_cells(config, worlds=["niches-regional"], effects=[2.0], seeds=1)
+    cells = [replace(cell, series=())]
+    path = run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
+
+    rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA)
+    after = {"prior", "no-news", "swapped-news"}  # an agent that is read with others has no error
+    assert set(rows["arm"]) == after | set(cell.configure_arms(0))
+    assert rows["effect_r2"].null_count() == 0 and set(rows["agents"]) == {5}
+    share = dict(rows.select("arm", "effect_r2").iter_rows())
+    assert share["oracle-joint"] > 0.3 > abs(share["no-news"])
+
+    monkeypatch.setattr(control, "run_control", None)
+    run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
+
+
+def test_a_series_that_is_not_there_and_an_effect_that_is_no_number_are_named(deployment):
+    with pytest.raises(ConfigError, match="no series 'XYZ'; known: NSW1, SA1"):
+        run_control_on(
+            deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
+        )
+    with pytest.raises(ConfigError, match="--effects big is not a list of numbers"):
+        invoke("paper", "experiment", "control", "electricity", "--effects", "big")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("poems", "no worded data 'poems'; known: weather, demand"), ("weather", "COMPEVO_ARCHIVE")],
+)
+def test_worded_data_that_are_unknown_or_without_an_archive_are_named(
+    deployment, monkeypatch, name, said
+):
+    monkeypatch.setenv("COMPEVO_HOME", str(deployment.layout.root.parent))
+    monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
+    with pytest.raises(CompEvoError, match=said):
+        invoke("paper", "experiment", "text", name)

@@ -1,0 +1,269 @@
+"""Commands that make rows and show them: benchmark, context, tables, audit-news."""
+
+import gzip
+import json
+import re
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from compevo_core.config.run import RunConfig
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation.result_rows import write_rows
+from compevo_core.paper import news_audit
+from compevo_core.paper.changes import find_variant
+from compevo_core.paper.context_is_key import FILE
+from compevo_core.paper.lud_judges import EndpointJudge
+from compevo_core.paper.run_traces import TRACE_SCHEMA, read_typed
+from compevo_core.runtime.files import write_json
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.cli.main import app, main
+from compevo_pipeline.cli.results import ERRORS, render_scores
+from compevo_pipeline.config.settings import Settings
+from compevo_pipeline.paper import judges
+from compevo_pipeline.work.deployment import Deployment
+from tests.support.commands import invoke
+from tests.support.planted import planted_world
+from tests.support.report_samples import make_rows
+from tests.support.round_records import round_record
+from tests.support.window_samples import make_window
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    write_rows(folder / "main.csv", make_rows())
+    return folder
+
+
+def test_a_table_of_the_paper_and_that_of_all_methods_are_printed(results):
+    paper = invoke("paper", "table", "main", "--results", results)
+    assert "| CompEvo | 198.4 | **220.15 ± 2.40** |" in paper
+    assert "pooled errors" in invoke("paper", "table", "--results", results)
+    with pytest.raises(ConfigError):  # a folder is not a name of a table
+        invoke("paper", "table", results)
+
+
+@pytest.mark.parametrize(
+    "command", [["table", "main", "--results"], ["table", "--results"], ["report"]]
+)
+def test_rows_of_a_folder_that_is_not_there_are_refused(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=str(tmp_path / "none")):
+        invoke("paper", *command, tmp_path / "none")
+    # No product that looks finished.
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_that_is_not_there_is_said_to_be_none(tmp_path, capsys):
+    run = str(tmp_path / "none")
+    places = ["--windows", str(tmp_path), "--news", str(tmp_path)]
+    for words in (["lud", run], ["trace", run, "x"], ["evaluate", run, *places]):
+        with pytest.raises(SystemExit) as stop:
+            main(["paper", *words])
+        assert stop.value.code == 1
+        told = capsys.readouterr().err
+        assert run in told and "name one that is there" in told
+        assert "stored is whole" not in told
+
+
+def test_a_count_of_nothing_is_an_error_of_usage():
+    for option in ("--rank", "--agents"):
+        assert CliRunner().invoke(app, ["paper", "params", option, "0"]).exit_code == 2
+
+
+def test_a_run_is_traced_under_the_name_of_its_system_and_its_own_seed(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.model.mkdir(parents=True)
+    config = find_variant("mael").configure(RunConfig.preset("tiny"))
+    write_json(run.model_config_file, config.with_overrides({"run.seed": 5}).to_dict())
+    run.append_round(round_record(0))
+
+    out = tmp_path / "results"
+    paths = invoke("paper", "trace", run.path, "electricity", "--results", out).split()
+    assert paths == [str(out / f"{name}-electricity.csv") for name in ("traces", "logics")]
+    rows = read_typed(out / "traces-electricity.csv", TRACE_SCHEMA)
+    assert rows.select("method", "budget", "seed").unique().rows() == [("mael", "", 5)]
+
+
+@pytest.mark.slow
+def test_the_audit_of_a_probe_measures_every_split_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(news_audit, "DRAWS", 1)
+    monkeypatch.setattr(news_audit, "EFFECTS", (4.0,))
+    world = planted_world(3.0, is_regional=True, share=0.1)
+    world.windows.write(tmp_path / "windows")
+    world.news.write(tmp_path / "news")
+
+    paths = ("--windows", tmp_path / "windows", "--news", tmp_path / "news")
+    words = ("electricity", "--probe", *paths, "--results", tmp_path / "out")
+    printed = invoke("paper", "audit-news", *words)
+    assert printed.count("does news help a linear probe?") == 3
+
+    rows = pl.read_csv(tmp_path / "out" / "news-audit-electricity.csv")
+    assert rows["split"].unique(maintain_order=True).to_list() == ["train", "val", "test"]
+    assert rows["seen_from_sd"].drop_nulls().unique().to_list() == [4.0]
+
+
+def test_a_folder_without_its_windows_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--windows and --news"):
+        invoke("paper", "audit-news", tmp_path)
+
+
+def test_scores_of_each_test_set_stand_in_a_table_of_their_own():
+    subsets = ("operational-2026-200", "operational-2026-200-known-1700")
+    facts = {"dataset": "electricity-operational", "split": "test", "entity": "pooled"}
+    rows = [
+        {name: error for name, _ in ERRORS}
+        | facts
+        | {"method": "gbm", "subset": subset, "unit": "MW", "n_windows": 200}
+        for error, subset in zip((1.5, 2.5), subsets, strict=True)
+    ]
+    first, second = re.findall(
+        r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
+    )
+    assert (first, second) == ("1.5", "2.5")
+
+
+def test_a_data_set_without_windows_says_how_to_cut_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"no windows of exchange: .*`compevo refresh exchange`"):
+        invoke("paper", "audit-news", "exchange")
+
+
+SPLITS = {"train": 24, "val": 6, "test": 4}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Store windows of a data set in a deployment; return its layout."""
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+
+    def write(dataset, windows):
+        layout = Deployment(settings=Settings.from_environment()).layout
+        WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
+        return layout
+
+    return write
+
+
+@pytest.fixture
+def benchmark_results(tmp_path, store):
+    """The folder for the rows of a deployment with windows of traffic."""
+    names = [split for split, count in SPLITS.items() for _ in range(count)]
+    store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
+    return tmp_path / "results"
+
+
+def benchmark(benchmark_results, methods, seeds):
+    words = ("traffic", "--methods", methods, "--seeds", seeds)
+    shown = invoke("paper", "benchmark", *words, "--results", benchmark_results)
+    assert f"compevo paper table main --results {benchmark_results}\n" in shown
+    return pl.read_csv(benchmark_results / "benchmark-traffic.csv")
+
+
+def test_every_method_and_seed_has_rows_with_its_cost(benchmark_results):
+    first = benchmark(benchmark_results, "dlinear,gpt4ts-no-lm", 2).filter(
+        pl.col("entity") == "pooled"
+    )
+    assert first["method"].to_list() == ["dlinear"] * 2 + ["gpt4ts-no-lm"] * 2
+    assert first["seed"].to_list() == [0, 1, 0, 1]
+    assert first["n_windows"].unique().to_list() == [SPLITS["test"]]
+    assert set(first["trainable_parameters"]) == {4_704, 175_728}
+    for column in ("train_seconds", "seconds_per_window", "peak_memory_gb"):
+        assert (first[column] > 0).all()
+    assert set(first["budget"]) == {"standard"}
+    assert set(first["learning_rate"]) == {0.001}
+
+
+def test_an_unknown_network_is_refused_before_any_is_fitted(benchmark_results):
+    with pytest.raises(ConfigError, match="no method 'lstm'"):
+        benchmark(benchmark_results, "dlinear,lstm", 1)
+    assert not benchmark_results.exists()
+
+
+def test_the_first_test_sets_alone_can_be_scored(tmp_path, store):
+    windows = [make_window(i) for i in range(4)] + [
+        make_window(10 + i, split="test", subsets=(subset,))
+        for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
+    ]
+    layout = store("electricity", windows)
+
+    stored = []
+    for options, expected in (
+        ([], ["aemo-2021", "n2f-test-100"]),
+        (["--scopes", "1"], ["n2f-test-100"]),
+    ):
+        benchmark_results = tmp_path / f"results-{len(expected)}"
+        words = ("electricity", "--methods", "persistence", *options)
+        invoke("paper", "benchmark", *words, "--results", benchmark_results)
+        rows = pl.read_csv(benchmark_results / "benchmark-electricity.csv")
+        assert sorted(rows["subset"].unique()) == expected
+
+        # A set that is scored alone takes nothing from the others, whose forecasts are paired.
+        (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
+        stored.append(sorted(pl.read_parquet(kept)["subset"]))
+    assert stored == [["aemo-2021", "n2f-test-100"]] * 2
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    entry = {
+        "name": "heat",
+        "seed": 1,
+        "weight": "1",
+        "context_sources": ["c_f"],
+        "background": "Load.",
+        "scenario": "A heat wave comes.",
+        "constraints": None,
+        "seasonal_period": -1,
+        "past_time": json.dumps({"load": {"t0": 3, "t1": 3}}),
+        "future_time": json.dumps({"load": {"t2": 4, "t3": 5}}),
+        "metric_scaling": 0.5,
+        "region_of_interest": [],
+        "constraint_min": None,
+        "constraint_max": None,
+        "constraint_variable_max_index": [],
+        "constraint_variable_max_values": [],
+    }
+    path = tmp_path / "archive" / FILE
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(json.dumps(entry).encode()))
+    monkeypatch.setenv("COMPEVO_ARCHIVE", str(tmp_path / "archive"))
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+
+
+def run_context(*options):
+    result = CliRunner().invoke(app, ["paper", "experiment", "context", *options])
+    return f"{result.output}{result.exception or ''}"
+
+
+def test_rows_are_written_and_shown_among_the_published_ones(archive, tmp_path):
+    shown = run_context("--results", str(tmp_path))
+    assert "**ours, numbers alone** | 0.750" in shown and "Chronos Large | 0.326" in shown
+    rows = pl.read_csv(tmp_path / "context-is-key.csv")
+    assert rows["score"].to_list() == [0.75, 0.75] and rows["samples"].to_list() == [25, 25]
+
+
+def test_an_endpoint_reads_and_its_answers_are_kept(archive, tmp_path, monkeypatch):
+    asked = []
+
+    def transport(body):
+        asked.append(body)
+        return {"choices": [{"message": {"content": "4, 5"}}]}
+
+    judge = EndpointJudge(model="m-1", transport=transport)
+    monkeypatch.setattr(judges, "read_endpoint_judge", lambda: judge)
+    for _ in range(2):
+        shown = run_context("--reader", "endpoint", "--samples", "2", "--results", str(tmp_path))
+        assert "**ours, written by endpoint:m-1** | 0.000" in shown
+    assert len(asked) == 2
+
+
+def test_what_is_missing_is_named(archive, monkeypatch):
+    assert "'gpt' is not one of none, local, endpoint" in run_context("--reader", "gpt")
+    monkeypatch.delenv("COMPEVO_ARCHIVE")
+    assert "set COMPEVO_ARCHIVE" in run_context()

@@ -1,0 +1,201 @@
+"""Commands that train and predict: the right windows, processes that share the work."""
+
+import io
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import compevo_core.paper.folds as cross_validation
+import compevo_core.training.trainer as trainer
+from compevo_core.config.run import RunConfig
+from compevo_core.data.splits import build_folds
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, SourceAbsent
+from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.cli import training
+from compevo_pipeline.config import endpoints
+from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.launchers.worker import SharedInputs, TrainJob, run_job
+from compevo_pipeline.storage.news_store import NewsStore
+from tests.support import operational
+from tests.support.commands import invoke
+from tests.support.deployment import deploy
+from tests.support.population import news_pool, windows
+from tests.support.window_samples import place_in_folds
+
+
+@pytest.fixture
+def stored(tmp_path):
+    cut = [*windows("train", 18), *windows("val", 3, first_day=40)]
+    placed = place_in_folds(WindowSet(cut, dataset="electricity"))
+    placed.write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+    return placed
+
+
+def run(command, folder, *options):
+    given = ("--windows", folder / "windows", "--news", folder / "news", "--out", folder / "run")
+    return invoke("paper", command, *given, "--preset", "tiny", *options)
+
+
+@pytest.mark.parametrize("options", [(), ("--validation", "split"), ("--validation", "last-fold")])
+def test_the_chosen_validation_windows_reach_the_trainer(tmp_path, stored, monkeypatch, options):
+    given = []
+
+    def record(config, train, val, *_, **__):
+        given.extend((train.hash, val.hash))
+        return {}
+
+    monkeypatch.setattr(trainer, "train", record)
+    run("train", tmp_path, *options)
+    pair = (stored.split("train"), stored.split("val"))
+    if "last-fold" in options:
+        pair = build_folds(stored)[-1]
+    assert given == [part.hash for part in pair]
+
+
+def test_the_command_and_the_worker_of_a_launcher_hand_the_server_of_logics_over(
+    tmp_path, stored, monkeypatch
+):
+    given = []
+    monkeypatch.setattr(trainer, "train", lambda *_, server, **__: given.append(server) or {})
+    monkeypatch.setattr(endpoints, "read_server", lambda config: config.evolution.writer)
+    changes = {"evolution.writer": "server:m", "evolution.update": "simplified"}
+    run("train", tmp_path, *(f"--set={name}={value}" for name, value in changes.items()))
+
+    config = RunConfig.preset("tiny").with_overrides(changes)
+    places = {name: str(tmp_path / name) for name in ("windows", "news", "out")}
+    log = logging.getLogger()
+    run_job(TrainJob(config=config.to_dict(), **places), SharedInputs(log), log)
+    assert given == ["server:m", "server:m"]
+
+
+def test_folds_prints_the_table_of_the_configuration_as_csv(tmp_path, stored, monkeypatch):
+    def record(config, windows, *_, **__):
+        return pl.DataFrame({"agents": [config.population.agents], "hash": [windows.hash]})
+
+    monkeypatch.setattr(cross_validation, "train_folds", record)
+    printed = run("folds", tmp_path, "--set", "population.agents=2")
+    assert pl.read_csv(io.StringIO(printed)).rows() == [(2, stored.hash)]
+
+
+@pytest.mark.slow
+def test_an_experiment_trains_each_change_and_a_misspelt_one_ends_before_any_work(
+    tmp_path, monkeypatch
+):
+    deployment = deploy(tmp_path / "home")
+    cut = [
+        *windows("train", 6),
+        *windows("val", 2, first_day=40),
+        *windows("test", 2, first_day=60),
+    ]
+    WindowSet(cut, dataset="electricity").write(deployment.layout.windows("electricity"))
+    NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+
+    for words, said in (
+        (["agents", "electricity", "--only", "agents=99"], "agents=99"),
+        (["contrl"], "layers, parts, control, specialists, text, context$"),
+        (["epochs", "electricity", "--budget", "small"], ""),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            invoke("paper", "experiment", *words)
+    assert not deployment.layout.results.exists()
+
+    given = ["--preset", "tiny", "--budget", "quick", "--set", "run.rounds=1"]
+    names = "instruction=original,instruction=paraphrased"
+    shown = invoke("paper", "experiment", "instruction", "electricity", "--only", names, *given)
+    results = deployment.layout.results
+    assert shown.endswith(f"compevo paper table sensitivity --results {results}\n")
+    rows = pl.read_csv(deployment.layout.results / "experiment-instruction-electricity.csv")
+    assert set(rows["method"]) == set(names.split(","))
+    assert set(rows["budget"]) == {"quick"}
+    paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
+    assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
+
+    # They differ after the supervised stage alone, so that is trained once: equal to the second.
+    def list_runs():
+        runs = deployment.layout.run("any").parent.glob("experiment-electricity-*")
+        return sorted(run for run in runs if run.is_dir())
+
+    records = [RunFolder(run).read_rounds() for run in list_runs()]
+    assert len(records) == 2
+    first, second = ([(r.stage, r.seconds) for r in run] for run in records)
+    assert first[:3] == second[:3] and first[3:] != second[3:]
+    assert [stage for stage, _ in first] == ["supervised"] * 3 + ["evolution"]
+    assert not any(deployment.layout.stages.iterdir())
+
+    # What another experiment compares with is the same training: it is not made again.
+    kept = list_runs()
+    weight = RunConfig.preset("tiny").objective.lambda_pg
+    only = f"lambda-pg={weight:g}"
+    invoke("paper", "experiment", "lambda-pg", "electricity", "--only", only, *given)
+    assert list_runs() == kept
+
+
+def test_a_method_that_reads_no_news_is_fitted_where_there_are_none(tmp_path, monkeypatch):
+    layout = Layout(root=tmp_path / "sample")
+    operational.store_until(layout, operational.NOW)
+    deployment = operational.open_workspace(layout)
+
+    def ingest_series_alone(deployment, dataset, **_):
+        if dataset == "news":
+            raise SourceAbsent("no file of news")
+        return {}
+
+    monkeypatch.setattr("compevo_pipeline.work.ingest.ingest_dataset", ingest_series_alone)
+    with pytest.raises(SourceAbsent):
+        training._prepare_windows(deployment, operational.DATASET, "hashing")
+    assert len(training._prepare_windows(deployment, operational.DATASET, ""))
+
+
+REPO = Path(__file__).resolve().parents[3]
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+@pytest.fixture
+def places(tmp_path, tiny_run):
+    """Copy a small run; return the options that name it and what to forecast."""
+    inference = windows("inference", 2, first_day=40)
+    WindowSet(list(inference), dataset="electricity").write(tmp_path / "windows")
+    news_pool().write(tmp_path / "news")
+    shutil.copytree(tiny_run, tmp_path / "run")
+    named = {name: str(tmp_path / name) for name in ("windows", "news")}
+    return [str(tmp_path / "run")] + [
+        part for name, path in named.items() for part in (f"--{name}", path)
+    ]
+
+
+@pytest.mark.slow
+def test_processes_that_hold_a_backbone_together_forecast_what_one_forecasts(places, tmp_path):
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    invoke("paper", "predict", *places, "--out", alone)
+
+    command = ["compevo_pipeline.cli.main", "paper", "predict", *places, "--out", str(together)]
+    done = subprocess.run(
+        [sys.executable, *TORCHRUN, "-m", *command, "--shard-backbone"],
+        env=os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("windows, ") == 1, "the first process alone prints"
+    forecast, expected = pl.read_parquet(together), pl.read_parquet(alone)
+    assert forecast["value"].is_not_null().all()
+    assert_frame_equal(forecast, expected, rel_tol=1e-5, abs_tol=1e-4)
+
+
+def test_one_process_cannot_hold_a_part_of_a_backbone(places, tmp_path):
+    out = tmp_path / "forecast.parquet"
+    with pytest.raises(ConfigError, match="there is one: start several"):
+        invoke("paper", "predict", *places, "--out", out, "--shard-backbone")
+    assert not out.exists()
