@@ -105,7 +105,7 @@ class Forecaster:
         text: column of words that are known at their stamp, which agents may read.
         preset: settings of the agents, ``default``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
-        low: no value is below this.
+        low: no value is below this; 0 where none of the table is, unless given.
         high: no value is above this.
         seed: of what a fit draws.
 
@@ -266,19 +266,18 @@ class Forecaster:
         return configure_method(self.method, seed=self.seed)
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
+        low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
+        lowest = rows[VALUE].min()
+        if low is None and isinstance(lowest, float) and lowest >= 0:
+            low = 0.0
         return WindowPlan.make(
             rows,
             form,
             horizon=self.horizon and int(self.horizon),
             lookback=self.lookback and int(self.lookback),
             country=self.country,
-            bounds=self._bounds,
+            bounds=(low, high),
         )
-
-    @property
-    def _bounds(self) -> tuple[float | None, float | None]:
-        low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        return low, high
 
     @property
     def _fitted(self) -> Fitted:

@@ -135,6 +135,18 @@ def test_sparse_sales_add_up_to_what_is_expected():
     assert fitted.backtest(table, windows=3)["mean"].mean() > 0.05
 
 
+def test_no_forecast_is_below_zero_where_no_value_is():
+    hours = np.arange(24 * 120)
+    rng = np.random.default_rng(3)
+    sun = np.clip(10 * np.sin(hours / 24 * 2 * np.pi) + rng.normal(size=len(hours)), 0, None)
+    stamps = pd.date_range("2024-01-01", periods=len(hours), freq="h")
+    table = pd.DataFrame({"ds": stamps, "y": sun})
+    forecast = Forecaster("calendar-ridge", horizon=24).fit(table).predict()
+    assert forecast.drop(columns="ds").min().min() == 0
+    free = Forecaster("calendar-ridge", horizon=24, low=-100).fit(table).predict()
+    assert free["q0.025"].min() < 0
+
+
 def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
     fitted = clone(RIDGE).fit(make_days())
     expected = fitted.predict()
