@@ -13,7 +13,7 @@ from compevo_core.errors import DataError
 
 LINE = "line"
 """The column that holds a row's number in its file or table, counted from 1."""
-BLANKS = ("", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
+BLANKS = ("", "?", "na", "n/a", "n/e", "nan", "null", "none", "-", "--", ":", "#n/a")
 """Cells that say that there is no value, in small letters."""
 
 DecimalMark = Literal[".", ","]
@@ -22,6 +22,7 @@ _SHOWN_CHARACTERS = 60
 _NUMBER = r"^([+-]?[\d.,'\u00a0\u202f ]*\d(?:[eE][+-]?\d+)?)"
 _UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03
 _NEGATIVE = r"^(?:([\d.,' ]*\d)\s*[-\u2212]|[-\u2212]\s*([\d.,' ]*\d)|\(([\d.,' ]*\d)\))$"
+_CURRENCY = r"^([+-]?)\s*[$€£¥]\s*"
 _WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
 _GROUP = r"['\u00a0\u202f ](\d{3})"  # separates thousands, whatever the decimal mark
 
@@ -41,8 +42,8 @@ class TextColumn:
 
     @property
     def number(self) -> pl.Expr:
-        """The cells as text, with the minus of a bookkeeper's 3.25- or (3.25) before the digits."""
-        return self.text.str.replace(_NEGATIVE, "-$1$2$3")
+        """The cells as text, without a currency, and a bookkeeper's 3.25- or (3.25) as -3.25."""
+        return self.text.str.replace(_CURRENCY, "$1").str.replace(_NEGATIVE, "-$1$2$3")
 
     @property
     def is_blank(self) -> pl.Expr:

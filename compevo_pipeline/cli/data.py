@@ -55,6 +55,13 @@ def init(
     zone: Annotated[
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")
     ] = "",
+    aggregate: Annotated[
+        Literal["sum", "mean", "last"] | None,
+        typer.Option(help="What becomes of all rows within a step, of events for example."),
+    ] = None,
+    fill: Annotated[
+        float | None, typer.Option(help="Value of steps without a row, such as 0 of sales.")
+    ] = None,
     step: Annotated[
         str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows).")
     ] = "",
@@ -107,6 +114,8 @@ def init(
         decimal=decimal or "",
         time_format=time_format,
         stamps=stamps or "",
+        aggregate=aggregate or "",
+        fill=fill,
         step=step,
         horizon=horizon or 0,
         lookback=lookback or 0,

@@ -62,6 +62,14 @@ class SeriesKeys(TomlSection):
     duplicates: Literal["refuse", "first", "last", "mean"] = Field(
         default="refuse", description="what to keep where one stamp has two different values"
     )
+    aggregate: Literal["", "sum", "mean", "last"] = Field(
+        default="",
+        description="what becomes of all rows within a step, of events or an irregular meter; "
+        "empty: rows lie on the grid",
+    )
+    fill: float | None = Field(
+        default=None, description="value of steps without a row, such as 0 of sales; empty: none"
+    )
     repeated_hour: Literal["refuse", "first", "second"] = Field(
         default="refuse",
         description="which of the two hours it is when clocks go back and a stamp comes once",

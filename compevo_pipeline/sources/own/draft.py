@@ -94,6 +94,8 @@ class Request:
     decimal: str = ""
     time_format: str = ""
     stamps: str = ""  # "start" or "end"
+    aggregate: str = ""
+    fill: float | None = None
     step: str = ""
     horizon: int = 0
     lookback: int = 0
@@ -168,6 +170,8 @@ def draft_declaration(
             "time_format": time_format,
             "stamps": request.stamps or ("end" if ends else "start"),
             "decimal": decimal,
+            "aggregate": request.aggregate,
+            "fill": request.fill,
         },
         "grid": {"step": name_step(step), "horizon": horizon, "lookback": lookback},
         # A short file needs more of it for validation.
@@ -347,7 +351,7 @@ def _find_step(stamps: pl.Series, name: str) -> timedelta:
     if (DAY % step if step < DAY else step % DAY) or step < timedelta(minutes=1):
         raise DataError(
             f"{name}: most rows are {step} apart, and a day is not a whole number of such steps; "
-            "resample the file"
+            "give --step, and for events --aggregate sum, mean or last"
         )
     return step
 

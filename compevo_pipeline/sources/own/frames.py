@@ -21,7 +21,15 @@ from compevo_core.data.datasets import ALL_SERIES
 from compevo_core.data.news import deduplicate_articles, derive_article_id, holds_word
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.series import resample_to_step
-from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
+from compevo_core.data.steps import (
+    DAY,
+    MONTH,
+    count_steps,
+    is_calendar_step,
+    name_step,
+    read_step,
+    shift,
+)
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, read_numbers
 from compevo_core.table.stamps import settle
@@ -45,7 +53,7 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.table import read_columns
 
 _LISTED = 8
-_START = "_start"
+_START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
 _DAY = "_day"
 _PARTS_OF_DAY = (24, 48, 96)
@@ -90,7 +98,10 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
     stamps = add_periods(stamps, times, keys.period, keys.time_zone)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
-    seconds_off = int(((stamps - starts).dt.total_seconds() % 60 != 0).sum())
+    is_off = (
+        pl.lit(value=False) if keys.aggregate else (stamps - starts).dt.total_seconds() % 60 != 0
+    )
+    seconds_off = int(pl.select(is_off.sum()).item())
     repairs = Repairs(repeated_hours=report.repeated, stamps_seconds_off=seconds_off)
 
     frames = []
@@ -99,11 +110,31 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         repairs += Repairs(
             rows=table.height, empty_cells=cells.empty, cells_with_unit=cells.with_unit
         )
-        rows = table.with_columns(starts.alias(_START), values.alias(_VALUE), entity)
-        rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
-        repairs += joined
+        rows = table.with_columns(
+            starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE), entity
+        )
+        if keys.aggregate:
+            value = getattr(pl.col(_VALUE).drop_nulls(), keys.aggregate)()
+            key = ["_entity", _START]
+            rows = rows.sort(_STAMP).group_by(key).agg(value, pl.col(LINE).first()).sort(key)
+        else:
+            rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
+            repairs += joined
+        if keys.fill is not None:
+            rows = _fill_steps(rows, read_step(declaration.grid.step), keys.fill)
         frames.append(_build_frame(rows, raw, declaration))
     return _add_totals(pl.concat(frames), raw.name, declaration), repairs
+
+
+def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFrame:
+    """Return rows with a value for every step between the first and the last of the table."""
+    first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
+    steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
+    grid = rows.select(pl.col("_entity").unique(maintain_order=True)).join(
+        pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]}), how="cross"
+    )
+    filled = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
+    return filled.with_columns(pl.col(_VALUE).fill_null(value))
 
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
@@ -222,8 +253,10 @@ def _find_starts(
     if step >= DAY:
         # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
         days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")
-        starts = (days - offset).dt.replace_time_zone("UTC")
         first = cast(datetime, days.min())
+        if keys.aggregate:
+            days = first + (days - first).dt.total_days() // step.days * step
+        starts = (days - offset).dt.replace_time_zone("UTC")
         times.add(_since=pl.lit(days - first)).raise_if(
             pl.col("_since").dt.total_microseconds() % (step // timedelta(microseconds=1)) != 0,
             f"is off the grid of {name_step(step)}, which begins {first:%Y-%m-%d}",
@@ -232,13 +265,16 @@ def _find_starts(
         )
         return starts - step if keys.stamps == "end" else starts
 
-    distance = step if is_whole_step else _find_row_distance(stamps, step)
+    distance = step if is_whole_step or keys.aggregate else _find_row_distance(stamps, step)
     starts = stamps - distance if keys.stamps == "end" else stamps
     clock = settle((starts + offset).dt.replace_time_zone(None), distance)
+    if keys.aggregate:
+        clock = clock.dt.truncate(f"{step // timedelta(seconds=1)}s")
     times.add(_since=pl.lit(clock - _EPOCH)).raise_if(
         pl.col("_since").dt.total_microseconds() % (distance // timedelta(microseconds=1)) != 0,
         f"is off the grid of {distance}",
-        "correct the stamp, or set grid.step in the declaration to a length that all stamps fit",
+        "correct the stamp, set grid.step in the declaration to a length that all stamps fit, or "
+        "give --aggregate sum, mean or last for events",
     )
     return (clock - offset).dt.replace_time_zone("UTC")
 

@@ -30,7 +30,8 @@ _LOOKED_AT = 500  # rows, from the top
 _FIRST_YEAR = 1900
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
-_PART_OF_DAY = r"^\d{1,3}(:\d\d)?$"  # 1 to 50 half-hours where clocks go back
+_PART_OF_DAY = r"^\d{1,3}$"  # 1 to 50 half-hours where clocks go back
+_CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
 _PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
@@ -75,6 +76,8 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
         return ""
     for column in _list_columns(table):
         cells = table[column]
+        if cells.str.contains(_CLOCK).all():
+            return column
         if cells.n_unique() in _PARTS_OF_DAY and cells.str.contains(_PART_OF_DAY).all():
             if _NAMES_PART.search(column):
                 return column

@@ -580,3 +580,54 @@ def test_an_offset_of_no_whole_hour_in_parquet_is_an_instant():
     pq.write_table(pa.table({"stamp": stamps, "load_mw": [1.0, 2.0]}), file)
     table = read_text_table(file.getvalue(), "a.parquet")
     assert table["stamp"].to_list() == ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]
+
+
+EVENTS = "at,shop,sold\n" + "\n".join(
+    f"{FIRST + timedelta(hours=5 * i, minutes=7 * i % 60, seconds=i % 60)},{'ab'[i % 2]},{i % 5}"
+    for i in range(900)
+)
+
+
+@pytest.mark.parametrize(("step", "count"), [("1h", 4496), ("1d", 188), ("1w", 27)])
+def test_events_are_added_up_by_step_and_steps_without_one_are_filled(step, count):
+    declared = {"grid": {"step": step}, "splits": {"fractions": [0.6, 0.2, 0.2]}}
+    keys = {"time": "at", "values": ["sold"], "aggregate": "sum", "fill": 0.0}
+    frame, repairs = parse_series(wrap(EVENTS), declare(declared, **keys))
+    assert frame["value"].sum() == sum(i % 5 for i in range(900))
+    assert frame["value"].null_count() == 0 and frame.height == count
+    assert repairs.stamps_seconds_off == 0
+    by_shop, _ = parse_series(wrap(EVENTS), declare(declared, **keys, id="shop"))
+    assert by_shop["series_id"].n_unique() == 2 and by_shop["value"].sum() == frame["value"].sum()
+    with pytest.raises(CompEvoError, match=r"off the grid|share|again"):
+        parse_series(wrap(EVENTS), declare(declared, **keys | {"aggregate": ""}))
+
+
+def test_the_last_or_mean_of_the_rows_of_a_step_may_be_its_value():
+    text = "at,load\n2024-01-01 00:10:01,1\n2024-01-01 00:50:00,3\n2024-01-01 01:05:00,8\n"
+    keys = {"step": "1h", "time": "at", "values": ["load"]}
+    last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
+    mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
+    assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])
+
+
+METER = ["Date;Time;kW"] + [
+    f"{day}/12/2006;{hour:02}:24:00;{'?' if hour == 3 else hour}"
+    for day in range(13, 31)
+    for hour in range(24)
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "empty"),
+    [
+        (METER, 18),
+        (["Date,Close,Volume", *(f"2024-01-{d:02},${100 + d}.20,{d}000" for d in range(1, 31))], 0),
+        (["year,gdp", *(f"{1950 + i},{100 + i}" for i in range(60))], 0),
+        (["timestamp,kwh", *(f"{1704067200 + 3600 * i},{i % 24}" for i in range(96))], 0),
+    ],
+)
+def test_what_meters_exchanges_and_statistics_write_is_read(lines, empty):
+    draft = look("\n".join(lines) + "\n", horizon=1, lookback=4)
+    assert "steps of" in " ".join(draft.findings)
+    if empty:
+        assert 'period = "Time"' in draft.text and f"{empty} empty cells" in draft.findings[0]
