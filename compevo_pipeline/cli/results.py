@@ -255,7 +255,7 @@ def clean(
         bool, typer.Option("--dry-run", help="List what would be deleted; delete nothing.")
     ] = False,
 ) -> None:
-    """Delete old runs, fits, leftovers and records; pack raw files.
+    """Delete old runs, fits, leftovers and records.
 
     Fits that nothing uses; Dagster's old records; raw files of months that are over.
     """

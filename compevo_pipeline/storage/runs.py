@@ -24,7 +24,6 @@ from compevo_core.errors import DataError
 from compevo_core.runtime.files import PART_SUFFIX, StoreBusy, read_json, write_json, write_text
 from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.sources.common.raw_store import RawStore
 
 KEPT_RUNS = 3  # finished runs of one name that stay
 UNFINISHED_AGE = timedelta(days=30)  # how long an unfinished run may rest before it is removed
@@ -143,7 +142,7 @@ def clean(
     three stay, and every current one. An unfinished run goes when nothing was written to it for 30
     days, a part file or part folder that a killed process left when it is a day old. A fitted
     baseline goes 30 days after it was last used, like states of daily use of an earlier version of
-    the code: both can be made again. Raw files of earlier months are packed, not removed.
+    the code: both can be made again.
 
     With ``dry`` nothing is removed.
     """
@@ -163,9 +162,6 @@ def clean(
             if not dry:
                 _remove(path)
 
-    for pack, count, size in RawStore(layout.raw).pack(now, dry=dry):
-        reason = f"{count} raw files are packed in it, none is removed"
-        removed.append(Removed(path=pack, size=size, reason=reason))
     return removed
 
 

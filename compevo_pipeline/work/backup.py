@@ -146,8 +146,7 @@ def _leave_locks(runs: Path, folder: Path) -> None:
 def _copy_folder(folder: Path, target: Path, root: Path) -> None:
     """Copy what a folder holds, under the lock of its writers where it has one."""
     lock = folder / LOCK_FILE
-    # Of raw files only those are locked out who pack them.
-    is_locked = (lock.exists() and _RAW not in folder.parent.parts) or folder.name == _RAW
+    is_locked = lock.exists() and _RAW not in folder.parts
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
         for path in _list_files(folder):
             if path.is_dir() and not _is_left_out(path.relative_to(root)):

@@ -19,7 +19,6 @@ from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
-from compevo_pipeline.work.kept_files import ask_for_gone
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS
 from tests.support.commands import invoke
 from tests.support.live import LOG
@@ -123,20 +122,6 @@ def test_a_rebuild_of_files_that_are_all_refused_counts_them_and_reads_none(repo
     monkeypatch.setattr(ingest._Ingest, "read", refuse)
     counts = rebuild(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG)
     assert [set(of_feed) for of_feed in counts.values()] == [{"rejected"}] * len(counts) != []
-    assert_same(read(reports), before)
-
-
-def test_packed_files_are_not_gone_and_are_read_again(reports):
-    before = read(reports)
-    layout = reports.workspace.layout
-    ((pack, count, _),) = reports.workspace.raw_store().pack(reports.clock() + timedelta(days=70))
-    # A weekly zip holds reports that have no bytes of their own.
-    assert count == len(REPORTS.known) and pack.exists()
-    assert not list(layout.raw.glob(f"{REPORTS.source}/[!.]*"))
-    assert ask_for_gone(reports.workspace, default_feeds()[REPORTS.dataset]) == 0
-
-    lose_the_series(layout)
-    REPORTS.deliver(reports, [])
     assert_same(read(reports), before)
 
 
