@@ -151,9 +151,10 @@ def show_progress(text: str, *, err: bool = False) -> None:
 
 
 def show_counts(counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print what was read of each feed, a line a feed."""
+    """Print what was read of each feed, a line a feed, and nothing of what there was none."""
     for feed, kinds in counts.items():
-        typer.echo(f"{feed}: " + ", ".join(f"{count:,} {what}" for what, count in kinds.items()))
+        found = [f"{count:,} {what}" for what, count in kinds.items() if count]
+        typer.echo(f"{feed}: {', '.join(found)}")
 
 
 def show_steps(text: str) -> None:

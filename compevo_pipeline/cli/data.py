@@ -42,9 +42,7 @@ def init(
         Path, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
     ],
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
-    period: Annotated[
-        str, typer.Option(help="Column of the part of the day, where stamps are days.")
-    ] = "",
+    period: Annotated[str, typer.Option(help="Column of the part of the day of dates.")] = "",
     value: Annotated[
         list[str] | None,
         typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),

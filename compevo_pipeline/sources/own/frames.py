@@ -98,11 +98,10 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
     stamps = add_periods(stamps, times, keys.period, keys.time_zone)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
-    is_off = (
-        pl.lit(value=False) if keys.aggregate else (stamps - starts).dt.total_seconds() % 60 != 0
-    )
-    seconds_off = int(pl.select(is_off.sum()).item())
-    repairs = Repairs(repeated_hours=report.repeated, stamps_seconds_off=seconds_off)
+    repairs = Repairs(repeated_hours=report.repeated)
+    if not keys.aggregate:
+        is_off = (stamps - starts).dt.total_seconds() % 60 != 0
+        repairs += Repairs(stamps_seconds_off=int(is_off.sum()))
 
     frames = []
     for column, entity in entities:
@@ -115,8 +114,9 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         )
         if keys.aggregate:
             value = getattr(pl.col(_VALUE).drop_nulls(), keys.aggregate)()
+            known = pl.when(pl.col(_VALUE).count() > 0).then(value)
             key = ["_entity", _START]
-            rows = rows.sort(_STAMP).group_by(key).agg(value, pl.col(LINE).first()).sort(key)
+            rows = rows.sort(_STAMP).group_by(key).agg(known, pl.col(LINE).first()).sort(key)
         else:
             rows, joined = _join_duplicates(TextColumn(rows, raw.name, column), keys.duplicates)
             repairs += joined
@@ -127,14 +127,14 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
 
 
 def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFrame:
-    """Return rows with a value for every step between the first and the last of the table."""
+    """Return rows with a value for every step from the first of a series to the table's last."""
     first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
     steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
-    grid = rows.select(pl.col("_entity").unique(maintain_order=True)).join(
-        pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]}), how="cross"
-    )
+    begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
+    all_steps = pl.DataFrame({_START: steps}, schema={_START: rows.schema[_START]})
+    grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
     filled = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
-    return filled.with_columns(pl.col(_VALUE).fill_null(value))
+    return filled.drop("_first").with_columns(pl.col(_VALUE).fill_null(value))
 
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
@@ -158,9 +158,7 @@ def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) ->
     parts = TextColumn(times.table, times.file, period).add(
         _part=pl.col(period).str.strip_chars().cast(pl.Int64, strict=False)
     )
-    parts.raise_if(
-        pl.col("_part").is_null(), "is not the number of a part of the day", "correct it"
-    )
+    parts.raise_if(pl.col("_part").is_null(), "numbers no part of the day", "correct it")
     number = parts.table["_part"]
     first, last = cast(int, number.min()), cast(int, number.max())
     count = min(_PARTS_OF_DAY, key=lambda usual: abs(last + 1 - first - usual))
