@@ -65,8 +65,8 @@ JOINT = HEAD | {
 SHORT = {"run__rounds": 2, "run__validate_every": 0}
 PACKAGED_WIDTH = 576
 EXACT = {
-    *("round", "stage", "evolved", "logics", "candidates", "group_logics", "unique_news"),
-    *("empty_logics", "unread_answers", "answers", "equal_groups", "cut_prompts"),
+    *("round", "stage", "gradient", "evolved", "logics", "candidates", "group_logics"),
+    *("unique_news", "empty_logics", "unread_answers", "answers", "equal_groups", "cut_prompts"),
 }
 TIMED = {"seconds", "eta_seconds", "train_seconds", "exchanged_bytes"}
 
