@@ -305,7 +305,7 @@ def widen(issued: IssuedForecast) -> pl.DataFrame:
     """Return a row for each series and step, with a column for each method and quantile.
 
     ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment. The
-    forecast has the name of its method, such as ``gbm``, and ``gbm-q0.1`` is its quantile at 0.1.
+    forecast is ``compevo``, and by its method ``gbm``, say, of which ``gbm-q0.1`` is a quantile.
     """
     level = (
         pl.when(pl.col("quantile").is_null())
@@ -314,8 +314,8 @@ def widen(issued: IssuedForecast) -> pl.DataFrame:
     )
     named = issued.rows.with_columns(column=pl.col("method").replace(issued.names) + level)
     wide = named.pivot("column", index=["entity", "start_utc", "unit"], values="value")
-    starts = [start.astimezone(issued.zone).isoformat() for start in wide["start_utc"]]
-    return wide.insert_column(1, pl.Series("start", starts, pl.String))
+    at = [start.astimezone(issued.zone).isoformat() for start in wide["start_utc"]]
+    return wide.insert_column(1, pl.Series("start", at)).with_columns(compevo=issued.names[METHOD])
 
 
 def find_issued(root: Path, origin_utc: datetime, information_until: datetime) -> Path:

@@ -171,14 +171,14 @@ def test_it_is_issued_and_explained_by_the_names_of_its_members(tmp_path):
     assert issued.facts["newest_candidate"] is None and issued.facts["logics"] == []
 
     columns = [name for name in widen(issued).columns if "-q0" not in name]
-    assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED]
+    assert columns[3:] == ["unit", "mixture", "mixture-equal", *MIXED, "compevo"]
 
 
 def test_one_method_is_issued_as_itself_without_any_part(tmp_path):
     config = members("calendar-ridge")
     issued = issue(train_members(tmp_path, config))
     bands = [f"calendar-ridge-q{level:g}" for level in LEVELS]
-    assert widen(issued).columns[4:] == ["calendar-ridge", *bands]
+    assert widen(issued).columns[4:] == ["calendar-ridge", *bands, "compevo"]
 
     explained = explain(issued, "NSW1")
     (part,) = explained.parts
