@@ -47,7 +47,7 @@ def test_a_collapse_between_two_jumps_is_described():
     assert describe(load)[0].startswith("load: 6 value(s) are far from the others, first 75 at")
 
 
-@pytest.mark.parametrize(("count", "factor"), [(1, 0.0), (5, 0.0), (1, 0.3), (20, 3.0)])
+@pytest.mark.parametrize(("count", "factor"), [(1, 0.0), (5, 0.0), (1, 0.3), (1, 1.25), (20, 3.0)])
 def test_an_end_that_does_not_go_on_is_described(count, factor):
     load = make_load()
     load[-count:] *= factor
