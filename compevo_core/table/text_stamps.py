@@ -170,7 +170,7 @@ def guess_format(column: TextColumn) -> str:
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
 
-    text = strip_offset(spell(column))
+    cells, text = cells.add(_text=strip_offset(spell(column))), pl.col("_text")
     walls = cells.table.select(
         parse_walls(text, ISO).alias("iso"),
         *(parse_walls(text, (form,)).alias(form) for form in FORMATS),
@@ -214,7 +214,7 @@ def _has_time(text: pl.Expr) -> pl.Expr:
 
 def _parse_walls(column: TextColumn, time_format: str) -> TextColumn:
     formats = (time_format,) if time_format else ISO
-    text = spell(column)
+    column, text = column.add(_text=spell(column)), pl.col("_text")
     parts = column.add(
         _wall=parse_walls(strip_offset(text), formats),
         _offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)),

@@ -176,9 +176,10 @@ def _holds_stamps(column: TextColumn) -> bool:
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
-    text = strip_offset(spell(column))
-    parsed = filled.select(
-        parse_walls(text, (form,), _FIRST_YEAR).is_not_null().all().alias(form) for form in FORMATS
+    spelled = filled.select(_text=strip_offset(spell(column)))
+    parsed = spelled.select(
+        parse_walls(pl.col("_text"), (form,), _FIRST_YEAR).is_not_null().all().alias(form)
+        for form in FORMATS
     )
     return bool(parsed.select(pl.any_horizontal(pl.all())).item())
 
