@@ -75,11 +75,12 @@ class Fitted:
 
         Below a day windows begin at one time of the day.
         """
-        apart = max(self.plan.step, DAY)
+        ends, apart = find_ends(self.rows, self.form), max(self.plan.step, DAY)
+        first = min(ends.values())
         origins: dict[datetime, list[str]] = {}
-        for name, end in find_ends(self.rows, self.form).items():
-            later = count_steps(self.end, end, apart)
-            origins.setdefault(shift(self.end, later, apart), []).append(name)
+        for name, end in ends.items():
+            later = count_steps(first, end, apart)
+            origins.setdefault(shift(first, later, apart), []).append(name)
         return origins
 
     @property
@@ -133,10 +134,11 @@ class Fitted:
         names = self.rows.select(pl.col(SERIES).unique(maintain_order=True))
         if not form.series:
             added = names.join(added.drop(SERIES), how="cross")
-        # What came is not changed by what was expected.
-        return self._join(
-            added.filter(pl.col(START) >= self.end).join(names, on=SERIES, how="semi")
-        )
+        # What came is not changed by what was expected, up to the end of each series.
+        ends = find_ends(self.rows, self.form)
+        known = pl.DataFrame({SERIES: [*ends], "end": [*ends.values()]})
+        later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
+        return self._join(later.drop("end"))
 
     def _read(
         self,

@@ -25,11 +25,7 @@ import polars as pl
 
 from compevo_core.baselines import SharedFits
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import (
-    build_views,
-    build_windows,
-    select_learnt,
-)
+from compevo_core.data.build import build_views, build_windows, select_learnt
 from compevo_core.data.content import describe_faults
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA

@@ -77,14 +77,14 @@ def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame,
     """Return rows with the few values of a file that are out of bounds nulled, and their number.
 
     A publisher may never correct them, and the rest of the month counts. Where they are more than
-    ``MOST_OUTSIDE`` of a file the file itself is wrong, and everything stays for
-    :func:`refuse_series`.
+    ``MOST_OUTSIDE`` of a file the file is wrong, and is left to :func:`refuse_series`.
     """
     is_outside = pl.lit(value=False)
     for name, rule in rules.variables.items():
         for is_bad in _find_outside(rule, "series_id").values():
-            is_outside |= is_bad & (pl.col("variable") == name)
-    is_outside = is_outside.fill_null(value=False)
+            is_outside |= is_bad.fill_null(value=False) & (pl.col("variable") == name)
+    if not frame.select(is_outside.any()).item():
+        return frame, 0
     is_few = is_outside.sum().over("source") <= MOST_OUTSIDE * pl.len().over("source")
     rows = frame.with_columns(_out=is_outside & is_few)
     nulled = rows.with_columns(

@@ -335,8 +335,8 @@ def assert_all_is_known(fault, home, before):
 
 def test_few_values_out_of_bounds_cost_no_others_and_no_known_one(stored, tmp_path):
     home = PRICES.open(shutil.copytree(stored(PRICES.name), tmp_path / "home"))
-    known = read_all(home, PRICES)[FrameKind.SERIES]
-    last = known.filter(series_id="AEMO/TOTALDEMAND/NSW1")["start_utc"].max()
+    known = read_all(home, PRICES)[FrameKind.SERIES].filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    last = known["start_utc"].max()
     name, _ = price_file()
     for days in (9, 14):
         home.wait(days=3)
@@ -349,7 +349,4 @@ def test_few_values_out_of_bounds_cost_no_others_and_no_known_one(stored, tmp_pa
     assert odd.height == 1 and odd["value"].to_list() == [None]
     later = rows.filter(pl.col("start_utc") > last)
     assert later.height > 400 and later["value"].null_count() == 1
-    assert (
-        rows.join(known, on=known.columns, how="semi").height
-        == known.filter(series_id="AEMO/TOTALDEMAND/NSW1").height
-    )
+    assert rows.join(known, on=known.columns, how="semi").height == known.height

@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import (
-    file_lock,
-    write_bytes,
-)
+from compevo_core.runtime.files import file_lock, write_bytes
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import check_member_path
 from compevo_pipeline.sources.common.ledger import Entry

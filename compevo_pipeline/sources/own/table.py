@@ -159,7 +159,7 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
             for table in itertools.takewhile(lambda table: table.height, tables)
             if _are_names([column.name for column in table.selected_columns])
         )
-        table = next(named, sheet.load_sheet(0)).to_polars()
+        table = (next(named, None) or sheet.load_sheet(0)).to_polars()
     except fastexcel.FastExcelError as error:
         raise DataError(f"{name} is not an Excel file that can be read ({error})") from error
     return _convert_to_text(table, name)

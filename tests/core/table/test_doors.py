@@ -1,6 +1,5 @@
 """What strangers' tables hold: stamps and cells as texts, own ends, faults, folders that go."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -97,6 +96,15 @@ def test_each_series_is_forecast_from_its_own_end():
     assert list(moved) == [pd.Timestamp(f"2024-08-{day}") for day in (29, 28, 26)]
 
 
+def test_what_is_known_ahead_of_a_late_series_changes_no_value_of_the_others():
+    table = pd.concat([make_days(series=["a"]), make_days(238, series=["late"])])
+    table["plan"] = 1.0
+    fitted = clone(RIDGE).set_params(ahead=["plan"]).fit(table)
+    plan = pd.DataFrame({"ds": pd.date_range("2024-08-26", periods=7, freq="D"), "plan": 1.0})
+    first = fitted.predict(future=plan).groupby("unique_id")["ds"].min()
+    assert list(first) == [pd.Timestamp("2024-08-28"), pd.Timestamp("2024-08-26")]
+
+
 def test_a_series_that_ended_long_ago_holds_back_no_other():
     table = pd.concat([make_days(900, series=["a", "b"]), make_days(300, series=["dead"])])
     with pytest.warns(UserWarning, match="no forecast of dead: it ended before the others"):
@@ -161,14 +169,8 @@ def test_a_fit_outlives_its_temporary_folder_and_a_child_of_the_process():
         "os.wait(); print(len(fitted.predict()))"
     )
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.strip() == "5"
 
 
