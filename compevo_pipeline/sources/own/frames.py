@@ -34,6 +34,8 @@ from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, read_numbers
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
+    add_clock,
+    are_clock_times,
     find_standard_offset,
     find_summer_offset,
     read_stamps,
@@ -139,9 +141,9 @@ def _fill_steps(rows: pl.DataFrame, step: timedelta, value: float) -> pl.DataFra
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
     """Return days with the clock times of another column, if that has clock times."""
-    if not period or not times.table[period].str.contains(":").all():
+    if not period or not are_clock_times(times.table[period]):
         return times
-    return times.add(**{times.name: pl.concat_str(times.text, pl.lit(" "), pl.col(period))})
+    return times.add(**{times.name: add_clock(times.text, pl.col(period))})
 
 
 def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) -> pl.Series:
@@ -153,7 +155,7 @@ def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) ->
     Raises:
         DataError: a number is not whole, or a day has more parts than one of the clock of ``zone``.
     """
-    if not period or times.table[period].str.contains(":").all():
+    if not period or are_clock_times(times.table[period]):
         return stamps
     parts = TextColumn(times.table, times.file, period).add(
         _part=pl.col(period).str.strip_chars().cast(pl.Int64, strict=False)

@@ -11,9 +11,10 @@ from datetime import timedelta
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.table.cells import LINE, TextColumn, is_numeric
+from compevo_core.table.cells import LINE, TextColumn, is_numeric, refuse_text
 from compevo_core.table.text_stamps import (
     FORMATS,
+    are_clock_times,
     guess_format,
     parse_walls,
     spell,
@@ -31,7 +32,6 @@ _FIRST_YEAR = 1900
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
 _PART_OF_DAY = r"^\d{1,3}$"  # 1 to 50 half-hours where clocks go back
-_CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
 _PARTS_OF_DAY = (23, 24, 25, 46, 48, 50, 92, 96, 100)
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
@@ -76,9 +76,10 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
         return ""
     for column in _list_columns(table):
         cells = table[column]
-        if cells.str.contains(_CLOCK).all():
+        is_part = cells.n_unique() in _PARTS_OF_DAY
+        if are_clock_times(cells) and (is_part or cells.str.contains(":").all()):
             return column
-        if cells.n_unique() in _PARTS_OF_DAY and cells.str.contains(_PART_OF_DAY).all():
+        if is_part and cells.str.contains(_PART_OF_DAY).all():
             if _NAMES_PART.search(column):
                 return column
             raise DataError(
@@ -113,8 +114,10 @@ def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[
         DataError: there is none.
     """
     columns = [column for column in _list_columns(table) if column not in others]
-    numeric = [column for column in columns if is_numeric(TextColumn(table, name, column))]
+    texts = [TextColumn(table, name, column) for column in columns]
+    numeric = [text.name for text in texts if is_numeric(text)]
     if not numeric:
+        refuse_text(texts)
         raise DataError(
             f"{name}: no column of numbers beside {others[0]!r}; name the column of values with "
             "--value"

@@ -1,14 +1,15 @@
 """A user's file as a table of text.
 
-What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Excel) to columns
-of text with the number of each row. What does not: what a cell is (``compevo_core.table.cells``,
-``text_stamps``), what the columns mean.
+What belongs here: bytes (any separator, a byte-order mark, quoted cells, Parquet, Arrow, Excel,
+JSON) to columns of text with the number of each row. What does not: what a cell is
+(``compevo_core.table.cells``, ``text_stamps``), what the columns mean.
 
 Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the first of a Parquet.
 """
 
 import io
 import itertools
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -16,9 +17,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, SchemaDrift
 from compevo_core.table.cells import LINE, shorten
-from compevo_pipeline.sources.common.decode import decode_text, gunzip, stream_only_member
+from compevo_pipeline.sources.common.decode import (
+    decode_text,
+    gunzip,
+    read_json,
+    stream_only_member,
+)
 from compevo_pipeline.sources.common.tables import Quoting, read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -27,8 +33,10 @@ FIRST_ROW = 2
 """Line of the first row of a CSV without notes above its column names."""
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_PARQUET = b"PAR1"
-_JSON_LINES = (".jsonl", ".ndjson")
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
+# Letters of another script look like this in Windows-1252, and so do stray bytes.
+_NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
 _MOST_NOTES = 40  # lines in which column names are looked for
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
@@ -66,23 +74,25 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
         content, name = b"".join(stream_only_member(content, name)), name.removesuffix(".zip")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
         return _read_parquet(content, name)
+    if content.startswith(_ARROW):
+        return _convert_to_text(pl.read_ipc(io.BytesIO(content)), name)
     if PurePath(name).suffix.lower() in _EXCEL:
         return _read_excel(content, name)
     if PurePath(name).suffix in _JSON_LINES:
         return _read_json_lines(content, name)
+    if PurePath(name).suffix == _JSON:
+        return _read_json(content, name)
 
-    if content.startswith(_UTF16_MARKS):
-        raise DataError(f"{name} is UTF-16; save it as CSV in UTF-8")
-    lines = decode_text(content, name).replace("\r", "\n").split("\n")
+    lines = _decode(content, name).replace("\r", "\n").split("\n")
     notes = _count_notes(lines)
-    header, body = lines[notes], "\n".join(lines[notes + 1 :])
-    if not header.strip() or not body.strip():
+    separator, cells = _split_header(lines[notes])
+    body = "\n".join(_leave_out_notes_below(lines[notes + 1 :], separator, len(cells)))
+    if not lines[notes].strip() or not body.strip():
         raise DataError(
             f"{name} has no rows below its header; write a line of column names and one row for "
             "each value"
         )
 
-    separator, cells = _split_header(header)
     if LINE in cells:
         # The reader's own column of line numbers has this name.
         raise DataError(
@@ -90,7 +100,37 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
         )
 
     quoting = Quoting.LINES if '"' in body else Quoting.NONE
-    return read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
+    rows = read_rows(body, name, cells, first_line=notes + 2, separator=separator, quoting=quoting)
+    # Files that were joined have the names again.
+    return rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
+
+
+def _decode(content: bytes, name: str) -> str:
+    """Return a text in UTF-8, in UTF-16 with its mark, or in Windows-1252 if that gives words."""
+    if content.startswith(_UTF16_MARKS):
+        return content.decode("utf-16", errors="replace")
+    try:
+        return decode_text(content, name)
+    except SchemaDrift:
+        try:
+            text = content.decode("cp1252")
+        except UnicodeDecodeError:
+            text = ""
+        if not text or _NO_WORDS.search(text):
+            raise
+        return text
+
+
+def _leave_out_notes_below(lines: Sequence[str], separator: str, n_cells: int) -> Sequence[str]:
+    """Return rows without remarks that follow the last one and an empty line."""
+    end = len(lines)
+    for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
+        line = lines[number].strip()
+        if not line:
+            end = number
+        elif '"' in line or line[0].isdigit() or line.count(separator) >= n_cells - 1:
+            break
+    return lines[:end]
 
 
 def _split_header(line: str) -> tuple[str, list[str]]:
@@ -173,6 +213,18 @@ def _read_json_lines(content: bytes, name: str) -> pl.DataFrame:
             f"{name} is not one JSON object a line ({error}); write it again"
         ) from error
     return _convert_to_text(table, name)
+
+
+def _read_json(content: bytes, name: str) -> pl.DataFrame:
+    """Read a list of objects: the whole text, or the only such list of its object."""
+    whole = read_json(content, name)
+    parts = [whole, *(whole.values() if isinstance(whole, dict) else [])]
+    lists = [part for part in parts if isinstance(part, list) and part]
+    if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
+        raise DataError(
+            f'{name} is no list of JSON objects; write [{{"time": "2024-01-01", "value": 1}}, ...]'
+        )
+    return _convert_to_text(pl.DataFrame(lists[0], infer_schema_length=None, strict=False), name)
 
 
 def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:

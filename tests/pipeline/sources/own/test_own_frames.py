@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
@@ -560,18 +561,65 @@ def test_a_row_of_units_is_refused_by_its_number():
         look(f"{names}\n" + ",".join(["UTC", *["MW"] * names.count(",")]) + f"\n{rows}")
 
 
-def test_packed_files_and_json_lines_are_the_tables_in_them():
-    text = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
-    plain = read_text_table(text.encode(), "a.csv")
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as bundle:
-        bundle.writestr("a.csv", text)
-    lines = b'{"stamp":"2024-01-01","load_mw":1}\n{"stamp":"2024-01-02","load_mw":2}\n'
-    assert read_text_table(gzip.compress(text.encode()), "a.csv.gz").equals(plain)
-    assert read_text_table(packed.getvalue(), "a.csv.zip").equals(plain)
-    assert read_text_table(lines, "a.jsonl").drop("line").equals(plain.drop("line"))
-    with pytest.raises(CompEvoError, match="is not one JSON object a line"):
-        read_text_table(b"[1, 2", "a.ndjson")
+TEXT = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
+ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw": 2}]
+
+
+def pack(write, *arguments):
+    """Return what a call writes into a file."""
+    file = io.BytesIO()
+    write(file, *arguments)
+    return file.getvalue()
+
+
+def zip_text(file):
+    with zipfile.ZipFile(file, "w") as bundle:
+        bundle.writestr("a.csv", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv.gz", gzip.compress(TEXT.encode())),
+        ("a.csv.zip", pack(zip_text)),
+        ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
+        ("a.json", json.dumps(ROWS).encode()),
+        ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
+        ("a.arrow", pack(pl.DataFrame(ROWS).write_ipc)),
+        ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
+        ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
+        ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
+    ],
+)
+def test_a_table_is_read_whatever_holds_it(name, content):
+    plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
+    assert read_text_table(content, name).drop("line").equals(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.ndjson", b"[1, 2", "is not one JSON object a line"),
+        ("a.json", b'{"a": [1], "b": [2]}', "is no list of JSON objects"),
+        ("a.csv", f"{TEXT}2024-01-0".encode(), "line 4: 1 cells, not 2"),
+        ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "is not UTF-8"),
+    ],
+)
+def test_what_is_no_table_is_refused(name, content, said):
+    with pytest.raises(CompEvoError, match=said):
+        read_text_table(content, name)
+
+
+def test_names_in_windows_1252_are_read():
+    assert read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv").columns == [
+        *("line", "Zeit", "Größe °C"),
+    ]
+
+
+def test_a_cell_of_text_among_numbers_is_named():
+    text = morning("00:00,1", "00:30,x", "01:00,3")
+    with pytest.raises(DataError, match=r"row 3, .*'x' is not a number; correct the cell"):
+        look(text)
 
 
 def test_an_offset_of_no_whole_hour_in_parquet_is_an_instant():
