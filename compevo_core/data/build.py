@@ -41,7 +41,7 @@ from compevo_core.data.cutting import (
 )
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import BENCHMARK_SCHEMA, UTC_US, validate_frame
-from compevo_core.data.series import find_closed, is_synthetic, skip_closed
+from compevo_core.data.series import find_closed, is_synthetic, select_going_on, skip_closed
 from compevo_core.data.splits import (
     Boundaries,
     Span,
@@ -215,17 +215,13 @@ def select_learnt(
 
 
 def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Return the rows of the series that go on, and which ended a horizon before the last of them.
+    """Return the rows of the series that go on, and which have ended (``select_going_on``).
 
     DataError if a series has no value.
     """
     ends = {name: cast(datetime, at.max()) for name, at in _list_known(spec, series).items()}
-    newest = max(ends.values())
-    ended = {
-        name: end
-        for name, end in ends.items()
-        if shift(end, spec.horizon_steps, spec.step) <= newest
-    }
+    going_on = select_going_on(ends, spec.horizon_steps, spec.step)
+    ended = {name: end for name, end in ends.items() if name not in going_on}
     if not ended:
         return series, ""
 
@@ -237,7 +233,7 @@ def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, 
     return (
         series.filter(~pl.col("series_id").is_in(ids)),
         f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others go on to "
-        f"{newest:%Y-%m-%d %H:%M}",
+        f"{max(ends.values()):%Y-%m-%d %H:%M}",
     )
 
 

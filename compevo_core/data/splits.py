@@ -22,6 +22,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 
 FOLDS = 5  # the five-fold protocol of the paper, ordered in time
+_FIRST_DAY, _LAST_DAY = date(1677, 9, 22), date(2199, 12, 31)
 FITTABLE_SPLITS = ("train", "val")
 """Test and inference windows enter no fit, not even a scale or an imputed mean."""
 
@@ -96,6 +97,19 @@ def resolve_spans(
 
         limits[span] = (start, end)
     return limits
+
+
+def divide_days(pattern: str, validation_from: date, test_from: date) -> tuple[Span, ...]:
+    """Return the spans of train, validation and test, which has no end, by their first days."""
+    days = {
+        "train": (_FIRST_DAY, validation_from - timedelta(days=1)),
+        "val": (validation_from, test_from - timedelta(days=1)),
+        "test": (test_from, _LAST_DAY),
+    }
+    return tuple(
+        Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
+        for split, (first, last) in days.items()
+    )
 
 
 def split_chronologically(

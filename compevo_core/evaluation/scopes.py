@@ -86,7 +86,7 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
     if not scopes:
         raise DataError(
-            f"{windows.dataset} has no test window; read its sources and build its windows first"
+            f"{windows.dataset} has no test window: read newer values, or `compevo init --test 0.2`"
         )
     return scopes
 

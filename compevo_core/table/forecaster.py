@@ -29,7 +29,7 @@ from compevo_core.data.build import build_views, build_windows, select_learnt
 from compevo_core.data.content import describe_faults
 from compevo_core.data.quantiles import FEWEST, LEVELS
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.steps import DAY, name_step, shift
+from compevo_core.data.steps import name_step, shift
 from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -58,7 +58,7 @@ from compevo_core.table.frames import (
     VALUE,
     TableForm,
     WindowPlan,
-    find_end,
+    find_current_ends,
     name_series,
     read_table,
 )
@@ -263,12 +263,10 @@ class Forecaster:
 
     def _plan(self, rows: pl.DataFrame, form: TableForm) -> WindowPlan:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
-        lowest = rows[VALUE].min()
-        if low is None and isinstance(lowest, float) and lowest >= 0:
-            low = 0.0
         return WindowPlan.make(
             rows,
-            form,
+            form.clock.step,
+            form.clock.place_zone,
             horizon=self.horizon and int(self.horizon),
             lookback=self.lookback and int(self.lookback),
             country=self.country,
@@ -395,11 +393,11 @@ class Forecaster:
             articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
         step = plan.step
-        # Windows follow each other without sharing a step, and begin at one time of day.
-        apart = plan.horizon
-        if step < DAY:
-            apart = math.ceil(plan.horizon * step / DAY) * (DAY // step)
-        cutoff = shift(find_end(rows, form), -(windows - 1) * apart - plan.horizon, step)
+        # Windows follow each other without sharing a step, and begin when forecasts may.
+        every = round(plan.apart / step)
+        apart = math.ceil(plan.horizon / every) * every
+        end = min(find_current_ends(rows, form, plan.horizon).values())
+        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, step)
         before = rows.filter(pl.col(START) < cutoff)
         twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         try:

@@ -65,6 +65,15 @@ def init(
     ] = "",
     horizon: Horizon = None,
     lookback: Lookback = None,
+    test: Annotated[
+        float,
+        typer.Option(
+            help="Share of the steps, the last ones, that are kept for a test, such as 0.2; "
+            "without it only later days are test.",
+            min=0.0,
+            max=0.5,
+        ),
+    ] = 0.0,
     country: Annotated[str, typer.Option(help="Country of public holidays, such as FR.")] = "",
     stamps: Annotated[
         Literal["start", "end"] | None,
@@ -117,6 +126,7 @@ def init(
         step=step,
         horizon=horizon or 0,
         lookback=lookback or 0,
+        test=test,
         country=country,
         covariates=covariates,
         ahead=ahead,

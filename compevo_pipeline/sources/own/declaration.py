@@ -17,8 +17,15 @@ from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import ALL_SERIES, DatasetSpec
 from compevo_core.data.news import OWN_PUBLISHER
-from compevo_core.data.splits import Span
-from compevo_core.data.steps import DAY, choose_horizon, choose_lookback, choose_stride, read_step
+from compevo_core.data.splits import Span, divide_days
+from compevo_core.data.steps import (
+    DAY,
+    FEWEST_INPUTS,
+    choose_horizon,
+    choose_lookback,
+    choose_stride,
+    read_step,
+)
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
 from compevo_core.table.text_stamps import find_standard_offset, list_zones, read_zone
@@ -27,12 +34,9 @@ from compevo_pipeline.sources.common.decode import TomlSection
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
-_LAST_DAY = date(2199, 12, 31)
-_FIRST_DAY = date(1900, 1, 1)
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 MOST_STEPS = 1000  # longest horizon
 _MOST_INPUTS = 10_000
-_FEWEST_INPUTS = 4
 
 
 class SeriesKeys(TomlSection):
@@ -125,8 +129,8 @@ class GridKeys(TomlSection):
                 f"a season of {self.season_steps} steps is longer than the look-back of "
                 f"{self.lookback_steps}; set lookback to two seasons or more"
             )
-        if 0 < self.lookback < _FEWEST_INPUTS:
-            raise ValueError(f"a look-back of {self.lookback} steps; give {_FEWEST_INPUTS} or more")
+        if 0 < self.lookback < FEWEST_INPUTS:
+            raise ValueError(f"a look-back of {self.lookback} steps; give {FEWEST_INPUTS} or more")
 
         stride = self.stride_steps * step
         if step < DAY and stride % DAY and DAY % stride:
@@ -389,7 +393,10 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
     """
     step = read_step(declaration.grid.step)
     is_daily = step >= DAY
-    news = declaration.news
+    news, splits = declaration.news, declaration.splits
+    spans: tuple[Span, ...] = ()
+    if splits.validation_from is not None and splits.test_from is not None:
+        spans = divide_days(_PATTERN, splits.validation_from, splits.test_from)
     place = Place(
         timezone=declaration.place.time_zone,
         country=declaration.place.country,
@@ -416,8 +423,8 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
             )
             for total, parts in declaration.totals.items()
         },
-        spans=_make_spans(declaration.splits),
-        fractions=declaration.splits.fractions or (0.7, 0.1, 0.2),
+        spans=spans,
+        fractions=splits.fractions or (0.7, 0.1, 0.2),
         max_fill_steps=declaration.grid.max_fill_steps,
         max_filled_inputs=declaration.grid.filled_inputs,
         news_lookback=timedelta(days=news.lookback_days),
@@ -446,18 +453,3 @@ def name_variable(declaration: Declaration) -> str:
 def make_label(text: str) -> str:
     """Return a column's or series' name as a label that file names and prompts may hold."""
     return _NO_LABEL.sub("-", text).strip("-.")
-
-
-def _make_spans(splits: SplitKeys) -> tuple[Span, ...]:
-    if splits.validation_from is None or splits.test_from is None:
-        return ()
-
-    bounds = {
-        "train": (_FIRST_DAY, splits.validation_from - DAY),
-        "val": (splits.validation_from, splits.test_from - DAY),
-        "test": (splits.test_from, _LAST_DAY),
-    }
-    return tuple(
-        Span(split=split, series_pattern=_PATTERN, first_day=first, last_day=last)
-        for split, (first, last) in bounds.items()
-    )

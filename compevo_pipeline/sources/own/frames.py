@@ -32,6 +32,7 @@ from compevo_core.data.steps import (
 )
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, read_numbers
+from compevo_core.table.covariates import average_days
 from compevo_core.table.stamps import settle
 from compevo_core.table.text_stamps import (
     add_clock,
@@ -57,7 +58,6 @@ from compevo_pipeline.sources.own.table import read_columns
 _LISTED = 8
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
-_DAY = "_day"
 _PARTS_OF_DAY = (24, 48, 96)
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
@@ -369,10 +369,10 @@ def parse_covariates(
     )
     days = to_wall_clock(stamps, zone).dt.date()
     names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
-    rows = table.with_columns(days.alias(_DAY), names.alias("entity"))
+    rows = table.with_columns(days.alias("valid_date"), names.alias("entity"))
     if report.are_days:
         TextColumn(rows, raw.name, keys.time).raise_if(
-            ~pl.struct(_DAY, "entity").is_first_distinct(),
+            ~pl.struct("valid_date", "entity").is_first_distinct(),
             "comes twice",
             "keep one row a day, or name the column of series as covariates.id",
         )
@@ -380,9 +380,10 @@ def parse_covariates(
     frames = []
     for column in keys.values:
         values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        filled = rows.with_columns(values.alias(_VALUE)).drop_nulls(_VALUE)
-        frames.append(_summarise_days(filled, make_label(column), are_days=report.are_days))
-    frame = pl.concat(frames)
+        named = rows.with_columns(values.alias("value"), pl.lit(make_label(column)).alias("name"))
+        frames.append(named.drop_nulls("value"))
+    keys_of_day = ["entity", "valid_date", "name"]
+    frame = average_days(pl.concat(frames), keys_of_day, are_days=report.are_days)
     if not keys.id:
         frame = _repeat_for_all(frame, entities)
 
@@ -393,21 +394,6 @@ def parse_covariates(
     return frame.with_columns(
         moment.dt.replace_time_zone("UTC").alias("available_at"), pl.lit(raw.label).alias("source")
     ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
-
-
-def _summarise_days(rows: pl.DataFrame, label: str, *, are_days: bool) -> pl.DataFrame:
-    """Return the values of each day; of finer rows their mean, lowest and highest."""
-    value = pl.col(_VALUE)
-    by_name = {label: value.first()}
-    if not are_days:
-        by_name = {
-            f"{label}_mean": value.mean(),
-            f"{label}_min": value.min(),
-            f"{label}_max": value.max(),
-        }
-    days = rows.group_by("entity", pl.col(_DAY).alias("valid_date"), maintain_order=True)
-    keys = ["entity", "valid_date"]
-    return days.agg(**by_name).unpivot(index=keys, variable_name="name", value_name="value")
 
 
 def _repeat_for_all(frame: pl.DataFrame, entities: Sequence[str]) -> pl.DataFrame:

@@ -127,7 +127,7 @@ def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
     with pytest.warns(UserWarning, match="series y: 10 values in a row are 100"):
         clone(RIDGE).fit(table)
 
-    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h")
+    hours = pd.date_range("2024-01-01", periods=24 * 20, freq="h")
     short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
     fitted = Forecaster("last-value", horizon=24).fit(short)
     with pytest.warns(UserWarning, match="no bands: they need the errors of 14 windows"):

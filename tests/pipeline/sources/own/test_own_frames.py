@@ -396,7 +396,10 @@ def test_values_far_from_all_others_and_constants_are_warned_of():
     [
         ("a,b\n1,2\n3,4\n", "no column holds stamps"),
         ("when,name\n2024-01-01,x\n2024-01-02,y\n", "no column of numbers beside 'when'"),
-        ("when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(12)), "need "),
+        (
+            "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i}\n" for i in range(8)),
+            "too few",
+        ),
     ],
 )
 def test_what_no_guess_helps_is_refused_in_words(text, message):
@@ -411,8 +414,8 @@ def test_months_and_short_files_are_guessed():
     assert "\nseason_steps" not in draft.text
     days = "when,load\n" + "".join(f"{FIRST + timedelta(days=i)},{i % 7}\n" for i in range(90))
     short = look(days)
-    assert "horizon = 10 " in short.text
-    assert any("forecasts have 10 steps in place of 48" in guess for guess in short.guesses)
+    assert "horizon = 11 " in short.text
+    assert any("forecasts have 11 steps in place of 48" in guess for guess in short.guesses)
 
 
 def test_a_season_that_the_step_does_not_suggest_is_said():
@@ -476,7 +479,7 @@ def test_finer_rows_and_business_days_are_seen_and_said():
     draft = look_at(quarters, zone="UTC", unit="MW")
     assert 'step = "15min"' in draft.text
     assert "horizon = 96" in draft.text
-    assert any("96 steps back" in line for line in draft.guesses)
+    assert "lookback = 672" in draft.text
     assert 'step = "1h"' in look_at(quarters, zone="UTC", unit="MW", step="1h", lookback=48).text
 
     draft = look_at(write(every=1), zone="UTC", unit="MW")
