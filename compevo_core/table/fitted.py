@@ -10,6 +10,7 @@ import dataclasses
 import json
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ from compevo_core.table.covariates import list_covariates
 from compevo_core.table.frames import (
     SERIES,
     START,
+    VALUE,
     TableForm,
     WindowPlan,
     find_current_ends,
@@ -116,6 +118,13 @@ class Fitted:
             raise DataError(f"series {', '.join(new[:5])} were not fitted; fit again with them")
         extended = self._join(added)
         ends = extended.end
+        last = added.drop_nulls(VALUE)[START].max()
+        if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
+            warnings.warn(
+                f"the rows end {self.form.clock.say(last)}, before those of the fit: the forecast "
+                f"begins at {self.form.clock.say(ends)}",
+                stacklevel=4,
+            )
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted = timedelta(seconds=self.plan.clock_seconds)
         if self.plan.step < DAY and (clock - fitted) % self.plan.apart:

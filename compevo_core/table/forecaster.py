@@ -68,7 +68,9 @@ from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DateOffset
 
+    from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
 
@@ -115,7 +117,7 @@ class Forecaster:
         method: str = AUTO,
         horizon: int | None = None,
         lookback: int | None = None,
-        freq: str | timedelta | None = None,
+        freq: "str | timedelta | DateOffset | None" = None,
         *,
         series: str = "unique_id",
         time: str = "ds",
@@ -213,6 +215,10 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             if number is not None and (not isinstance(number, Integral) or number < 1):
                 raise ConfigError(f"{name} = {number!r}: give a number of steps, 1 or more")
+        if not isinstance(self.method, str):
+            raise ConfigError(
+                f"method = {self.method!r}: give one name; backtest(methods=[...]) compares several"
+            )
         # Refuses an unknown name before anything is cut.
         config = self._configure()
 
@@ -302,7 +308,7 @@ class Forecaster:
         horizon: int | None = None,
         future: Any = None,  # noqa: ANN401 - pandas or polars
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | int | None = None,
+        level: Sequence[float] | float | None = None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the steps after the last value that all series have.
 
@@ -313,8 +319,8 @@ class Forecaster:
             future: the columns known ahead, for each step of the forecast, with their stamps; the
                 same for all series where it names none.
             news: newer words, as in :meth:`fit`.
-            level: bands in percent, such as ``[80, 95]``; columns are then named as Nixtla's:
-                the method, ``<method>-lo-80`` and ``<method>-hi-80``.
+            level: bands in percent up to 95, such as ``[80, 90]``; columns are then named as
+                Nixtla's: the method, ``<method>-lo-80`` and ``<method>-hi-80``.
 
         Returns:
             a table of the kind that was fitted: series, stamps, ``mean``, and a column for each
@@ -371,44 +377,88 @@ class Forecaster:
         df: Any = None,  # noqa: ANN401 - pandas or polars
         *,
         windows: int = 4,
+        step: int | None = None,
+        methods: Sequence[str] = (),
         news: Any = None,  # noqa: ANN401 - pandas or polars
-        level: Sequence[int] | int | None = None,
+        level: Sequence[float] | float | None = None,
         on_step: OnStep = lambda _: None,
     ) -> Any:  # noqa: ANN401 - pandas or polars
         """Forecast the last windows of a table as they would have been forecast.
 
-        The method is chosen and fitted on what lies before all of them; each window is forecast
-        after the truth of the ones before was learnt. ``on_step`` works as in :meth:`fit`.
+        A method is chosen and fitted on what is before all of them; each window is forecast after
+        the truth of the ones before was learnt, as far as it was known by then.
+
+        Args:
+            df: the table; without it, that of the fit.
+            windows: how many.
+            step: steps from one window to the next; a horizon unless given.
+            methods: names of methods to compare on the same windows, each fitted by itself.
+            news: as in :meth:`fit`.
+            level: bands in percent, as in :meth:`predict`.
+            on_step: as in :meth:`fit`.
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value, ``mean``
-            and quantiles; with ``level`` in the columns that ``utilsforecast.evaluation`` reads.
+            and quantiles; with ``methods`` a column for each in place of these; with ``level`` the
+            columns that ``utilsforecast.evaluation`` reads.
+
+        Raises:
+            DataError: the table is too short for so many windows.
+            ConfigError: a number is below 1, or ``step`` is not one at which forecasts begin.
         """
-        if windows < 1:
-            raise ConfigError(f"windows = {windows}: give 1 or more")
+        for name, number in (("windows", windows), ("step", step)):
+            if number is not None and number < 1:
+                raise ConfigError(f"{name} = {number}: give 1 or more")
         if df is None:
             rows, form, articles = self._fitted.rows, self._fitted.form, self._fitted.articles
         else:
             rows, form = read_table(df, self, self.freq)
             articles = self._read_news(df, news, form.clock)
         plan = self._plan(rows, form)
-        step = plan.step
-        # Windows follow each other without sharing a step, and begin when forecasts may.
-        every = round(plan.apart / step)
-        apart = math.ceil(plan.horizon / every) * every
+        # Windows begin when forecasts may, and share no step unless asked to.
+        every = round(plan.apart / plan.step)
+        apart = step or math.ceil(plan.horizon / every) * every
+        if apart % every:
+            raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
         end = min(find_current_ends(rows, form, plan.horizon).values())
-        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, step)
+        cutoff = shift(end, -(windows - 1) * apart - plan.horizon, plan.step)
+        origins = {shift(cutoff, number * apart, plan.step) for number in range(windows)}
+
+        columns: dict[str, pl.Series] = {}
+        for method in methods or [self.method]:
+            given = {"method": method, "horizon": plan.horizon, "freq": name_step(plan.step)}
+            twin = type(self)(**{**self.get_params(), **given})
+            scored, prediction = twin._test(rows, form, articles, origins, on_step)
+            name = method if methods else twin.method_
+            made = _tabulate(prediction, plan.horizon, level, name)
+            columns |= {name: made["mean"]} if methods and level is None else made
+
+        names, starts = _list_steps(scored.views(), plan.horizon)
+        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
+        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
+        return self._name_series(form, level).write(
+            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
+        )
+
+    def _test(
+        self,
+        rows: pl.DataFrame,
+        form: TableForm,
+        articles: pl.DataFrame,
+        origins: set[datetime],
+        on_step: OnStep,
+    ) -> "tuple[WindowSet, Prediction]":
+        """Fit on what is before the first origin; return the windows from all, and forecasts."""
+        cutoff = min(origins)
         before = rows.filter(pl.col(START) < cutoff)
-        twin = type(self)(**{**self.get_params(), "horizon": plan.horizon, "freq": name_step(step)})
         try:
-            twin._plan(before, form)
+            self._plan(before, form)
         except DataError as error:
-            raise DataError(f"before {windows} window(s), {error}; or test fewer") from error
-        fit = twin._fit_rows(before, form, articles, on_step)._fitted
+            raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
+        fit = self._fit_rows(before, form, articles, on_step)._fitted
 
         frames = list_frames(rows, form, fit.plan, articles)
         frames["series"] = _keep_learnt(fit, frames["series"])
-        origins = {shift(fit.end, number * apart, step) for number in range(windows)}
         scored = build_windows(fit.plan.later_spec, **frames, origins=origins)
         if not scored:
             raise DataError(f"no series has a whole window from {form.clock.say(cutoff)} on")
@@ -418,16 +468,9 @@ class Forecaster:
         prediction = fit.load_population(scored.views()).follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")
         )
-        prediction = _centre_sparse(prediction, scored.views())
-        names, starts = _list_steps(scored.views(), plan.horizon)
-        cutoffs = [view.origin_utc for view in scored.views() for _ in range(plan.horizon)]
-        truth = pl.Series(scored.truth().ravel()).fill_nan(None)
-        columns = _tabulate(prediction, plan.horizon, level, twin.method_)
-        return self._name_series(form, level).write(
-            names, starts, cutoff=form.read_clock(cutoffs), **{form.value: truth}, **columns
-        )
+        return scored, _centre_sparse(prediction, scored.views())
 
-    def _name_series(self, form: TableForm, level: Sequence[int] | int | None) -> TableForm:
+    def _name_series(self, form: TableForm, level: Sequence[float] | float | None) -> TableForm:
         """Return the form of an output: Nixtla's columns name the series, also where it is one."""
         return (
             form if level is None else dataclasses.replace(form, series=form.series or self.series)
@@ -600,7 +643,7 @@ def _centre_sparse(prediction: "Prediction", views: Sequence[WindowView]) -> "Pr
 
 
 def _tabulate(
-    prediction: "Prediction", steps: int, level: Sequence[int] | int | None, method: str
+    prediction: "Prediction", steps: int, level: Sequence[float] | float | None, method: str
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 
@@ -609,21 +652,28 @@ def _tabulate(
     names = {f"q{quantile:g}": quantile for quantile in LEVELS}
     if level is not None:
         percents = list(level) if isinstance(level, Iterable) else [level]
-        known = [round(100 * (1 - 2 * low)) for low in LEVELS if low < 0.5]
-        if unknown := [percent for percent in percents if percent not in known]:
-            raise ConfigError(f"level = {unknown}: give some of {', '.join(map(str, known))}")
+        widest = 100 * (1 - 2 * LEVELS[0])
+        if wrong := [percent for percent in percents if not 0 < percent <= widest]:
+            raise ConfigError(f"level = {wrong}: give numbers above 0, up to {widest:g}")
         sides = {"lo": -1, "hi": 1}
         names = {
-            f"{method}-{side}-{percent}": round(0.5 + sign * percent / 200, 3)
+            f"{method}-{side}-{percent:g}": 0.5 + sign * percent / 200
             for percent in percents
             for side, sign in sides.items()
         }
 
     columns = {"mean" if level is None else method: prediction.aggregate[:, :steps]} | {
-        name: prediction.quantiles[:, LEVELS.index(quantile), :steps]
-        for name, quantile in names.items()
+        name: _read_quantile(prediction, quantile)[:, :steps] for name, quantile in names.items()
     }
     return {name: pl.Series(values.ravel()).fill_nan(None) for name, values in columns.items()}
+
+
+def _read_quantile(prediction: "Prediction", quantile: float) -> "FloatArray":
+    """Return a quantile (N, H), on the straight line between the two that are known."""
+    place = float(np.interp(round(quantile, 6), LEVELS, range(len(LEVELS))))
+    below, above = (prediction.quantiles[:, int(end(place))] for end in (np.floor, np.ceil))
+    share = place % 1
+    return below if not share else (1 - share) * below + share * above
 
 
 def _list_steps(

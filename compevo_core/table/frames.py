@@ -154,7 +154,7 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    _refuse_duplicates(rows, columns.time, has_series=has_series, zone=zone)
+    rows = _join_duplicates(rows, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
@@ -197,11 +197,14 @@ def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
         )
 
 
-def _refuse_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone: str) -> None:
-    """Raise a DataError where a series has two rows of one stamp."""
+def _join_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone: str) -> pl.DataFrame:
+    """Return each row once; DataError where a series has two different rows of one stamp."""
+    if not rows.select(SERIES, START).is_duplicated().any():
+        return rows
+    rows = rows.unique(maintain_order=True)
     twice = rows.filter(rows.select(SERIES, START).is_duplicated())
     if not twice.height:
-        return
+        return rows
     stamps = twice[START]
     remedy = "keep one row of each"
 
@@ -209,6 +212,7 @@ def _refuse_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone:
         not zone
         and twice.height <= _MOST_TWICE * rows.height
         and stamps.dt.hour().max() in range(5)
+        and rows[START].dt.hour().n_unique() > 1
     ):
         remedy = (
             "if clocks change then, give stamps their zone, as "
