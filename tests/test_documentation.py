@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from datetime import date, datetime
 from functools import cache
@@ -79,6 +80,42 @@ def test_no_file_cites_a_page_that_is_not_in_the_repository():
         if (found := DANGLING.search(path.read_text("utf-8")))
     ]
     assert citing == []
+
+
+#: Files that tests make up, or that a command writes and removes.
+MADE_UP = {
+    "compevo_core/diagnostics",
+    "compevo_core/nowhere",
+    "compevo_core/sums.py",
+    "deploy/requirements.lock.new",
+    "tests/test_sums.py",
+}
+
+
+def test_every_path_in_a_tracked_text_exists():
+    command = ["git", "-C", str(REPO), "ls-files", "-z"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True)
+    files = [name for name in listed.stdout.split("\0") if name and (REPO / name).is_file()]
+
+    parts = [name.split("/") for name in files]
+    tails = {"/".join(part[start:]) for part in parts for start in range(len(part))}
+    folders = {"/".join(part[:end]) for part in parts for end in range(len(part))}
+    tops = "|".join(sorted(re.escape(part[0]) for part in parts if len(part) > 1))
+    path_like = re.compile(
+        rf"(?<![\w./~}}{{$*<>:-])((?:{tops})/[\w./<{{*-]*\w|[\w-][\w/-]*/[\w-]+\.(?:py|md))"
+        r"(?![\w<{*])"
+    )
+
+    missing, n_seen = [], 0
+    for name in files:
+        if Path(name).suffix in {".csv", ".png", ".parquet", ".gz", ".zip", ".safetensors"}:
+            continue
+        for word in path_like.findall((REPO / name).read_text("utf-8", errors="ignore")):
+            n_seen += 1
+            if not {word} & (tails | folders | MADE_UP) and not re.search(r"[<{*]", word):
+                missing.append(f"{name}: {word}")
+    assert missing == []
+    assert n_seen > 500
 
 
 def test_every_decision_that_is_cited_exists():

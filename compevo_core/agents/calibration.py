@@ -34,7 +34,7 @@ class ErrorCalibration:
     """Names of the arrays whose first dimension is the agents."""
 
     SHARED_ARRAYS = ("best_prior", "override_A")
-    """Names of the arrays that belong to no agent alone."""
+    """Names of the arrays that all agents share."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ErrorCalibration:
         return {name: getattr(self, name) for name in self.AGENT_ARRAYS}
 
     def shared_state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that belong to no agent alone, by name."""
+        """Return the arrays that all agents share, by name."""
         return {name: getattr(self, name) for name in self.SHARED_ARRAYS}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:

@@ -98,7 +98,7 @@ class ForecastDecoder(Protocol):
 
     @property
     def module(self) -> "nn.Module":
-        """The parameters that are trained besides the adapters; the agent is their first axis."""
+        """The trained parameters other than the adapters; their first axis is the agent."""
 
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)

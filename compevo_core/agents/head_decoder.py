@@ -257,7 +257,7 @@ class HeadDecoder:
             states_ARTD, n_cut = self._read_states(readings, agents)
             values_ABH = values_ABH + self.module.readout(states_ARTD, agents)
         else:
-            # A read-out of zeros corrects nothing, whatever the states.
+            # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
 

@@ -85,7 +85,7 @@ def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
 
     values = np.empty(horizon)
     for position, part in enumerate(parts):
-        # float() alone would also accept "nan", "infinity" and "1_000".
+        # float() would also accept "nan", "infinity" and "1_000".
         if not _NUMBER.fullmatch(part):
             raise ForecastParseError(
                 f"value {position + 1} of the answer is not a number: {part[:40]!r}"
@@ -119,7 +119,7 @@ class TextDecoder:
 
     An agent with a prior writes the correction to its base in the unit of the series, an agent
     without one writes the values themselves. An answer that cannot be read is counted and scored
-    as the base alone: nothing is padded or repaired.
+    as the uncorrected base: nothing is padded or repaired.
 
     Args:
         mix_AP: share of each local agent in the priors; a row of zeros has none.
@@ -156,7 +156,7 @@ class TextDecoder:
         )
 
     def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
-        """Return the training loss (A,) alone, with gradient: no answer is written."""
+        """Return only the training loss (A,), with gradient: no answer is written."""
         return self._token_loss(self._ask_all(readings, agents))
 
     def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
@@ -198,7 +198,7 @@ class TextDecoder:
     ) -> tuple[list[int], int]:
         """Return the shared part with as much of the history as fits, and how many values that is.
 
-        The room is that beside the longest logic without its news: news go before history.
+        History gets the room that the longest logic leaves: news is dropped before history.
         """
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
         limit = self.config.backbone.context_length

@@ -134,7 +134,7 @@ class RunConfig(SettingsSection):
             return self
         if differing := sorted(self._list_settings_of_language_models()):
             raise ValueError(
-                "forecast.decoder = 'none' forecasts by the members' priors alone, and "
+                "forecast.decoder = 'none' forecasts only by the members' base models, and "
                 f"{', '.join(differing)} need a language model: leave them out"
             )
 
@@ -156,7 +156,7 @@ class RunConfig(SettingsSection):
         return self
 
     def _list_settings_of_language_models(self) -> list[str]:
-        """Return the settings that differ from their default and act with such a model alone."""
+        """Return the settings that differ from their default and need a language model."""
         differing = []
         for dotted, field in iterate_settings():
             section, name = dotted.split(".")
@@ -268,8 +268,8 @@ class RunConfig(SettingsSection):
         online = self.selection
         if self.news.fit == "joint" and online.online and online.rule != "boa":
             raise ValueError(
-                f"selection.rule = {online.rule!r} begins or goes on with each agent's own error, "
-                "and jointly fitted agents have none: set rule = 'boa', which begins with the "
+                f"selection.rule = {online.rule!r} continues each agent's own error, "
+                "and jointly fitted agents have none: set rule = 'boa', which starts with the "
                 "weights of training and follows the error of the population"
             )
         return self

@@ -31,8 +31,8 @@ PriorName = Literal[
 MOST_ARTICLES = 64  # articles that an agent can be given to read at once
 
 SHARES = 48
-"""Parts of look-back and horizon that settings of an agent count, whatever the grid is: steps on
-the paper's grids of 48 and 48."""
+"""Parts of look-back and horizon in which settings of an agent count on every grid: steps on the
+paper's grids of 48 and 48."""
 
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
 """Texts, which TOML and JSON give as a list."""
@@ -76,7 +76,7 @@ class BackboneConfig(SettingsSection):
     gradient_checkpointing: bool = False
     """recompute activations in the backward pass to save memory"""
     weights: Literal["pretrained", "random"] = "pretrained"
-    """control: 'random' draws the weights of all layers anew and keeps the embeddings"""
+    """control: 'random' samples new weights for all layers and keeps the embeddings"""
 
 
 class MemberConfig(SettingsSection):
@@ -144,7 +144,7 @@ class PopulationConfig(SettingsSection):
     dropout: float = Field(default=0.05, ge=0.0, le=0.9)
     """LoRA input dropout while the forecast adapters train"""
     members: Annotated[tuple[MemberConfig, ...], Field(strict=False)] = ()
-    """what sets each agent apart, one entry an agent; empty = agents differ by seed logic alone"""
+    """what makes each agent different, one entry per agent; empty = only the seed logic differs"""
 
     def member(self, agent: int) -> MemberConfig:
         """Return what sets an agent apart."""
@@ -188,7 +188,7 @@ class ForecastConfig(SettingsSection):
     prior_folds: int = Field(default=5, ge=1)
     """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
     refit_days: int = Field(default=0, ge=0)
-    """days after which the priors are fitted anew on all that has become known, each on the newest
+    """days after which the base models are refitted on all known data, each on the newest
     ``calibration_days`` of its agent; 0 = never (the paper's experiments)"""
     history_points: int = Field(default=48, ge=1, le=48)
     """history numbers in the text decoder's prompt; 24 = means of two"""
@@ -248,8 +248,8 @@ class SelectionConfig(SettingsSection):
     uniform: bool = False
     """ablation: w_i = 1/I"""
     online: bool = False
-    """whether the weights go on after training with every error that has become known; without,
-    they stay as training left them (the paper's experiments)"""
+    """whether the weights keep learning after training from every known error; if not, they stay
+    as training left them (the paper's experiments)"""
     rule: Literal["paper", "equal", "boa"] = "paper"
     """what weighs the agents online: the paper's fitness, the weights of the members as they are,
     or Bernstein online aggregation"""
@@ -264,7 +264,7 @@ class SelectionConfig(SettingsSection):
                 "known after training: set online = true, or leave both out"
             )
         if self.online and self.uniform:
-            raise ValueError("uniform weights do not go on: set rule = 'equal' instead of uniform")
+            raise ValueError("uniform weights cannot be online: set rule = 'equal', not uniform")
         return self
 
 
@@ -324,7 +324,7 @@ class EvolutionConfig(SettingsSection):
         if self.form != "free":
             raise ValueError(
                 f"selector = {self.selector!r} writes free text, and form = {self.form!r} allows "
-                "sentences of its grammar alone: set form = 'free'"
+                "only sentences of its grammar: set form = 'free'"
             )
         return self
 
@@ -339,8 +339,8 @@ class EvolutionConfig(SettingsSection):
         differing = [f"{k} = {v!r}" for k, v in needed.items() if getattr(self, k) != v]
         if differing:
             raise ValueError(
-                f"writer = {self.writer!r} writes free text, without a soft prompt, and nothing "
-                f"beside it: set {', '.join(differing)}, or leave the writer out"
+                f"writer = {self.writer!r} writes only free text, without a soft prompt: "
+                f"set {', '.join(differing)}, or leave the writer out"
             )
         return self
 
@@ -394,9 +394,9 @@ class DebateConfig(SettingsSection):
     discount: float = Field(default=0.9, ge=0.0, le=1.0)
     """weight of the next turn's rewards in what a forecast is credited with"""
     value_weight: float = Field(default=0.5, ge=0.0)
-    """weight of the value's squared error beside the policy's loss"""
+    """weight of the value's squared error relative to the policy's loss"""
     verifier_weight: float = Field(default=0.1, ge=0.0)
-    """weight of the verifier's cross-entropy beside the agents' own errors"""
+    """weight of the verifier's cross-entropy relative to the agents' own errors"""
 
 
 class OptimConfig(SettingsSection):

@@ -3,9 +3,9 @@
 What belongs here: this state, the steps by which days went by, and the folder of kept states. What
 does not: forecasting (``forecast.forecaster``), when a night forecasts (the pipeline).
 
-A night goes on from the newest kept state whose days are a beginning of the days that are known
-now: the same windows with the same values, by a hash of all of them. Where a value was revised, it
-goes on from before that day. Forecasts are equal to the last bit, with kept states and without.
+A night resumes from the newest snapshot whose days are a prefix of the days known now: the same
+windows with the same values, by a hash of all of them. If a value was revised, it resumes from
+before that day. Forecasts are bit-identical with snapshots and without.
 
 A state is kept before the newest truth is observed: tomorrow's list of days has a forecast that was
 made before that truth was known. What was forecast by then and not yet observed is kept with it.
@@ -63,7 +63,7 @@ class DailyState:
     """What a population knows of days that are over."""
 
     calibration: ErrorCalibration  # blend and guard, which stay as they were sealed
-    priors: PriorSet  # with their levels, and their fits where these go on
+    priors: PriorSet  # with their levels, and their fits if they are refitted in use
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known
     known_until: datetime | None = None  # end of the newest observed target
@@ -151,7 +151,7 @@ class KeptState:
 
     path: Path  # its folder
     facts: Mapping[str, Any]  # what made it
-    step: int  # of a replay that goes on from it
+    step: int  # of a replay that resumes from it
 
 
 class KeptStates:
@@ -164,7 +164,7 @@ class KeptStates:
         self.version = version
 
     def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, KeptState] | None:
-        """Return the last state that known windows go on from; this version's before others.
+        """Return the last state that known windows can resume from; this version's first.
 
         ``windows`` are all since the model was sealed, or earlier; their errors must be known by
         ``until``.
@@ -220,7 +220,7 @@ class KeptStates:
 
         ``pending`` was forecast and has not ended. ``after_minute`` is the origin of the last
         window that the sealed model knew, ``sealed`` counts the windows of its experience, and
-        ``before`` is the state that this one went on from, if any.
+        ``before`` is the state that this one resumed from, if any.
         """
         made_by = str(before.facts["made_by"]) if before else self.version
         folder = self._folder / made_by

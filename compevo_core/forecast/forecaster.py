@@ -121,7 +121,7 @@ class CompEvoForecaster:
                 the encoder that the run was trained with; members without agents read none.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
-            fit: fits priors anew where the settings say so; ``SharedFits`` keeps its fits.
+            fit: refits priors where the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
@@ -237,7 +237,7 @@ class CompEvoForecaster:
         of several days are observed in the order of time, each forecast as it would have been.
 
         Args:
-            windows: their target lies in the past; steps that are not known yet are NaN.
+            windows: their target is in the past; steps that are not known yet are NaN.
 
         Returns:
             the number of windows that were observed; those without any known step are left out.
@@ -253,7 +253,7 @@ class CompEvoForecaster:
         minutes = count_minutes([window.view for window in known])
         if min(minutes) <= self._state.minute:
             raise DataError(
-                f"{known[int(np.argmin(minutes))].view.window_id} does not lie after the last "
+                f"{known[int(np.argmin(minutes))].view.window_id} is not later than the last "
                 "window that was seen; give each window once, and all series of a day together"
             )
         for _ in self._forecast_days(WindowSet(known, dataset=windows.dataset)):

@@ -2,11 +2,11 @@
 
 What belongs here: making the record of a forecast, its hash, its folder, and the chain of records.
 What does not: views (``data.build``), forecasting (``forecast.forecaster``), when forecasts are
-issued and where they lie (the pipeline).
+issued and where they are stored (the pipeline).
 
-An issued forecast is written once and never changed: whoever is told how good a method is must be
-able to trust that no forecast was mended after its day. A later issue may supersede it: a record of
-its own in a folder beside it, which names the hash of the older one; both are kept.
+An issued forecast is written once and never changed: readers of its scores must be able to trust
+that no forecast was improved after its day. A later issue may revise it: a record of its own in a
+folder next to it, which names the hash of the older one; both are kept.
 
 When it was said is sealed too. Beside the records of a data set ``chain.jsonl`` has a line for each
 in the order of issue: the hash of the whole record, ``issued_at`` included, and the hash of the
@@ -50,7 +50,7 @@ VALUES_FILE = "forecast.parquet"
 FACTS_FILE = "forecast.json"
 CHAIN_FILE = "chain.jsonl"
 _SEALING_FILE = "sealing.json"  # the facts until the chain names them
-METHOD = "forecast"  # what is issued, whatever the method is
+METHOD = "forecast"  # what is issued, by any method
 EQUAL = "equal"  # the plain mean of its members
 MEMBER = "member-"
 PRIOR = "prior"  # the base that validated best
@@ -280,7 +280,7 @@ def _describe_inputs(view: WindowView) -> dict[str, Any]:
     return {
         "window_id": view.window_id,
         "entity": view.entity,
-        # None where nobody had measured them.
+        # None where not measured yet.
         "inputs": known + [None] * view.unknown_steps,
         # The lowest and highest that was known of the steps, if anything was.
         **({"temperature": [float(known_T.min()), float(known_T.max())]} if known_T.size else {}),
@@ -497,7 +497,7 @@ def _finish_seal(root: Path, chain: Chain) -> None:
 def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
     """Read what :func:`write_issued` wrote, and hold it against the chain.
 
-    The chain is read anew unless given. DataError if there is no complete forecast;
+    The chain is read from disk unless given. DataError if there is no complete forecast;
     CheckpointMismatch if values, facts or chain were altered since.
     """
     root = folder.parents[1]

@@ -7,8 +7,8 @@ sources).
 
 Source of the reconciliation: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast
 reconciliation for hierarchical and grouped time series through trace minimization", Journal of the
-American Statistical Association, 2019, with variances on the diagonal alone (WLS): of all values
-that add up, those nearest to the forecasts, where a series counts by the width of its own 80 %
+American Statistical Association, 2019, with a diagonal covariance (WLS): of all values that add
+up, those nearest to the forecasts, where a series counts by the width of its own 80 %
 band. Past errors are moved by the same map, which is linear, so bands belong to forecasts that add
 up.
 
@@ -119,9 +119,9 @@ def reconcile(
     forecasts that were not moved. DataError if a series of a total has no view.
     """
     names = [view.entity for view in views]
-    alone = [name for name in names if name not in totals]
+    parts_only = [name for name in names if name not in totals]
     by_total = {
-        name: alone if list(parts) == [ALL_SERIES] else list(parts)
+        name: parts_only if list(parts) == [ALL_SERIES] else list(parts)
         for name, parts in totals.items()
     }
     missing = sorted({part for name in by_total for part in (name, *by_total[name])} - set(names))
@@ -131,9 +131,9 @@ def reconcile(
             "newest values of every series, or take the total out of [totals]"
         )
 
-    base = [names.index(name) for name in alone]
+    base = [names.index(name) for name in parts_only]
     sums_NM = np.array(
-        [[float(part in by_total.get(name, [name])) for part in alone] for name in names]
+        [[float(part in by_total.get(name, [name])) for part in parts_only] for name in names]
     )
     low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(level)] for level in _BAND)
     width_N = (high_NH - low_NH).mean(axis=1)

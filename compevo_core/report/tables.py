@@ -45,7 +45,7 @@ METHOD_NAMES = {
     "own-weather-gbm": "Trees on own past and forecast weather",
     "prior": "Own prior",
     "compevo-equal": "CompEvo, equal weights",
-    "compevo-prior": "CompEvo's best prior alone",
+    "compevo-prior": "CompEvo's best base model",
     "simplified-logic": "Simplified logic",
     "uniform-weights": "Uniform weights",
     "no-diversity": "No diversity term",
@@ -87,7 +87,7 @@ HASH_CHARACTERS = 10
 def method_name(method: str) -> str:
     """Return the display name of a method, a part of a population, a variant or a control."""
     if method.startswith(AGENT):
-        return f"Agent {method.removeprefix(AGENT)} alone"
+        return f"Agent {method.removeprefix(AGENT)}"
     if method.startswith(ZERO_SHOT):
         return f"{method.removeprefix(ZERO_SHOT)}, zero-shot"
     plain = method.removesuffix(RECALIBRATED)
@@ -141,7 +141,7 @@ def format_interval(test: Mapping[str, Any]) -> str:
 
 
 def find_side(test: Mapping[str, Any]) -> int:
-    """Return -1 where a comparison's interval lies below zero, 1 above; 0 where it says neither."""
+    """Return -1 if the interval of a comparison is below zero, 1 if above, 0 if it holds zero."""
     low, high = test["interval_low"], test["interval_high"]
     if low is None or low <= 0 <= high:
         return 0
@@ -291,7 +291,7 @@ def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN
         known = [(value, row) for row, value in enumerate(column.values) if value is not None]
         if len(known) < 2:
             continue
-        # What prints alike is marked alike: digits that nobody sees are not a difference.
+        # Values that print the same are marked the same.
         texts = column.ranked or column.cells
         lowest = texts[min(known)[1]]
         best_cells |= {(row, place) for _, row in known if texts[row] == lowest}

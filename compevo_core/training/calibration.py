@@ -131,8 +131,8 @@ class CalibrationReport:
     calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
     blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
     guard: Guard
-    """What weighs the agents: the selection (none), all alike (equal), the agent that validated
-    best, alone (best), or the best base without any correction (prior)."""
+    """What forecasts: the selection's weights (none), equal weights (equal), the agent with the
+    best validation error (best), or the best uncorrected base model (prior)."""
 
 
 def calibrate(
@@ -162,7 +162,7 @@ def calibrate(
     blended_ABH = forecasts.blend(blend_AH)
     learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:
-        # Weights that go on are judged as they went on through validation.
+        # Online weights are judged by a rolling backtest over validation.
         lived = follow_validation(model, forecasts, blend_AH, val_examples)
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, blended_ABH, learnt, is_joint=is_joint)

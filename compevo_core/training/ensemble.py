@@ -35,7 +35,7 @@ _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
-"""Stored names of an agent's tensors beside its adapters: its decoder's and its calibration's."""
+"""Prefixes of an agent's stored tensors other than its adapters: its decoder and calibration."""
 
 
 @dataclasses.dataclass(frozen=True)

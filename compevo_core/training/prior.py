@@ -125,7 +125,7 @@ class RefitMemory:
         self.days = days
         self.fitted_utc = fitted_utc
         self._read = read
-        self._added = added  # beside those that are read; a set of windows costs its whole length
+        self._added = added  # after those that are read; a set of windows costs its whole length
 
     @classmethod
     def start(cls, days: int, train: WindowSet) -> Self:
@@ -164,7 +164,7 @@ class RefitMemory:
     def load(cls, days: int, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
         fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
-        # Once for all copies: each that is fitted anew asks for them.
+        # Once for all copies: each refit asks for them.
         read = cache(partial(WindowSet.read, folder))
         return cls(days, read, datetime.fromisoformat(fitted_utc))
 
@@ -180,7 +180,7 @@ class PriorSet:
     fitted: dict[PriorKey, Baseline]  # in the order of :func:`mix_priors`
     mix_AP: FloatArray  # each agent's share in them
     levels: ErrorLevels  # of their known errors; part of what they forecast
-    memory: RefitMemory | None = None  # where they are fitted anew in use
+    memory: RefitMemory | None = None  # if they are refitted in use
     fit_baseline: FitBaseline = fit_baseline
 
     @classmethod
@@ -216,7 +216,7 @@ class PriorSet:
     def observe(self, windows: Sequence[Window]) -> None:
         """Learn from windows whose truth is known: the priors' errors, and for later fits.
 
-        DataError if a window lies before the last one whose errors are known.
+        DataError if a window is earlier than the last one whose errors are known.
         """
         if not len(windows):
             return
@@ -300,8 +300,8 @@ def forecast_out_of_fold(
     """Forecast the train windows (N, H), each by a prior that did not see its block.
 
     ``folds`` are blocks of consecutive windows; 1 forecasts with a prior fitted on all of them.
-    DataError if there are fewer windows than folds, or the prior needs to know a series that lies
-    in one block alone.
+    DataError if there are fewer windows than folds, or the prior must know its series and one of
+    them is in a single block.
     """
     if folds == 1:
         return _fit(key, train, fit).predict(train.views())
@@ -385,11 +385,11 @@ def _fit(
 
 
 def _raise_if_lone_series(key: PriorKey, views: Sequence[WindowView], others: WindowSet) -> None:
-    """Raise a DataError if all train windows of a series lie in one block."""
-    alone = sorted({view.entity for view in views} - set(others.entities))
-    if alone:
+    """Raise a DataError if all train windows of a series are in one block."""
+    missing = sorted({view.entity for view in views} - set(others.entities))
+    if missing:
         raise DataError(
-            f"all train windows of {alone[0]} lie in one block of forecast.prior_folds or within "
+            f"all train windows of {missing[0]} are in one block of forecast.prior_folds or within "
             f"two horizons of it, so that no {key.name} fitted on the other blocks knows the "
             "series; add more of its days to train, leave the series out, or set "
             "forecast.prior_folds to 1 (forecasts in sample)"

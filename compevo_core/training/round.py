@@ -358,7 +358,7 @@ class RoundTrainer:
         return [pool[i] for i in rows]
 
     def _list_remembered(self, state: RoundState) -> list[list[str]]:
-        """Return the logics that each agent scores again beside its new ones, all as many."""
+        """Return the logics that each agent scores again, the same number for each."""
         if not self._keeps_records:
             return [[] for _ in state.logics]
         best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
@@ -449,7 +449,7 @@ class RoundTrainer:
     def _gather_texts(
         self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
     ) -> _Record:
-        """Gather what each process knows of its local agents alone: texts and counts."""
+        """Gather what only the process of an agent knows: texts and counts."""
         unique_news = [len({name for window in row for name in window}) for row in played.news]
         n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
         record: _Record = {"candidates": [], "group_logics": []}
@@ -494,7 +494,7 @@ class RoundTrainer:
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
-        """Return what each agent plays next by this round alone (decision 04-policy).
+        """Return each agent's next logic, judged by this round only (decision 04-policy).
 
         The played logic competes with its group. It comes first, so that it stays on ties: where
         all logics forecast alike, nothing speaks for another one.

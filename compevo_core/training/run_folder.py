@@ -292,7 +292,7 @@ def write_sealed_folder(
         for torn in root.glob(f"{_TEMPORARY_PREFIX}*"):
             shutil.rmtree(torn)
         part.mkdir(parents=True)
-    shards.barrier()  # nobody writes before the folder is there
+    shards.barrier()  # no process writes before the folder is there
 
     yield part
 
@@ -302,7 +302,7 @@ def write_sealed_folder(
         if target.exists():
             shutil.rmtree(target)
         part.rename(target)
-    shards.barrier()  # nobody reads the target before it is there
+    shards.barrier()  # no process reads the target before it is there
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
@@ -313,10 +313,10 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
         for path in sorted(folder.rglob("*"))
-        # A lock is nobody's content: no copy of a folder has to bring it along.
+        # A lock is not content: a copy of a folder may lack it.
         if path.is_file() and path.name not in (MANIFEST_FILE, LOCK_FILE)
     }
-    # Over names and hashes alone: facts such as the device may differ between equal models.
+    # Only over names and hashes: facts such as the device may differ between equal models.
     folder_hash = hash_text(json.dumps(files, sort_keys=True))
 
     write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})

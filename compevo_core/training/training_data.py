@@ -70,7 +70,7 @@ class TrainingData:
     n_dropped: int  # train windows without any
     scaler: Scaler  # fitted on the train windows
     priors: PriorSet  # fitted on the train windows; their errors are known to validation's end
-    # Out-of-fold forecasts (N, P, H) of train by the priors; of no window where nobody needs them
+    # Out-of-fold forecasts (N, P, H) of train by the priors; of no windows if not needed
     held_out_NPH: FloatArray
     train_examples: list[ForecastExample]  # the windows of these forecasts
     calibration_examples: list[ForecastExample]  # validation windows with a known target
@@ -104,7 +104,7 @@ class TrainingData:
             val_NPH = priors.forecast(known_val.views())
             priors.observe(known_val)
         else:
-            # Priors that are fitted anew in use are validated as they will be used.
+            # Priors that are refitted in use are validated as they will be used.
             val_NPH = priors.follow(known_val)
 
         return cls(

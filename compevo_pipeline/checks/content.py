@@ -156,7 +156,7 @@ def _scan(values_DS: FloatArray, steps_an_hour: int) -> list[tuple[int, int]]:
     is_measured_T = np.minimum(n_old_T1, n_new_T1)[:, 0] >= _MIN_WHOLE_DAYS
     jumps_T = np.flatnonzero(is_measured_T & (gain_T >= MIN_GAIN))
 
-    # The days beside a jump show it too: the clearest of them is the one.
+    # The days around a jump show it too: report the clearest of them.
     clearest: list[tuple[int, int]] = []
     for at in sorted(jumps_T, key=lambda t: -gain_T[t]):
         if all(abs(at + DAYS - other) > DAYS for other, _ in clearest):

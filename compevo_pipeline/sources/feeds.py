@@ -274,7 +274,7 @@ def _parse_solar(raws: Sequence[RawFile]) -> pl.DataFrame:
 
 
 def _read_benchmark_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
-    # The targets of the validation sample lie in the train split.
+    # The targets of the validation sample are in the train split.
     files = news2forecast.read_files(mode, archive, clock)
     yield from (raw for raw in files if news2forecast.is_test_file(raw))
 
@@ -294,7 +294,7 @@ _ELECTRICITY = (
         read_files=aemo.read_files,
         parsers={FrameKind.SERIES: aemo.parse_all, FrameKind.PUBLISHED: aemo.parse_published},
         fetch_live=aemo_live.fetch_price_and_demand,
-        # Live mode keeps operational demand for the data set of this measure alone.
+        # Live mode keeps operational demand only for the data set of this measure.
         labels=(f"live:{aemo.PRICE}/", "archive:aemo_"),
         with_gaps={FrameKind.SERIES: functools.partial(aemo.parse_all, tolerate_gaps=True)},
     ),

@@ -263,7 +263,7 @@ def load_registry(folder: Path) -> Registry:
 def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     """Return the entry of a user's own data set.
 
-    The tables that the declaration names lie relative to the folder of ``path``.
+    Paths of tables in the config are relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
     bounds = declaration.evaluation

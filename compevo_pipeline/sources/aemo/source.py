@@ -39,7 +39,7 @@ class Product:
     parse: Callable[..., pl.DataFrame]  # parses a file of it, or several, into `SERIES_SCHEMA`
     is_joint: bool = False  # whether files are parsed at once: it has many small ones
     files: tuple[str, ...]  # patterns of its file names, packed in any way
-    folder: str = ""  # where it lies in an archive, if not in a folder of its name
+    folder: str = ""  # its folder in an archive, if not a folder of its name
     may_have_gaps: bool = False  # whether a file with gaps is an error unless a run accepts them
 
 
@@ -69,7 +69,7 @@ PRODUCTS = {
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
 
 _FIRST_SAMPLE_DAY = "2026-02-16.json"
-"""The sample's days of operational demand before this one belong to its own data set alone."""
+"""The sample's days of operational demand before this one belong only to its own data set."""
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -110,7 +110,7 @@ def _read_product(
 
 
 read_operational_files = functools.partial(_read_product, OPERATIONAL)
-"""Yields every file of operational demand in a mode, for the data set of this measure alone."""
+"""Yields every file of operational demand in a mode, only for the data set of this measure."""
 
 
 def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:

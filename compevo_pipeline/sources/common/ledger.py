@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.base import RawFile
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
 )
-"""How long an absent or short file is left alone before it is asked for again.
+"""Pauses before an absent or short file is requested again.
 
 After the last one an absent file is frozen, and a short one final.
 """
@@ -210,7 +210,7 @@ class Ledger:
         self._of_this_run.update(keys)
 
     def reject(self, source: str, name: str, note: str) -> None:
-        """Note that a file this object fetched cannot be used: the next run fetches it anew."""
+        """Note that a file this object fetched cannot be used: the next run fetches it again."""
         for keys in [keys for keys in self._fetched if keys[0] == (source, name)]:
             self._fetched.remove(keys)
             self._of_this_run.difference_update(keys)

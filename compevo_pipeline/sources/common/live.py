@@ -69,7 +69,7 @@ class Tolerance:
     def attempt(
         self, live: LiveContext, source: str, name: str, url: str, *, is_final: bool
     ) -> Iterator[None]:
-        """Fetch one file in the block; where it fails, note it and go on with the next one.
+        """Fetch one file in the block; if that fails, note it and continue with the next one.
 
         The absence of a final file, which never changes, is remembered.
 

@@ -225,8 +225,8 @@ def raise_if_gaps(
 ) -> None:
     """Reject a table whose timestamps are not exactly ``step`` apart.
 
-    Without ``by`` the rows must be in order. With it, a column that tells series apart, each series
-    is sorted first: files join regions in any order.
+    Without ``by`` the rows must be in order. With it, the column that identifies the series, each
+    series is sorted first: files join regions in any order.
     """
     if by is None:
         steps = table.with_columns(pl.col(stamp).diff().alias("_step"))
@@ -331,7 +331,7 @@ class Promise:
     end: datetime  # the time from which on rows are beyond it, in UTC
     entity: str = ""  # the one region, station or currency; empty for any
     column: str = "start_utc"  # the rows' time
-    most_beyond: float = 0.0  # share of rows that may lie beyond
+    most_beyond: float = 0.0  # share of rows that may be outside
 
 
 Promises = Callable[[RawFile], Sequence[Promise]]
@@ -359,7 +359,7 @@ def promise_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Pr
 
 
 def refuse_beyond(rows: pl.DataFrame, raws: Sequence[RawFile], promises: Promises) -> pl.DataFrame:
-    """Return rows of files, all of which lie within what the names of their files promise.
+    """Return rows of files; all must be within what the names of their files promise.
 
     A publisher who puts another month, region or day under a name would change known values of a
     time that the file has no business with, so such a file is refused as a whole.

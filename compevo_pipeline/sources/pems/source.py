@@ -137,7 +137,7 @@ def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
 
 
 def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
-    """Parse a file as :func:`parse`; of a published station file, the chosen stations alone.
+    """Parse a file as :func:`parse`; of a published station file, only the chosen stations.
 
     No stations mean all; the benchmark table has none.
     """
@@ -306,7 +306,7 @@ def _read_station_rows(
             problem = f"district {{district}}, not {district} as the file's name says"
             tables.raise_if_rows(table, name, is_other, problem, "fetch the file again")
 
-        # The other columns are split for the cell count alone.
+        # The other columns are split only for the cell count.
         table = table.select(tables.LINE, "stamp", "station", "pct_observed", "occupancy")
         if only is not None:
             table = table.filter(pl.col("station").is_in(list(only)))

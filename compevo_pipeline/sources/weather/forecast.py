@@ -115,7 +115,7 @@ _Places = Annotated[list[_Place], Field(min_length=len(PLACES), max_length=len(P
 read_files = functools.partial(
     read_product, source=SOURCE, folder=SOURCE, files=["ecmwf_ifs_*.json*"]
 )
-"""Yields the runs that lie in an archive folder; the sample's world has no forecast weather."""
+"""Yields the runs of an archive folder; the sample has no forecast weather."""
 
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
