@@ -8,6 +8,7 @@ sentence that a person should write. ``--check`` writes nothing and fails if a p
 import inspect
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,9 +20,10 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from compevo_core import errors  # noqa: E402
-from compevo_core.config.run import RunConfig, iterate_settings  # noqa: E402
+from compevo_core.config.run import RunConfig, iterate_settings, list_presets  # noqa: E402
 
 DOCS = REPO / "docs"
+SHARED = 3  # commands with the same option, from which on it is described once
 NOTE = "<!-- made by `make docs`; change the code, not this page -->"
 
 
@@ -40,8 +42,8 @@ def settings_page() -> str:
         "# Settings",
         NOTE,
         "All settings of a training run, by section. A preset is a TOML file with these sections; "
-        "`--set section.setting=value` changes one. The defaults come from the paper. The shipped "
-        "presets are `paper`, `default`, `demo` and `tiny` (`compevo_core/config/presets`).",
+        "`--set section.setting=value` changes one. The defaults come from the paper. Presets in "
+        f"`compevo_core/config/presets`: {', '.join(f'`{name}`' for name in list_presets())}.",
     ]
     for section, info in RunConfig.model_fields.items():
         kind: Any = info.annotation
@@ -107,17 +109,25 @@ def cli_page() -> str:
     """Every command with its arguments and options."""
     from compevo_pipeline.cli.main import app
 
+    commands = list(list_commands(typer.main.get_command(app)))
+    entries = Counter(option_entry(option) for _, command in commands for option in command.params)
+    by_name = {entry.split("`")[1]: entry for entry, _ in reversed(entries.most_common())}
+    shared = [entry for entry in entries if entries[entry] >= SHARED and entry in by_name.values()]
     parts = [
         "# Command line",
         NOTE,
         "`compevo COMMAND --help` prints the same. The exit code is 0; 1 with one line that "
         "says what is wrong, where, and what to do; or 2 where the words of the command are wrong.",
+        "## Options of several commands",
+        "\n".join(shared),
     ]
-    group: Any = typer.main.get_command(app)
-    for name, command in list_commands(group):
-        rows = [option_row(option) for option in command.params]
+    for name, command in commands:
         parts += [f"## compevo {name}", inspect.cleandoc(command.help or "")]
-        parts += [table(("argument or option", "default", "meaning"), rows)] if rows else []
+        listed = [option_entry(option) for option in command.params]
+        if own := [entry for entry in listed if entry not in shared]:
+            parts.append("\n".join(own))
+        if common := [entry.split("`")[1] for entry in listed if entry in shared]:
+            parts.append(f"Also: {', '.join(f'`{name}`' for name in common)}.")
     return page(parts)
 
 
@@ -129,18 +139,18 @@ def list_commands(group: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name} {words}", inner
 
 
-def option_row(option: Any) -> list[str]:
+def option_entry(option: Any) -> str:
     """Describe one parameter of a command."""
     is_argument = option.param_type_name == "argument"
     name = option.name.upper() if is_argument else ", ".join(option.opts)
     default = option.default
     if option.required:
-        shown = "required"
+        shown = " (required)"
     elif default is None or default == "" or default is False or callable(default):
         shown = ""
     else:
-        shown = f"`{default}`"
-    return [f"`{name}`", shown, getattr(option, "help", "") or ""]
+        shown = f" (default: `{default}`)"
+    return f"- `{name}`{shown}: {' '.join((getattr(option, 'help', '') or '').split())}"
 
 
 def environment_page() -> str:

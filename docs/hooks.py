@@ -6,16 +6,20 @@ of a page.
 
 import ast
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from compevo_core.paper.report.inputs import read_inputs
-from compevo_core.paper.report.markdown import UNDATED, update_document
-
 REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from benchmarks.table import fill_tables  # noqa: E402
+from compevo_core.paper.report.inputs import read_inputs  # noqa: E402
+from compevo_core.paper.report.markdown import UNDATED, update_document  # noqa: E402
+
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
 FILLED_PAGES = (
@@ -44,6 +48,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill in the tables that are too long to be kept in their page."""
+    markdown = fill_tables(markdown, page.file.src_uri)
     if page.file.src_uri not in FILLED_PAGES:
         return markdown
     inputs = read_inputs(REPO / "results", [], mode="archive", generated_at=UNDATED)
