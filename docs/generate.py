@@ -2,7 +2,8 @@
 
 What belongs here: settings, commands, environment, run folder, round record, result rows, data
 contracts and the index of decisions, each read from the code or from the pages. What does not: any
-sentence that a person should write. ``--check`` writes nothing and fails if a page is out of date.
+sentence that a person should write. Pages that users look up are committed, and ``--check`` fails
+if one is out of date; the others are made when the site is built (``docs/hooks.py``).
 """
 
 import inspect
@@ -459,6 +460,9 @@ PAGES = {
     "reference/configuration.md": settings_page,
     "reference/cli.md": cli_page,
     "reference/environment.md": environment_page,
+}
+#: Pages that only the built site has in full; the repository holds their first lines.
+BUILT_PAGES = {
     "reference/live-sources.md": live_sources_page,
     "reference/run-folder.md": run_folder_page,
     "reference/round-record.md": round_record_page,

@@ -19,6 +19,7 @@ sys.path.insert(0, str(REPO))
 from benchmarks.table import fill_tables  # noqa: E402
 from compevo_core.paper.report.inputs import read_inputs  # noqa: E402
 from compevo_core.paper.report.markdown import UNDATED, update_document  # noqa: E402
+from docs.generate import BUILT_PAGES  # noqa: E402
 
 PACKAGES = ("compevo_core", "compevo_pipeline")
 PAPER_MAP = "paper-map.md"
@@ -47,7 +48,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill in the tables that are too long to be kept in their page."""
+    """Fill in what is made from the code or from committed rows when the site is built."""
+    if page.file.src_uri in BUILT_PAGES:
+        return BUILT_PAGES[page.file.src_uri]()
     markdown = fill_tables(markdown, page.file.src_uri)
     if page.file.src_uri not in FILLED_PAGES:
         return markdown
