@@ -220,7 +220,7 @@ def format_split(rows: Sequence[Row]) -> str:
 
 
 def format_systems(rows: Sequence[Row]) -> str:
-    """Return what the systems of agents cost, each beside the paper's figure and its own ratio."""
+    """Return the costs of the systems of agents, with the paper's figures and ratios."""
     cells = []
     for column, published, title, digits in SYSTEM_FIGURES:
         own = [float(row[column]) for row in rows]

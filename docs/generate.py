@@ -420,7 +420,7 @@ def contracts() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     yield "Series", "One row a series, variable and interval start.", schemas.SERIES_SCHEMA
     yield (
         "Covariates",
-        "Daily values beside a series, with the moment each became available.",
+        "Daily values that accompany a series, with the moment each became available.",
         schemas.COVARIATE_SCHEMA,
     )
     yield (
@@ -457,12 +457,12 @@ def page(parts: Sequence[str]) -> str:
 
 
 PAGES = {
-    "reference/configuration.md": settings_page,
     "reference/cli.md": cli_page,
     "reference/environment.md": environment_page,
 }
 #: Pages that only the built site has in full; the repository holds their first lines.
 BUILT_PAGES = {
+    "reference/configuration.md": settings_page,
     "reference/live-sources.md": live_sources_page,
     "reference/run-folder.md": run_folder_page,
     "reference/round-record.md": round_record_page,

@@ -1,7 +1,7 @@
 """Hooks of the documentation's build: source pages, long tables, links, docstring roles.
 
-What belongs here: what mkdocs and mkdocstrings cannot be told by settings. What does not: the text
-of a page.
+What belongs here: what settings of mkdocs and mkdocstrings cannot do. What does not: the text of a
+page.
 """
 
 import ast

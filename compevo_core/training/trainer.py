@@ -236,8 +236,8 @@ def validate_members(
 def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
     """Calibrate the chosen round on the validation windows; None without any."""
     config = model.config
-    # Fits use all windows. The guard alone uses the windows that judged the rounds: an answer as
-    # text takes minutes.
+    # Fits use all windows. If only the fallback is chosen, the windows that judged the rounds will
+    # do: an answer as text takes minutes.
     is_fitted = config.calibration.blend or config.selection.online or not model.logics
     examples = data.calibration_examples if is_fitted else data.val_examples
     if not examples:
@@ -245,7 +245,7 @@ def _calibrate(model: Ensemble, data: TrainingData) -> CalibrationReport | None:
 
     report = calibrate(model, examples)
 
-    # The guard of calibration sees to it: what is sealed is never worse than what it corrects.
+    # Through the fallback a sealed model is never worse on validation than its base model.
     assert report.calibrated_mae <= report.prior_mae  # noqa: S101 - by construction
     return report
 
