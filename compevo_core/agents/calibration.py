@@ -3,7 +3,7 @@
 See decision 08-calibration.
 
 What belongs here: the sealed state and applying it. What does not: fitting it on validation
-(``training.calibration``), errors that priors know (``baselines.known_errors``).
+(``training.calibration``), errors that base models know (``baselines.known_errors``).
 
 An agent's forecast becomes base + blend * (forecast - base). The blend is what its correction has
 proved to be worth, by step.

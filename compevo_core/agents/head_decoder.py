@@ -15,8 +15,8 @@ A linear patch costs one token for four values or more, where digits cost severa
 (patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the
 read-out at zero: before training the forecast is the base (decision 02-priors).
 
-Shapes: A agents, B windows, P priors, C context columns, S channels of the target day, K steps of a
-patch, T patches, R forecasts, M articles, E article embedding, L packed length, H horizon,
+Shapes: A agents, B windows, P base models, C context columns, S channels of the target day, K steps
+of a patch, T patches, R forecasts, M articles, E article embedding, L packed length, H horizon,
 D hidden.
 """
 
@@ -84,9 +84,9 @@ class Patches:
 class NumericTokens(nn.Module):
     """One agent's maps from numbers to tokens, stacked over agents.
 
-    The difference of each prior from the agent's base is a channel, where there are several. An
-    article size of 0 says that articles are read as text; ``scale`` is the root mean square of the
-    backbone's word embeddings.
+    The difference of each base model from the agent's base is a channel, where there are several.
+    An article size of 0 says that articles are read as text; ``scale`` is the root mean square of
+    the backbone's word embeddings.
     """
 
     def __init__(

@@ -292,7 +292,7 @@ class FittedReader:
         weights_ANH: FloatArray | None = None,
         penalties: FloatArray = PENALTIES,
     ) -> None:
-        """Take train windows with held-out priors, and what sets each of all agents apart."""
+        """Take train windows with held-out base models, and what sets each of all agents apart."""
         self._penalties = penalties
         self.retriever = retriever
         self.members = members

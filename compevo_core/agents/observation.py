@@ -8,7 +8,7 @@ A prompt never exceeds ``backbone.context_length``. What does not fit is left ou
 news that an agent read least, recent history, peers. The agent's own logic and reward, the
 instruction and the cue always stay. The wording is in ``agents.prompts``.
 
-Shapes: A agents, P priors, B windows of the round, S sampled articles, H horizon.
+Shapes: A agents, P base models, B windows of the round, S sampled articles, H horizon.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ numbers (the decoders), rewards and weights (``agents.selection``), logic update
 
 Forecasts here are the agents' own, before calibration (``agents.calibration``).
 
-Shapes: A agents, G logics of an agent, B windows, P priors, H horizon.
+Shapes: A agents, G logics of an agent, B windows, P base models, H horizon.
 """
 
 import dataclasses

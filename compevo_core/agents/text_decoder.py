@@ -8,8 +8,8 @@ A prompt never exceeds ``backbone.context_length``. What does not fit is left ou
 news that match the logic least, then the oldest history. Task, logic and cue always stay. Greedy
 decoding has no gradient, so the agents are trained by the likelihood of the true answer.
 
-Shapes: A agents, P priors, R forecasts of an agent, S input steps, H horizon, T tokens, L packed
-length, D hidden.
+Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horizon, T tokens, L
+packed length, D hidden.
 """
 
 import bisect
@@ -117,12 +117,12 @@ class _Question:
 class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
-    An agent with a prior writes the correction to its base in the unit of the series, an agent
+    An agent with a base model writes the correction to its base in the unit of the series, an agent
     without one writes the values themselves. An answer that cannot be read is counted and scored
     as the uncorrected base: nothing is padded or repaired.
 
     Args:
-        mix_AP: share of each local agent in the priors; a row of zeros has none.
+        mix_AP: share of each local agent in the base models; a row of zeros has none.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 config = RunConfig.preset("default").with_overrides({"population.agents": 5})
 
-All systems of agents (paper D.4) share backbone, news, priors, context, batches and steps. What
-sets them apart are settings, so that the hash of a run's settings identifies the system.
+All systems of agents (paper D.4) share backbone, news, base models, context, batches and steps.
+What sets them apart are settings, so that the hash of a run's settings identifies the system.
 """
 
 import hashlib
@@ -147,11 +147,11 @@ class RunConfig(SettingsSection):
             for member in members
         ]
         if any(name == "none" for name, _ in priors):
-            raise ValueError("without a prior and a language model nothing forecasts: set one")
+            raise ValueError("a base model or a language model is needed to forecast: set one")
         if len(set(priors)) < len(priors):
             raise ValueError(
                 f"{len(priors)} members without a language model forecast by {len(set(priors))} "
-                "priors: set population.agents = 1, or give each member a prior of its own"
+                "base models: set population.agents = 1, or give each member its own prior"
             )
         return self
 

@@ -85,7 +85,7 @@ class MemberConfig(SettingsSection):
     prior: Literal[PriorName, "shared"] = "shared"
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
-    """length of the span of train days that its prior is fitted on, the nearest ones; 0 = all"""
+    """number of train days, the nearest ones, that its base model is fitted on; 0 = all"""
     lookback_steps: int = Field(default=SHARES, ge=1, le=SHARES)
     """last part of the inputs that it sees, in 48ths of them"""
     window_share: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -174,19 +174,19 @@ class ForecastConfig(SettingsSection):
     """How an agent turns its evidence into numbers."""
 
     decoder: Literal["head", "text", "linear", "none"] = "head"
-    """numbers as soft tokens and a numeric head, the paper's answer text, or no language model:
-    each agent forecasts its prior, with ('linear') or without what a ridge reads in its news"""
+    """numbers as soft tokens and a numeric head, the paper's answer text, or no language model: an
+    agent's forecast is its base model's, to which 'linear' adds what a ridge reads in its news"""
     prior: PriorName = "calendar-ridge"
     """forecaster fitted on the train split, whose error the agents correct; 'blend' is a fixed
     mixture of calendar ridge and boosted trees, 'zero-shot' is ``zero_shot_model``"""
     zero_shot_model: str = ""
-    """folder or hub id of a pretrained model of time series, for the prior 'zero-shot'"""
+    """folder or hub id of a pretrained model of time series, for the base model 'zero-shot'"""
     known_errors: Literal["none", "mean"] = "none"
-    """what is added to the priors' forecasts before the agents see them: nothing, or the mean of
-    their own known errors by series and step, whose weight halves in 90 days; frozen at the end of
+    """bias correction of the base models before the agents see their forecasts: none, or the mean
+    of their known errors by series and step with a half-life of 90 days; frozen at the end of
     validation"""
     prior_folds: int = Field(default=5, ge=1)
-    """blocks for out-of-fold forecasts of the prior on the train windows; 1 = in sample"""
+    """blocks for out-of-fold forecasts of the base model on the train windows; 1 = in sample"""
     refit_days: int = Field(default=0, ge=0)
     """days after which the base models are refitted on all known data, each on the newest
     ``calibration_days`` of its agent; 0 = never (the paper's experiments)"""

@@ -1,11 +1,11 @@
 """An issued forecast by series: a summary of the day, and the parts that add up to the forecast.
 
 What belongs here: these numbers, read from the sealed record: energy or mean, peak, their bands,
-changes and what was published; weights, priors, corrections and levels. What does not: making the
-record (``compevo_core.forecast.issued``), tables and pages of it (the command line, ``report``).
+changes and what was published; weights, base forecasts, corrections. What does not: making the
+record (``compevo_core.forecast.issued``), its tables and pages (the command line, ``report``).
 
 No model is run. A forecast is the sum over its members of weight * (prior + correction + level):
-the prior is the numeric forecast that an agent starts from, or all that a member without news
+the base model is the numeric forecast that an agent starts from, or all that a member without news
 forecasts; the correction is what an agent adds after reading numbers and news, the level is the
 bias correction, its mean known error. The parts say how the number came about. They do not say what
 caused it: an article that was read need not have changed anything.

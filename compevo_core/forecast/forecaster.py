@@ -1,8 +1,8 @@
 """A trained model as a forecaster: the public API for prediction.
 
 What belongs here: loading a run, forecasting windows with what the forecast is made of (agents,
-weights, news), and what changes in daily use with errors that became known: levels, priors, weights
-and experience. What does not: training; logics and adapters stay as they are (decision 01-decoder).
+weights, news), and what changes in daily use with every known error: bias corrections, base models,
+weights, forecast history. What does not: training; logics and adapters never change after it.
 
     forecaster = CompEvoForecaster.load("runs/mine", NewsPool.read("news"))
     demand_NH = forecaster.predict(windows.views())
@@ -121,7 +121,7 @@ class CompEvoForecaster:
                 the encoder that the run was trained with; members without agents read none.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
-            fit: refits priors where the settings say so; ``SharedFits`` keeps its fits.
+            fit: refits base models where the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
@@ -155,7 +155,7 @@ class CompEvoForecaster:
 
     @property
     def priors(self) -> PriorSet:
-        """The numeric priors, with what they learnt of observed days."""
+        """The base models, with what they learnt of observed days."""
         return self._state.priors
 
     @property
@@ -232,9 +232,9 @@ class CompEvoForecaster:
     def observe(self, windows: WindowSet) -> int:
         """Take note of windows whose truth is known: later forecasts start from their errors.
 
-        For daily use; experiments forecast as at the end of validation. Weights, levels and priors
-        of this object move on as the settings say, the run folder on disk stays as it is. Windows
-        of several days are observed in the order of time, each forecast as it would have been.
+        For daily use; experiments forecast as at the end of validation. Weights, bias corrections
+        and base models of this object are updated as the settings say; the run folder stays as it
+        is. Windows of several days are observed in order, each forecast as it would have been.
 
         Args:
             windows: their target is in the past; steps that are not known yet are NaN.
@@ -361,7 +361,7 @@ class CompEvoForecaster:
         # Scaling back may have moved a bound by the last bit.
         aggregate_NH = keep_bounds(views, self._unscale(forecasts.mixture_NH[:, None], views)[0])
 
-        # Validation said which prior is best; it stands for the population without its agents.
+        # Validation said which base model is best; it stands for the population without its agents.
         best = int(self._state.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,

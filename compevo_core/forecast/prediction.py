@@ -51,14 +51,14 @@ class Prediction:
     quantiles: FloatArray
     # Ids of the articles each agent read, by agent and window, best match first
     chosen_news: list[list[tuple[str, ...]]]
-    # (A, N, H) the forecast that each agent corrects: its mixture of the numeric priors
+    # (A, N, H) the forecast that each agent corrects: its mixture of the base models
     bases: FloatArray
     # (A, N, H) by how much bounds, and totals that add up, move each agent's forecast
     levels: FloatArray
-    # (N, H) the base that validated best, as it is; None without any prior
+    # (N, H) the base that validated best, as it is; None without any base model
     prior: FloatArray | None
-    # Number of answers of the text decoder that could not be parsed; the prior stands in for each.
-    # 0 for the head
+    # Number of answers of the text decoder that could not be parsed; the base model stands in for
+    # each. 0 for the head
     n_unparsed: int
 
     @classmethod

@@ -192,7 +192,7 @@ def _name_members(issued: IssuedForecast) -> dict[str, str]:
 
 
 def part_table(parts: Explanation) -> Table | None:
-    """Return a row for each member: weight, prior, correction, level, what it adds; and the sum.
+    """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
     None for a single model, whose forecast is all there is.
     """

@@ -1,4 +1,4 @@
-"""Forecasts of validation, what is fitted to them, and the guard against a better prior.
+"""Forecasts of validation, what is fitted to them, and the guard against a better base model.
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
@@ -70,7 +70,7 @@ class ValidationErrors:
     """Mean absolute errors in scaled units, mean over windows."""
 
     aggregate: float  # of the population's forecast
-    prior: float  # of the best of the agents' bases; of the training mean without any prior
+    prior: float  # of the best of the agents' bases; of the training mean without any base model
 
 
 def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
@@ -167,7 +167,7 @@ def calibrate(
         learnt = mean_error(lived.mixture_NH, lived.truth_NH)
     guard, override_A, sealed = _guard(forecasts, blended_ABH, learnt, is_joint=is_joint)
 
-    # Where no weighting is as good as the best prior, that is sealed without any correction.
+    # Where no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":
         blend_AH = np.zeros_like(blend_AH)
 
@@ -191,7 +191,7 @@ def calibrate(
 def _guard(
     forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float, *, is_joint: bool
 ) -> tuple[Guard, FloatArray, float]:
-    """Return the first weighting that no prior beats, its override (A,), and its error.
+    """Return the first weighting that no base model beats, its override (A,), and its error.
 
     ``learnt`` is the error of the population under the weights that were learnt. Parts that were
     fitted to add up under those weights have no other ones.

@@ -6,7 +6,7 @@ correct their models, as such an ensemble; the files of both. What does not: fit
 (``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
 fits of a table.
 
-Shapes: A members, B windows, P priors, H horizon.
+Shapes: A members, B windows, P base models, H horizon.
 """
 
 import dataclasses

@@ -111,7 +111,7 @@ class RunFolder:
         "refit", "Run folder of the second training, on train and validation, where there is one."
     )
     model = _RunPath(
-        "model", "Folder of the sealed model: adapters, logics, prior, scaler, configuration."
+        "model", "Folder of the sealed model: adapters, logics, base model, scaler, configuration."
     )
     model_config_file = _RunPath(
         "model/config.json", "Configuration that the model was trained with."

@@ -78,7 +78,7 @@ def train(
 
     Args:
         config: the run's settings.
-        train_windows: windows of split "train"; scales, priors and population are fitted on no
+        train_windows: windows of split "train"; scales, base models and population are fitted on no
             others.
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
@@ -90,7 +90,7 @@ def train(
         on_round: called with the record of each round, only on the first process; with
             ``run.refit`` also in the second training, which counts from the first round again.
         backbone: a frozen model without adapters; loaded as the configuration says unless given.
-        fit: fits the numeric priors; ``SharedFits`` fits each once for several runs.
+        fit: fits the base models; ``SharedFits`` fits each once for several runs.
         stages: trains equal supervised stages once for several runs.
         shard_backbone: whether processes split the backbone (memory, no number) and no agents.
         selector: asks the endpoint that ``evolution.selector`` names, by chat completions.

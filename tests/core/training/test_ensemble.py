@@ -200,7 +200,7 @@ def test_members_of_one_method_are_told_apart_by_their_days():
         ({"evolution__every": 2}, "evolution.every need a language model"),
         ({"population__members": [{"prior": "gbm", "news_scope": "none"}]}, r"\[0\].news_scope"),
         ({"calibration__blend": True}, "calibration.blend"),
-        ({"population__members": [{"prior": "none"}]}, "without a prior"),
+        ({"population__members": [{"prior": "none"}]}, "a base model or a"),
         ({"population__agents": 2, "population__members": []}, "2 members .* by 1 priors"),
     ],
 )
