@@ -39,10 +39,10 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.forecast.daily_state import (
     DailyState,
     DayForecasts,
-    KeptState,
-    KeptStates,
     Pending,
     Replay,
+    Snapshot,
+    Snapshots,
     select_known,
 )
 from compevo_core.forecast.prediction import Prediction
@@ -264,8 +264,8 @@ class CompEvoForecaster:
         self,
         windows: WindowSet,
         until: datetime,
-        kept: KeptStates,
-        found: tuple[Replay, KeptState] | None,
+        snapshots: Snapshots,
+        found: tuple[Replay, Snapshot] | None,
         on_step: OnStep = lambda _: None,
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
@@ -273,8 +273,8 @@ class CompEvoForecaster:
         Args:
             windows: all windows since training.
             until: the instant.
-            kept: states of earlier nights.
-            found: what ``kept.find`` found for these windows; None to start from the sealed model.
+            snapshots: states of earlier nights.
+            found: what ``snapshots.find`` found for these windows; None to start from the sealed model.
             on_step: gets a line before each origin, with the time left.
 
         Returns:
@@ -283,7 +283,7 @@ class CompEvoForecaster:
         after, sealed = self._state.minute, len(self.experience)
         if found is not None:
             replay, before = found
-            first, pending = before.step, kept.load(before, replay, self._state)
+            first, pending = before.step, snapshots.load(before, replay, self._state)
         else:
             replay = Replay.of(select_known(windows, after, until), self.artifact_hash)
             before, first, pending = None, 0, {}
@@ -294,7 +294,7 @@ class CompEvoForecaster:
             steps.begin("origins since training are learnt from")
             self._play(replay, step, pending)
         if first < last:
-            kept.save(
+            snapshots.save(
                 self._state, pending, replay, last, after_minute=after, sealed=sealed, before=before
             )
         self._play(replay, last, pending)

@@ -210,12 +210,12 @@ def _play_rounds(
 def _hand_over(first: Ensemble, model: Ensemble) -> None:
     """Give a model of train and validation the choices and errors of the first training.
 
-    The forecasts of validation are the last that were made without having seen it. Agents'
-    forecasts stay in the scale of the first training, as they always have.
+    The forecasts of validation are the last that were made without having seen it. Those by agents
+    stay in the scale of the first training, which differs little.
     """
     is_rescaled = not model.logics
-    lived = first.experience
-    model.experience = lived.rescale(first.scaler, model.scaler) if is_rescaled else lived
+    history = first.experience
+    model.experience = history.rescale(first.scaler, model.scaler) if is_rescaled else history
     for name in _REFIT_CALIBRATION:
         getattr(model.calibration, name)[...] = getattr(first.calibration, name)
 
@@ -223,7 +223,7 @@ def _hand_over(first: Ensemble, model: Ensemble) -> None:
 def validate_members(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, fit: FitBaseline
 ) -> tuple[Experience, Scaler]:
-    """Return validation as members without agents would have lived it, and its scale.
+    """Run a rolling backtest of members without agents over validation; return it with its scale.
 
     Nothing is sealed: for a choice among methods.
     """
