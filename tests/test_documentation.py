@@ -350,7 +350,7 @@ DIALECT = {
     r"\balone\b": "only, by itself",
     r"\bbeside\b": "next to, with, compared with",
     r"\b(?:lies?|lay) (?:in|on|at|below|above|beyond|between|outside|within|before|after)\b": "is",
-    r"\b(?:goes|go|went|going) on\b": "continues, resumes",
+    r"\bb(?:goes|go|went|going) on\b": "continues, resumes",
     r"\banew\b|\bfor ever\b|\bsays of\b|\btold\b": "again, deadlocks, shows, is sent",
     r"\bwhatever\b|\bnobody\b": "any, every; no one, or say it without a person",
 }
@@ -378,7 +378,7 @@ def find_faults(text: str, patterns: dict[str, str]) -> list[str]:
     return [
         f"{flat[max(0, m.start() - 40) : m.end() + 30]!r}: {advice}"
         for pattern, advice in patterns.items()
-        for m in re.finditer(pattern, flat)
+        for m in re.finditer(pattern, flat, 0 if patterns is PATTERNS else re.IGNORECASE)
     ]
 
 

@@ -194,9 +194,9 @@ class CompEvoForecaster:
         return keep_bounds(views, aggregate_1NH[0])
 
     def predict_by_agent(self, views: Sequence[WindowView]) -> Prediction:
-        """Forecast windows and say how: each agent's forecast, the weights, the news it chose.
+        """Forecast windows with parts: each agent's forecast, weights, and chosen news.
 
-        The forecast of a window does not depend on which others are asked for with it.
+        The forecast of a window does not depend on the other windows of a call.
         """
         require_views(views)
         self._raise_if_observed(views)
@@ -205,7 +205,7 @@ class CompEvoForecaster:
     def follow(self, windows: WindowSet, on_day: Callable[[int], None] | None = None) -> Prediction:
         """Forecast windows in the order of time, each after the truth of earlier ones was observed.
 
-        What daily use would have forecast; this object is left as it was. After each day,
+        A rolling backtest of daily use; this object does not change. After each day,
         ``on_day`` is called with the number of windows forecast so far.
         """
         views = windows.views()
@@ -274,7 +274,7 @@ class CompEvoForecaster:
             windows: all windows since training.
             until: the instant.
             snapshots: states of earlier nights.
-            found: what ``snapshots.find`` found for these windows; None to start from the sealed model.
+            found: result of ``snapshots.find``; None to start from the sealed model.
             on_step: gets a line before each origin, with the time left.
 
         Returns:
@@ -354,7 +354,7 @@ class CompEvoForecaster:
         )
 
     def _describe(self, views: Sequence[WindowView], forecasts: "_Forecasts") -> Prediction:
-        """Return forecasts in the views' units with what they were made of, but for quantiles."""
+        """Return forecasts in the views' units with their parts, without quantiles."""
         agents_ANH = self._unscale(forecasts.agents_NAH, views)
         made = forecasts.members
         bases_ANH = self._unscale(made.base_ABH.swapaxes(0, 1), views)
@@ -397,13 +397,13 @@ class CompEvoForecaster:
         return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
-        """Refuse windows that begin before the end of what was observed: truth of theirs is in."""
+        """Raise a LeakageError if windows begin before the end of the observed truth."""
         # Weights and levels moved by a truth must not forecast a time before it.
         known_until = self._state.known_until
         early = [view for view in views if known_until and view.information_until < known_until]
         if early:
             raise LeakageError(
-                f"the information of {early[0].window_id} ends before {known_until}, up to which "
+                f"the cutoff of {early[0].window_id} is before {known_until}, up to which "
                 "errors were observed; load the model again to forecast the past"
             )
 
@@ -430,7 +430,7 @@ class _Forecasts:
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
 ) -> AgentEnsemble:
-    """Return the agents of a run with what forecasts by them."""
+    """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
 
     if news is None:

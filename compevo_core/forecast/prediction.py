@@ -1,4 +1,4 @@
-"""A forecast of windows with what it was made of, and forecasts moved so that totals add up.
+"""A forecast of windows with its parts, and forecasts adjusted so that totals add up.
 
 What belongs here: these values in the windows' own unit; the reconciliation of points, and what it
 does to bands and parts. What does not: making forecasts (``forecast.forecaster``), keeping them
@@ -38,13 +38,13 @@ _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Forecasts in the windows' own unit, and what they were made of."""
+    """Forecasts in the windows' own unit, with their parts."""
 
     # (N, H) the population's forecast, the weighted sum of the agents' (Eq. 6)
     aggregate: FloatArray
     agents: FloatArray  # (A, N, H) each agent's own forecast, calibrated (decision 08-calibration)
-    # (N, A, H) weight of each agent by window and step (Eq. 5), or what the guard of the
-    # calibration put in its place; they sum to 1 over the agents
+    # (N, A, H) weight of each agent by window and step (Eq. 5), or of the calibration's fallback;
+    # they sum to 1 over the agents
     step_weights: FloatArray
     # (N, Q, H) quantiles at ``quantiles.LEVELS`` from errors of earlier days; NaN for windows with
     # too few of them
@@ -112,7 +112,7 @@ def reconcile(
 ) -> tuple[Prediction, PastErrors]:
     """Return the prediction of one origin with totals that are the sums of their members.
 
-    Beside it the past errors as they would have been, had its weights been used then.
+    Also return the past errors that its weights would have made.
 
     The change is part of each member model's level, so that parts still add up to forecasts.
     ``totals`` names series by the name of their total, or is ``ALL_SERIES``; ``past`` are errors of
@@ -157,9 +157,9 @@ def reconcile(
 
 
 def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray) -> PastErrors:
-    """Return past errors of forecasts moved as today's is; as they are where a series has none.
+    """Return past errors of forecasts adjusted as today's; unchanged if a series has none.
 
-    What was true adds up, so that the error of a moved forecast is its error, moved.
+    Truths add up, so that the error of an adjusted forecast is its adjusted error.
     """
     if not len(past):
         return past

@@ -60,8 +60,8 @@ class AdapterRouter:
 
         RuntimeError if a layer is recomputed in a backward pass and its route is not known.
         """
-        # Whatever is active now belongs to another forward pass. torch has no public question for
-        # a backward pass; its own checkpointing asks the same.
+        # In a backward pass the active route belongs to another forward pass. torch has no public
+        # test for it; its own checkpointing uses the same.
         runs_backward = torch._C._current_graph_task_id() != _NO_BACKWARD
         if runs_backward and not self._is_recomputing:
             raise RuntimeError(

@@ -58,7 +58,7 @@ class AgentShards:
     @classmethod
     def from_process_group(cls, agents: int, *, splits_agents: bool = True) -> Self:
         """Split the agents over torch's process group; keep them in one process without a group."""
-        # Nobody has started a group without torch, which takes a second to import.
+        # Without torch, which takes a second to import, no group can have started.
         if "torch" not in sys.modules:
             return cls(agents)
 

@@ -109,7 +109,7 @@ def test_what_was_seen_already_is_neither_observed_nor_forecast(sealed):
     forecaster.observe(days)
     with pytest.raises(DataError, match="is not later than"):
         forecaster.observe(days)
-    with pytest.raises(LeakageError, match="ends before"):
+    with pytest.raises(LeakageError, match="is before"):
         forecaster.predict(days.views())
 
 
