@@ -96,7 +96,7 @@ class Explanation:
     def columns(self) -> Mapping[str, str]:
         """The fields of its parts that say something, by title."""
         if self.reads_news:
-            return {name: name for name in ("prior", "correction", "level")}
+            return {"base": "prior", "correction": "correction", "bias": "level"}
         has_levels = any(part.level.any() for part in self.parts)
         return {"forecast": "prior", **({"correction": "level"} if has_levels else {})}
 

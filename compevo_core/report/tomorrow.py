@@ -205,7 +205,7 @@ def part_table(parts: Explanation) -> Table | None:
     cells[f"adds, {parts.unit}"] = cells.pop("adds")
     notes = [
         f"Corrections move the forecast by {parts.share('correction'):.2f} % of its size on "
-        f"average over the day, levels by {parts.share('level'):.2f} %."
+        f"average over the day, bias corrections by {parts.share('level'):.2f} %."
     ]
     return Table(
         header=list(cells),

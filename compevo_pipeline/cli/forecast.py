@@ -435,7 +435,7 @@ def render_explanation(
 
     lines += wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
+        f"over the day, bias corrections by {why.share('level'):.2f} %; base models give the rest."
     )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:

@@ -311,7 +311,7 @@ def test_the_short_table_has_six_rows_and_always_compevo_and_the_naive_forecast(
     table = short_table(rows, *SCOPE)
     assert table.header == ["Method", "MAE MW", "RMSE MW", "MAPE %", "Windows", "Seeds"]
     assert names(table) == [
-        "Error models and own models, no language model",
+        "Ensemble of four regressions (no language model)",
         "Boosted trees",
         "Calendar ridge",
         "Weekly persistence",
