@@ -73,7 +73,7 @@ def test_the_architecture_page_lists_every_folder_of_both_packages():
 
 #: Names in a text that are not files of the repository.
 MADE_UP = re.compile(
-    r"(?:tests/|compevo_core/)?(?:a|once|(?:test_)?sums|github3|nowhere|diagnostics)(?:\.py)?"
+    r"(?:tests/|compevo_core/)?(?:a|once|more|(?:test_)?sums|github3|nowhere|diagnostics)(?:\.py)?"
     r"|notes\.md|MetadataValue\.md|.*\.lock\.new"
 )
 
@@ -384,9 +384,7 @@ def find_faults(text: str, patterns: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_what_people_read_is_plain_english(name):
-    root = REPO / name
-    files = [root] if root.is_file() else [*root.rglob("*.md"), *root.rglob("*.py")]
-    assert files
+    files = [*(REPO / name).rglob("*.md"), *(REPO / name).rglob("*.py")] or [REPO / name]
     found = {
         path.relative_to(REPO).as_posix(): [
             *(fault for text in read_texts(path) for fault in find_faults(text, PATTERNS)),
