@@ -261,7 +261,7 @@ def run_folder_page() -> str:
         [
             "# Run folder",
             NOTE,
-            "Training writes one folder a run. `model/` is sealed: its manifest has the hash of "
+            "Training writes one folder per run. `model/` is sealed: its manifest has the hash of "
             "every file, and the hash over those is the artifact hash in the result rows. From "
             "Python, `compevo_core.RunFolder` knows these names.",
             table(("file", "what it holds"), rows),
@@ -390,7 +390,7 @@ def result_rows_page() -> str:
             "# Result rows",
             NOTE,
             "Every experiment writes CSV files with these columns. Errors are in the unit of the "
-            "series, on the original truth. Every method has one row an entity and one pooled row.",
+            "series, on the original truth. Every method has a row per entity and a pooled row.",
             table(("column", "type", "meaning"), rows),
         ]
     )
@@ -417,7 +417,7 @@ def contracts() -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield the title, the meaning and the schema of every frame."""
     from compevo_core.data import schemas
 
-    yield "Series", "One row a series, variable and interval start.", schemas.SERIES_SCHEMA
+    yield "Series", "One row per series, variable and interval start.", schemas.SERIES_SCHEMA
     yield (
         "Covariates",
         "Daily values that accompany a series, with the moment each became available.",

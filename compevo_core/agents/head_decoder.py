@@ -143,7 +143,7 @@ class NumericTokens(nn.Module):
         return product_ABTD + self.target_position_ATD[agents][:, None]
 
     def embed_articles(self, articles_ME: Tensor, agents: slice) -> Tensor:
-        """Return one token an article, and last the token of no news, (A, M + 1, D)."""
+        """Return one token per article, and last the token of no news, (A, M + 1, D)."""
         assert self.article_AED is not None and self.no_news_AD is not None  # noqa: S101
         tokens_AMD = torch.einsum("me,aed->amd", articles_ME, self.article_AED[agents])
         return torch.cat([tokens_AMD, self.no_news_AD[agents][:, None]], 1)

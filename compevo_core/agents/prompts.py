@@ -50,7 +50,7 @@ class Tokenizer(Protocol):
 
 
 def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text that generation shall continue: begun once, if at all, not ended."""
+    """Return the ids of a text for generation to continue: started at most once, not ended."""
     # A chat template may write the begin-of-sequence token itself; the model has never seen two.
     bos = tokenizer.bos_token
     adds_bos = not (bos and text.startswith(bos))

@@ -434,7 +434,7 @@ class RunLengthConfig(SettingsSection):
     batch_size: int = Field(default=5, ge=1)
     """windows a round: one day of five regions"""
     micro_batch_size: int = Field(default=5, ge=1)
-    """windows in one forward and backward pass; decides memory, not numbers, but for the masks of
+    """windows in one forward and backward pass; decides memory, not numbers, except the masks of
     ``population.dropout``, which are drawn for each pass"""
     gradient: Literal["joint", "by-agent", "auto"] = "joint"
     """backward pass of L_pred: through all agents at once, or agent by agent after a second reading

@@ -308,7 +308,7 @@ def tabulate(
     cells: Mapping[str, Callable[[Any], str]],
     **layout: Any,  # noqa: ANN401
 ) -> Table:
-    """Return a table with one line a row; ``cells`` maps a column title to what it shows."""
+    """Return a table with one line per row; ``cells`` maps a column title to what it shows."""
     return build_table(list_columns(list(rows), cells), **layout)
 
 
@@ -349,8 +349,8 @@ def markdown_table(
     """Return rows as a GitHub Markdown table, without a line break at the end.
 
     What is not text is written by ``str``. Pipes are escaped and line breaks become spaces, so no
-    cell can break the table. ``align`` has one letter a column, ``l`` for left and ``r`` for right;
-    empty aligns all left. ValueError if a row or ``align`` does not have one entry a column.
+    cell can break the table. ``align`` has one letter per column, ``l`` for left, ``r`` for right;
+    empty aligns all left. ValueError if a row or ``align`` does not have one entry per column.
     """
     align = align or "l" * len(columns)
     lines = [columns, [_RULES[letter] for letter in align], *rows]

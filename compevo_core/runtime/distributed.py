@@ -1,7 +1,7 @@
 """Collectives between training processes, with a counter of the bytes each one receives.
 
 Each process holds the whole frozen backbone and a contiguous slice of the agents. Forecasts,
-losses, one candidate state an agent, gradients of the soft prompts, logic texts and sums of squares
+losses, one candidate state per agent, gradients of soft prompts, logic texts and sums of squares
 are exchanged. The backbone's other activations, the adapters and the gradients of parameters are
 not. Everything is gathered in rank order, so that all processes compute the same values from it,
 bit for bit.

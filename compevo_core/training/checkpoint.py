@@ -1,6 +1,6 @@
 """The state of a running training, and its checkpoints: atomic, verified, newest intact one first.
 
-There is one file an agent, and one of what all agents share, whichever process wrote them: a run
+There is one file per agent, and one of what all agents share, whichever process wrote them: a run
 that was started with any number of processes can resume with any other. Supervised stages that
 several runs share are such checkpoints too.
 

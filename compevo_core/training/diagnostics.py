@@ -91,7 +91,7 @@ def regret_of_sums(played_sums: npt.ArrayLike, fixed_sums: npt.ArrayLike) -> Flo
     the played rewards. It may be negative, as an agent that adapts can beat every fixed logic.
     Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48) and, against it, Lemma B.4.1
     (linear regret of debate): the comparator is the best of K logics, not the equilibrium's value.
-    ``played_sums`` are (N,), one row an agent or a round of one agent; a column of ``fixed_sums``
+    ``played_sums`` are (N,), one row per agent or a round of one agent; a column of ``fixed_sums``
     (N, K) is the sum of ONE logic's rewards on the same windows.
     """
     played_N = as_finite_array("played_sums", played_sums, 1)

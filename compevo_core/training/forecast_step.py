@@ -215,7 +215,7 @@ class ForecastStep:
                 if draw < settings.dropout:
                     read_news[row][b] = ()
                 elif draw < settings.dropout + settings.other_logics:
-                    # The rest of the draw says which: it is as even.
+                    # Reuse the remainder of the draw, also uniform, to pick the logic.
                     share = (draw - settings.dropout) / settings.other_logics
                     logic = seeds[int(share * len(seeds))]
                     logics_AB[row][b] = logic

@@ -245,7 +245,7 @@ class PriorSet:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
     def save_observed(self, folder: Path) -> None:
-        """Write into ``folder`` what observed days have changed, but for the days themselves."""
+        """Write into ``folder`` what observed days have changed, except the days themselves."""
         if self._has_levels:
             self.levels.save(folder / _LEVELS_FILE)
         if self.memory is not None:

@@ -209,8 +209,8 @@ class RoundTrainer:
     def _describe_start(self, state: RoundState) -> _Record:
         """Return what is settled before the round's truth is known: above all the weights.
 
-        They come from the fitness of earlier rounds: no agent is weighted by a truth that it is
-        about to be scored on.
+        They come from the fitness of earlier rounds: a weight never depends on the outcome that it
+        is about to be scored on.
         """
         selection = self.model.selection
         weights_A = selection.population_weights().detach()
@@ -294,8 +294,8 @@ class RoundTrainer:
         """Score the logics by each agent's forecasts under them."""
         scored = self._sample_reward_windows(examples, rng)
         truth_WH = stack_truths(scored, played.truth_BH.device)
-        # The played logic goes with its group: scored in another batch, it could win or lose by the
-        # last bit.
+        # Score the current logic in the same batch as its rivals: the batch can change the last
+        # bit.
         remembered = self._list_remembered(state)
         candidates = [
             [state.logics[agent], *samples, *remembered[agent]]
@@ -438,8 +438,8 @@ class RoundTrainer:
         if not count:
             return np.zeros((len(logics), 0), dtype=np.float32), 0
 
-        # The played logic is scored again, although it was scored with its group: another batch can
-        # move the last bit, and equal logics shall have equal rewards.
+        # The current logic is scored again, although it was scored with its group: another batch
+        # can change the last bit, and equal logics must have equal rewards.
         comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
         scores = self._score(self.shards.local(candidates), examples, truth_WH)

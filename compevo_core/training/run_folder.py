@@ -128,7 +128,7 @@ class RunFolder:
 
     # ---- written by the asset of a model, after training ----
 
-    daily = _RunPath("daily", "States of daily use, a folder a version of the code that fits.")
+    daily = _RunPath("daily", "States of daily use, a folder per version of the code that fits.")
     code_file = _RunPath(
         "code.json", "Version of the code that trained the model, and the model's hash."
     )
@@ -143,7 +143,7 @@ class RunFolder:
     # ---- written by the measurement of logic updates (LUD) ----
 
     lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
-    lud_rows_file = _RunPath("lud.csv", "One row an agent, update and judge.")
+    lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
     verdicts_file = _RunPath(
         "verdicts.jsonl",
         "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",

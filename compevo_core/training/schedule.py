@@ -95,7 +95,7 @@ class RunSchedule:
 
 
 def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
-    """Return what GRPO cannot do under these settings, a sentence for each reason."""
+    """Return warnings that GRPO has little effect under these settings, one per reason."""
     if not config.grpo.enabled or not schedule.every:
         return []
     cautions = []
@@ -105,16 +105,16 @@ def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
 
     if moved < POLICY_MOVES:
         cautions.append(
-            f"optim.policy_lr = {config.optim.policy_lr:g} over {len(factors)} rewritings moves "
-            f"the writer of logics by {moved:.1g} at most, and it learns what pays from about "
-            f"{POLICY_MOVES:g}: GRPO will change little"
+            f"optim.policy_lr = {config.optim.policy_lr:g}: GRPO will have almost no effect, as "
+            f"{len(factors)} updates move the logic adapters by at most {moved:.1g} and learning "
+            f"starts near {POLICY_MOVES:g}"
         )
 
     if config.objective.lambda_div > DIVERSITY_DROWNS:
         cautions.append(
-            f"objective.lambda_div = {config.objective.lambda_div:g} adds a gradient to the logic "
-            "adapters that was 6 to 100 times the gradient of the rewards at 0.1: they follow "
-            f"diversity (up to {DIVERSITY_DROWNS:g} the rewards have their say)"
+            f"objective.lambda_div = {config.objective.lambda_div:g}: the diversity term dominates "
+            "(at 0.1 its gradient is 6 to 100 times the rewards' gradient); set it to at most "
+            f"{DIVERSITY_DROWNS:g}"
         )
 
     return cautions

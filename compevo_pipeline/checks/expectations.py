@@ -108,7 +108,7 @@ def _add_grid_offset(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 
 
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Return one row a series: the share of its grid without a value, and its number of holes.
+    """Return one row per series: the share of its grid without a value, and its number of holes.
 
     A hole is a period that was never collected (a missing file): it is counted, but it is not a
     fault of the stored data.

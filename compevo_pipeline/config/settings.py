@@ -59,12 +59,12 @@ class Layout:
 
     @property
     def series(self) -> Path:
-        """Parquet series, one folder a data set."""
+        """Parquet series, one folder per data set."""
         return self.root / "series"
 
     @property
     def tables(self) -> Path:
-        """Frames that accompany a data set's series, one folder a data set."""
+        """Frames that accompany a data set's series, one folder per data set."""
         return self.root / "tables"
 
     @property
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def embeddings(self) -> Path:
-        """Embeddings of titles, one folder an encoder."""
+        """Embeddings of titles, one folder per encoder."""
         return self.root / "embeddings"
 
     @property

@@ -401,7 +401,7 @@ def _build_ecb_rates(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
 
 
 def _build_published_rates(rates: pl.DataFrame, raw: RawFile, prefix: str) -> pl.DataFrame:
-    """Build ``<prefix>/<currency>`` from ``Date`` and a column a currency, one row a day.
+    """Build ``<prefix>/<currency>`` from ``Date`` and a column per currency, one row per day.
 
     A currency starts on its first published day and ends on its last; a day without a rate between
     them is a ``missing`` row.

@@ -162,7 +162,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
 
 
 def parse_benchmark(raw: RawFile) -> pl.DataFrame:
-    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: one row a sample, ``x`` and ``y`` in MW."""
+    """Parse a benchmark file into ``BENCHMARK_SCHEMA``: a row per sample, ``x`` and ``y`` in MW."""
     rows = []
     for record, sample in enumerate(_read_samples(raw)):
         match = _match_prompt(raw, record, sample)

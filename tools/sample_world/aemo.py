@@ -73,7 +73,7 @@ def make_price_and_demand_months(world: SampleWorld) -> Iterator[tuple[str, byte
 
 
 def make_operational_days(world: SampleWorld) -> Iterator[tuple[str, bytes]]:
-    """Yield a file a day: actuals, forecasts in three quantiles, and forecast solar power."""
+    """Yield a file per day: actuals, forecasts in three quantiles, and forecast solar power."""
     for day in (day for span in OPERATIONAL_SPANS for day in days_between(*span)):
         ends = [
             datetime.combine(day, time()) + (period + 1) * HALF_HOUR

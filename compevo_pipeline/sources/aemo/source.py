@@ -120,7 +120,7 @@ def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
 
 
 def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
-    """Parse many files into one valid series frame with one row an interval.
+    """Parse many files into one valid series frame with one row per interval.
 
     Where two files have an interval, a value wins over none, then the product earlier in
     :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the

@@ -138,7 +138,7 @@ def decode_lossy(content: bytes) -> tuple[str, int]:
 
 
 def decode_line_lossy(content: bytes) -> tuple[str, int]:
-    """Decode as :func:`decode_lossy` does, but for byte-order mark and line ends."""
+    """Decode as :func:`decode_lossy` does, but keep byte-order mark and line ends."""
     try:
         return content.decode(), 0
     except UnicodeDecodeError:

@@ -183,7 +183,7 @@ class FileRequest:
 
     @property
     def address(self) -> str:
-        """The address with its parameters, but for the key."""
+        """The address with its parameters, without the key."""
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 

@@ -181,7 +181,7 @@ def _join_query(words: Sequence[str], scope: Sequence[str]) -> str:
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the news files of a mode.
 
-    ``archive`` gives one file a stored poll of ``gdelt_doc_artlist/`` (daily tars and single
+    ``archive`` gives one file per stored poll of ``gdelt_doc_artlist/`` (daily tars and single
     answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
     one GKG file.
 

@@ -334,7 +334,7 @@ def _cut_at_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    """Build both series from a row a station and local hour; the repeated hour once or twice."""
+    """Build both series from a row per station and local hour; the repeated hour once or twice."""
     hours = _to_utc_hours(table, raw.name)
     is_ambiguous = pl.when("is_ambiguous").then(pl.lit(_AMBIGUOUS))
     flag = (
