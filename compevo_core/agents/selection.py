@@ -19,8 +19,8 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 SPREAD_FLOOR = 1e-3
-"""Smallest spread of the fitness, as a share of its mean size: errors that differ by less than a
-thousandth differ by chance, and dividing by less would let chance pick a winner."""
+"""Smallest standard deviation of the fitness, as a share of its mean size: errors that differ by
+less than a thousandth differ by chance, and dividing by less would let chance pick a winner."""
 
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:

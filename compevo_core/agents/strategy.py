@@ -213,7 +213,7 @@ class StrategyExecutor:
         *,
         adds_no_news: bool = False,
     ) -> list[list[ForecastRequest]]:
-        """Return one reading a window with all logics of an agent's group."""
+        """Return one reading per window with all logics of an agent's group."""
         views = [example.view for example in examples]
         readings = []
         for agent, group in zip(self.population.local_agents, groups, strict=True):

@@ -62,7 +62,7 @@ Pending = dict[str, DayForecasts]  # what was forecast and has not ended, by win
 class DailyState:
     """What a population knows of days that are over."""
 
-    calibration: ErrorCalibration  # blend and guard, which stay as they were sealed
+    calibration: ErrorCalibration  # shrinkage and fallback, which stay as sealed
     priors: PriorSet  # with their levels, and their fits if they are refitted in use
     weighting: PopulationWeights
     experience: Experience  # forecasts of days whose truth is known

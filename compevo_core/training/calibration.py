@@ -1,4 +1,4 @@
-"""Forecasts of validation, what is fitted to them, and the guard against a better base model.
+"""Forecasts of validation, what is fitted to them, and the fallback to a better base model.
 
 Test windows have no way in here. Each choice is made on windows that the fit it judges has not
 seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
