@@ -78,7 +78,7 @@ def test_both_ways_of_a_round_give_the_same_losses_rewards_and_gradient_norm(bot
     assert difference["group_rewards"] < 1e-5
     assert (
         difference["loss_pg"] < 1e-4
-    )  # advantages magnify the last digits of rewards that lie close together
+    )  # advantages magnify the last digits of rewards that are close together
     assert difference["grad_norm"] < 1e-3
     # Only rewards that differ put the policy term to work.
     assert ours["equal_groups"] == 0

@@ -236,7 +236,7 @@ def test_soft_prompts_start_near_the_embedding_of_the_end_of_text_and_not_of_pad
     config = tiny()
     backbone = load_backbone(config.backbone, device="cpu")
     tokenizer = backbone.tokenizer
-    # Some backbones pad with the end of text; here the two must be told apart.
+    # Some backbones pad with the end of text; here the two must differ.
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(7)
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
 
