@@ -27,7 +27,7 @@ from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_prod
 from compevo_pipeline.sources.common.decode import decode_lossy, raise_if_html, read_text, unzip
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
-from compevo_pipeline.sources.common.tables import Promise
+from compevo_pipeline.sources.common.tables import Period
 
 FOLDER = "exchange_rate"
 N2F_FILE = "Exchang_all_data_2018-2022_D_final.csv"
@@ -207,13 +207,13 @@ def _fetch_days(live: LiveContext, first: date, last: date) -> Iterator[RawFile]
         yield raw
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises: the days that were asked for."""
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the period that a file's name states: the requested days."""
     days = _DAY_TEXT.findall(raw.name) if raw.source == ECB_SDMX else []
     if len(days) != 2:
         return []
     first, last = (datetime.combine(date.fromisoformat(day), time(), UTC) for day in days)
-    return [Promise(first=first, end=last + _DAY)]
+    return [Period(first=first, end=last + _DAY)]
 
 
 def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:

@@ -47,7 +47,7 @@ from tests.content_faults.worlds import (
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR, price_file, usual
 
-BEYOND = "its name promises rows"
+BEYOND = "its name allows rows"
 BOUNDS = "outside the bounds of"
 WAITS = "known value(s) would change"
 LEVEL = "times the level of the days before"

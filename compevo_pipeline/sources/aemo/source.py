@@ -16,7 +16,7 @@ from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SourceAbsent
 from compevo_pipeline.sources.aemo import parse_operational, parse_tables
-from compevo_pipeline.sources.aemo.names import REPORTS, promises
+from compevo_pipeline.sources.aemo.names import REPORTS, read_periods
 from compevo_pipeline.sources.common.base import (
     Clock,
     Mode,
@@ -24,7 +24,7 @@ from compevo_pipeline.sources.common.base import (
     read_downloads,
     read_sample_files,
 )
-from compevo_pipeline.sources.common.tables import refuse_beyond
+from compevo_pipeline.sources.common.tables import check_periods
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ read_operational_files = functools.partial(_read_product, OPERATIONAL)
 def parse_published(raws: Sequence[RawFile]) -> pl.DataFrame:
     """Parse AEMO's day-ahead forecasts into ``PUBLISHED_SCHEMA``; skip other products."""
     days = [raw for raw in raws if raw.source == OPERATIONAL]
-    return refuse_beyond(parse_operational.parse_published(*days), days, promises)
+    return check_periods(parse_operational.parse_published(*days), days, read_periods)
 
 
 def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.DataFrame:
@@ -140,7 +140,7 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
 
     # The label sorts last, so that equal ranks are decided by the name and not by input order.
     precedence = [pl.col("value").is_null(), pl.col("_rank"), pl.col("source")]
-    rows = refuse_beyond(pl.concat(frames), raws, promises).sort(
+    rows = check_periods(pl.concat(frames), raws, read_periods).sort(
         precedence, descending=[False, False, True]
     )
     once = rows.unique(["series_id", "variable", "start_utc"], keep="first", maintain_order=True)

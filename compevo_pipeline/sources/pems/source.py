@@ -22,7 +22,7 @@ from compevo_core.errors import SchemaDrift, SourceError
 from compevo_pipeline.sources.common import tables
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_product
 from compevo_pipeline.sources.common.decode import gunzip, read_text
-from compevo_pipeline.sources.common.tables import Promise, promise_month
+from compevo_pipeline.sources.common.tables import Period, expect_month
 
 SOURCE = "pems"
 FOLDER = "traffic"
@@ -85,17 +85,17 @@ read_files = functools.partial(
 downloaded, ``sample`` three synthetic station-hour months of 2016."""
 
 
-def promises(raw: RawFile) -> list[Promise]:
-    """Return what a file's name promises: its month or day on the local clock."""
+def read_periods(raw: RawFile) -> list[Period]:
+    """Return the period that a file's name states: its month or day on the local clock."""
     name = FILE_NAME.fullmatch(raw.name)
     if name is None or not is_station_file(raw.name):
         return []
     year, month, zone = int(name["year"]), int(name["month"]), ZoneInfo(LOCAL_ZONE)
     if name["day"] is None:
-        return [promise_month(year, month, zone)]
+        return [expect_month(year, month, zone)]
     midnight = datetime(year, month, int(name["day"]), tzinfo=zone)
     following = midnight + timedelta(days=1)  # a day of the clock, of 23 to 25 hours
-    return [Promise(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
+    return [Period(first=midnight.astimezone(UTC), end=following.astimezone(UTC))]
 
 
 def describe_short(raw: RawFile) -> str:
@@ -110,7 +110,7 @@ def describe_short(raw: RawFile) -> str:
     except SourceError:
         return ""  # the parser says what is wrong with it
 
-    (day,) = promises(raw)
+    (day,) = read_periods(raw)
     expected = min(_DAY_SLOTS, (day.end - day.first) // _INTERVAL)
     slots = len({match[1] for match in _SLOT.finditer(text)})
     return f"{slots} of {expected} five-minute slots" if slots < expected else ""
