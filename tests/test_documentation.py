@@ -92,7 +92,6 @@ def test_every_path_in_a_tracked_text_exists():
     words = {
         f"{'/'.join(p)}: {word}": word
         for p in parts
-        if not p[-1].endswith((".csv", ".png", ".parquet", ".gz", ".zip"))
         for word in path_like.findall(REPO.joinpath(*p).read_text("utf-8", errors="ignore"))
     }
     assert len(words) > 500
@@ -355,10 +354,11 @@ DIALECT = {
     r"\bwhatever\b|\bnobody\b": "any, every; no one, or say it without a person",
 }
 DIALECT_STAYS = (
-    *(f"compevo_core/{name}/" for name in ("baselines", "data", "evaluation", "paper", "table")),
-    *(f"compevo_pipeline/{name}/" for name in ("cli", "defs", "launchers", "paper", "sources/own")),
-    *("compevo_pipeline/storage/", "compevo_pipeline/work/", "docs/explanation/results.md"),
-    *("docs/how-to/", "docs/paper-map.md"),
+    *(f"compevo_core/{name}" for name in ("baselines/", "data/content.py", "data/quantiles.py")),
+    *(f"compevo_core/{name}" for name in ("evaluation/method_choice.py", "paper/", "table/")),
+    *(f"compevo_pipeline/{name}/" for name in ("defs", "paper", "sources/own", "work")),
+    *("compevo_pipeline/cli/training.py", "compevo_pipeline/storage/series_store.py"),
+    *("docs/explanation/results.md", "docs/how-to/", "docs/paper-map.md"),
 )
 GENERATED = re.compile(r"<!-- ([\w-]+): made by .*?<!-- end of \1 -->", re.DOTALL)
 

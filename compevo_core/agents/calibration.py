@@ -72,7 +72,7 @@ class ErrorCalibration:
         return np.where(blend_A1H == 1.0, values_ABH, blended)
 
     def weigh(self, weights_BA: FloatArray) -> FloatArray:
-        """Return the weights (B, A) of all agents: the selection's, or the fallback's."""
+        """Return the weights (B, A) of all agents, from selection or fallback."""
         if not self.override_A.any():
             return weights_BA
         return np.broadcast_to(self.override_A.astype(weights_BA.dtype), weights_BA.shape)
