@@ -235,8 +235,7 @@ def test_every_row_of_the_table_of_bad_input_names_a_test():
     assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in code] == []
 
 
-# As the paper's source typesets them: 1 to 18 in the text, 19 to 52 in appendix B, 53 and 54 in C,
-# 55 in E.8.
+# As the paper's source typesets them: 1 to 18 in the text, then appendices B (to 52), C and E.8.
 EQUATIONS = set(range(1, 56))
 PROOF_ONLY = set(range(26, 48)) | {49, 50}
 CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
@@ -356,9 +355,13 @@ DIALECT = {
 DIALECT_STAYS = (
     *(f"compevo_core/{name}" for name in ("baselines/", "data/content.py", "data/quantiles.py")),
     *(f"compevo_core/{name}" for name in ("evaluation/method_choice.py", "paper/", "table/")),
-    *(f"compevo_pipeline/{name}/" for name in ("defs", "paper", "sources/own", "work")),
-    *("compevo_pipeline/cli/training.py", "compevo_pipeline/storage/series_store.py"),
-    *("docs/explanation/results.md", "docs/how-to/", "docs/paper-map.md"),
+    *(f"compevo_pipeline/{name}" for name in ("defs/", "paper/", "sources/own/", "work/")),
+    *(f"compevo_pipeline/{name}.py" for name in ("cli/training", "storage/series_store")),
+    *(
+        f"docs/how-to/{name}.md"
+        for name in ("a-run-died", "backup", "forecast-tomorrow", "own-data")
+    ),
+    *("docs/explanation/results.md", "docs/paper-map.md"),
 )
 GENERATED = re.compile(r"<!-- ([\w-]+): made by .*?<!-- end of \1 -->", re.DOTALL)
 
