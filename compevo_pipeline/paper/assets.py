@@ -40,7 +40,7 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
-from compevo_core.paper.lud_judges import EndpointJudge
+from compevo_core.paper.lud_judges import EndpointJudge, build_judges
 from compevo_core.paper.method import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
@@ -62,11 +62,11 @@ from compevo_pipeline.defs.resources import Launchers, PodClient
 from compevo_pipeline.paper.benchmark_runs import BenchmarkData
 from compevo_pipeline.paper.experiments import (
     ExperimentRun,
+    build_endpoint_judge,
     run_control_on,
     run_experiment,
     run_text_on,
 )
-from compevo_pipeline.paper.judges import build_endpoint_judge, build_judges
 from compevo_pipeline.storage.code_versions import code_version, read_commit
 from compevo_pipeline.storage.runs import find_current_run, has_current_run
 from compevo_pipeline.work.deployment import Deployment
