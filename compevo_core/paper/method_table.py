@@ -9,7 +9,7 @@ learning rate that seed 0 chose, wherever it runs.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.smoothing import Theta
@@ -68,7 +68,7 @@ def list_numeric() -> list[Method]:
         Method(
             name=kind.name,
             family="numeric",
-            fit=lambda inputs, kind=kind: kind.fit(inputs.train),
+            fit=partial(_fit_plain, kind),
             seeds=1,
             has_budget=False,
             is_applicable=getattr(kind, "is_applicable", lambda _: True),
@@ -87,6 +87,11 @@ def list_numeric() -> list[Method]:
         for name in NETWORK_NAMES
     ]
     return [*baselines, *plain, *networks]
+
+
+def _fit_plain(kind: type[Any], inputs: FitInputs) -> ViewForecaster:
+    fitted: ViewForecaster = kind.fit(inputs.train)
+    return fitted
 
 
 def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:

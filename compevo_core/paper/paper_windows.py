@@ -1,9 +1,9 @@
 """The paper's own test sets, cut by region and day, how far their split leaks, and plain forecasts.
 
 What belongs here: which windows the paper's repository publishes, the split that it gives them and
-an honest one, shares of overlap, and the forecasts that measure a leak or know no calendar. What
-does not: reading files and stores (``compevo_pipeline.paper.benchmark_runs``), cutting
-(``data.build``), other methods (``paper.method_table``).
+an honest one, shares of overlap, and the forecasts that measure a leak or repeat last week. What
+does not: reading files and stores, cutting (``data.build``), other methods
+(``paper.method_table``).
 
 Source: the two data files of the paper's repository, of which regions and days alone are read; the
 values are AEMO's. ``docs/explanation/paper-and-code.md`` says how sure each of it is.
@@ -45,6 +45,7 @@ class PaperSet:
 
     spec: DatasetSpec  # how windows are cut; the days of its subsets hold the test windows
     file: str  # table of regions and days
+    provenance: str  # where the table comes from, and whose values the windows have
     follows_table: bool = False  # whether the split is the table's random one, and not the spans'
     has_weather: bool = True  # whether views hold the weather of the days before
 
@@ -83,6 +84,8 @@ _ORIGINAL = PaperSet(
         ),
     ),
     file="paper_original_split.csv",
+    provenance="order of `real_dataset_enhanced.json` and split of `dataset.py` in the paper's "
+    "repository at e3204217; AEMO TOTALDEMAND, of Tasmania HISTDEMAND",
     follows_table=True,
 )
 
@@ -118,6 +121,8 @@ PAPER_SETS = {
             ),
         ),
         file="paper_2026_windows.csv",
+        provenance="`real_dataset_100_2026_test.json` there; AEMO operational demand, from which "
+        "the paper's values differ by up to 160 MW",
     ),
 }
 """The sets, by their names on the command line and of files of rows."""
@@ -192,7 +197,7 @@ def describe_set(
 ) -> dict[str, Any]:
     """Return the row of ``paper-windows.csv`` of a set whose windows are labelled.
 
-    Shares are of the published test windows, whether values make them or not.
+    Shares count all published test windows, whether values make them or not.
     """
     paper = PAPER_SETS[name]
     subsets = [subset for span in paper.spec.spans for subset in span.subsets]

@@ -66,7 +66,7 @@ METHOD_NAMES = {
 }
 SUBSET_NAMES = {
     "paper-original": "the paper's test windows, fitted on its random train part",
-    "paper-original-no-weather": "the same without weather",
+    "paper-original-no-weather": "the paper's test windows, without weather",
     "paper-original-2020": "the paper's test windows of 2020, fitted on its random train part",
     "paper-original-2020-from-2019": "the paper's test windows of 2020, fitted on 2019",
     "paper-2026": "the paper's 100 windows of 2026, known to midnight",

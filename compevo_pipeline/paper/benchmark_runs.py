@@ -82,7 +82,7 @@ class BenchmarkData:
         scopes: int | None = None,
         results: Path | None = None,
     ) -> Self:
-        """Read the windows of a data set, or cut those of a set of the paper.
+        """Read the windows of a data set, or cut the windows that the paper published.
 
         Every n-th origin of the first ``scopes`` test scopes is scored; None: of all.
         """
@@ -192,14 +192,17 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     published = parse_table(path.read_bytes(), path.name)
 
     dataset = paper.spec.name
-    for source in (dataset, NEWS):
-        ingest_dataset(deployment, source, clock=utc_now, log=log)
-    tables = deployment.frame_store()
+    ingest_dataset(deployment, dataset, clock=utc_now, log=log)
+    try:
+        ingest_dataset(deployment, NEWS, clock=utc_now, log=log)
+    except SourceAbsent as error:
+        log.warning("windows name no article: %s", error)
+    tables, news = deployment.frame_store(), deployment.news_store()
     cut = build_windows(
         paper.spec,
         deployment.series_store().read(dataset),
         covariates=tables.read(dataset, FrameKind.COVARIATES) if paper.has_weather else None,
-        articles=StoredArticles(deployment.news_store(), paper.spec.news_source),
+        articles=StoredArticles(news, "") if news.path.exists() else None,
         published=tables.read(dataset, FrameKind.PUBLISHED),
         step_covariates=tables.read(dataset, FrameKind.STEP_COVARIATES),
     )

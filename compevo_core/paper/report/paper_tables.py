@@ -37,6 +37,7 @@ from compevo_core.paper.report.published import (
     JUDGE_FIGURES,
     LAMBDA_PG,
     LEAKAGE,
+    MAIN,
     PAPER_SUBSETS,
     TAU,
     VARIANTS,
@@ -47,14 +48,17 @@ from compevo_core.paper.report.rows import Score, list_test_scopes
 from compevo_core.report.figures import ACCENT, OTHER_BARS, Picture, Plot, Style, add_legend
 from compevo_core.report.tables import (
     MISSING,
+    NAIVE,
     Column,
     Row,
     Table,
     build_table,
     format_number,
+    format_percent,
     join_items,
     method_name,
     scope_name,
+    tabulate,
 )
 
 READING = (
@@ -104,7 +108,7 @@ PRINTED = {"lambda-pg": LAMBDA_PG, "tau": TAU}
 
 ONE_FORECAST = "Identical results: this change did not affect any forecast."
 
-OTHER_WINDOWS = "The paper's figures are of its own test windows, not of these."
+OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to these."
 
 LEAST_SPAN = 0.02
 """Height of a curve's axis as a share of the error: a thousandth of it shall look like nothing."""
@@ -423,6 +427,57 @@ def build_leakage(inputs: ReportInputs) -> list[Table]:
         "trained on days of 2019 and 2020, the methods here on May to December 2025."
     )
     return [error_table(lines, scope_name(dataset, subset), highlighted=[0], notes=[note])]
+
+
+def format_paper_sets(inputs: ReportInputs) -> str:
+    """Return the paper's own test sets as Markdown: what they hold, and the errors on each."""
+    counts = tabulate(
+        inputs.paper_sets,
+        {
+            "Set": lambda row: row["set"],
+            "Train": lambda row: format_number(row["train"]),
+            "Validation": lambda row: format_number(row["val"]),
+            "Test": lambda row: f"{row['test']} of {row['published_test']}",
+            "Targets that are train inputs": lambda row: format_percent(
+                row["targets_in_train_inputs"]
+            ),
+            "Days that train has of a region": lambda row: format_percent(row["days_in_train"]),
+            "Leaks found": lambda row: format_number(row["leaks_found"]),
+        },
+        caption="Region-days of each set, and what of its test train holds",
+    )
+    parts = [counts.to_titled_markdown()]
+    for dataset, subset, label in (
+        ("electricity", "paper-original", MAIN),
+        ("electricity", "paper-original-no-weather", ""),
+        ("electricity", "paper-original-2020", ""),
+        ("electricity", "paper-original-2020-from-2019", ""),
+        ("electricity-operational", "paper-2026", LEAKAGE),
+    ):
+        scores, _ = inputs.find_scores(dataset, subset)
+        tests = inputs.find_tests(dataset, subset, NAIVE)
+        rows = [
+            [
+                method_name(name) + (f", {score.seeds} seeds" if score.seeds > 1 else ""),
+                *(format_number(score.mean.get(metric)) for metric in ("mae", "rmse", "mape_pct")),
+                *pair_cells(tests.get(name))[:2],
+            ]
+            for name, score in scores.items()
+        ]
+        if label:
+            figures = (
+                find_published(label, dataset, COMPEVO, metric)
+                for metric in ("mae", "rmse", "mape_pct")
+            )
+            printed = [figure.text if figure else NOT_PRINTED for figure in figures]
+            rows.insert(0, ["CompEvo, as the paper prints it", *printed, "", ""])
+        table = Table(
+            header=["Method", "MAE", "RMSE", "MAPE %", "Yesterday's less it", "95 % interval"],
+            rows=rows,
+            caption=f"{scope_name(dataset, subset)}: errors in MW",
+        )
+        parts.append(table.to_titled_markdown())
+    return "\n\n".join(parts)
 
 
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {

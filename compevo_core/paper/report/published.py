@@ -35,7 +35,7 @@ DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 """The paper's data sets, in the order of its tables."""
 
 PAPER_SUBSETS = {"electricity": "paper-original"}
-"""The paper's own test windows, by data set; its figures stand beside no others of ours."""
+"""The subset that has the paper's own test windows, by data set: tables print its figures there."""
 
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""

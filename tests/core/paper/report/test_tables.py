@@ -11,6 +11,7 @@ from compevo_core.paper.report.paper_tables import (
     PAPER_TABLES,
     build_paper_tables,
     format_all_paper_tables,
+    format_paper_sets,
     format_paper_tables,
 )
 from compevo_core.paper.report.published import DATASETS
@@ -113,6 +114,21 @@ def test_the_windows_of_2026_stand_beside_what_the_paper_prints_of_them():
     (table,) = build_paper_tables("leakage", make_inputs(rows=rows))
     assert cells_of(table, "CompEvo")["MAE, paper"] == "225.02"
     assert cells_of(table, "Persistence")["MAE MW"] == "185.7"
+
+
+def test_the_papers_sets_stand_with_their_shares_and_the_gain_on_yesterday():
+    counts = {"train": 2568, "val": 317, "test": 317, "published_test": 366, "leaks_found": 9}
+    shares = {"targets_in_train_inputs": 0.762, "days_in_train": 1.0}
+    pair = PAIR | {"method_a": "persistence", "mean_difference": 150.0}
+    inputs = make_inputs(
+        rows=rows_of_two_methods(),
+        paired=[pair],
+        paper_sets=[{"set": "paper-original", **counts, **shares}],
+    )
+    text = format_paper_sets(inputs)
+    assert "| paper-original | 2,568 | 317 | 317 of 366 | 76.2 % | 100.0 % | 9 |" in text
+    assert "| CompEvo, as the paper prints it | 220.15 ± 2.40 |" in text
+    assert "| DLinear | 250.0 | 387.3 | 6.25 | 150.0 | -20.00 to -5.00 |" in text
 
 
 def test_a_sweep_stands_beside_its_table_and_apart_from_the_methods():
