@@ -28,6 +28,7 @@ METHOD_NAMES = {
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
     "theta": "Theta",
+    "mixture-issued": "Preset `operational`, day by day",
     "last-week": "Last week",
     "train-look-up": "Look-up in train, the measure of the leak",
     "ets": "Exponential smoothing",

@@ -226,7 +226,14 @@ def build_benchmark_asset(
     config = BenchmarkConfig.read(context)
     name, _, seed = context.partition_key.rpartition(_SEED)
 
-    method = find_method(_name_method(name, config))
+    if name == ZERO_SHOT:
+        if config.zero_shot_model is None:
+            raise ConfigError(
+                "the partition zero-shot needs the folder or hub id of a pretrained model of time "
+                "series: give zero_shot_model in the launch"
+            )
+        name = f"{PREFIX}{config.zero_shot_model}"
+    method = find_method(name)
     data = BenchmarkData.read(workspace, dataset, every=config.every, scopes=config.scopes)
     if not data.can_run(method):
         context.log.info(f"{method.name} cannot forecast these windows: it has no rows")
@@ -236,17 +243,6 @@ def build_benchmark_asset(
     rows = data.run(method, inputs, int(seed))
 
     return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
-
-
-def _name_method(name: str, config: BenchmarkConfig) -> str:
-    if name != ZERO_SHOT:
-        return name
-    if config.zero_shot_model is None:
-        raise ConfigError(
-            "the partition zero-shot needs the folder or hub id of a pretrained model of time "
-            "series: give zero_shot_model in the launch"
-        )
-    return f"{PREFIX}{config.zero_shot_model}"
 
 
 class JudgeEndpoint(dg.ConfigurableResource[None]):
