@@ -207,8 +207,8 @@ def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
         errors.append(scored.get_column("mae").mean())
     assert "({:.1f} against {:.1f} MW)".format(*errors) in text
 
-    def read_error(subset, method):
-        rows = pl.read_csv(REPO / "results" / f"benchmark-{subset}.csv", infer_schema_length=None)
+    def read_error(subset, method, kind="benchmark"):
+        rows = pl.read_csv(REPO / "results" / f"{kind}-{subset}.csv", infer_schema_length=None)
         scored = rows.filter(method=method, subset=subset, entity="pooled", seed=0)
         return f"{scored['mae'].item():.1f}"
 
@@ -217,7 +217,9 @@ def test_the_numbers_in_the_sentences_of_the_readme_come_from_the_rows():
     assert f"{read_error('paper-original', 'persistence')} | ridge and trees {original}" in text
     assert f"without weather {plain} |" in text
     trees = read_error("paper-2026", "published-error-gbm")
-    assert f"{read_error('paper-2026', 'persistence')} | trees on AEMO's error {trees}" in text
+    preset = read_error("paper-2026", "mixture-issued", "operational")
+    assert f"{read_error('paper-2026', 'persistence')} | preset `operational` {preset}" in text
+    assert f"trees on AEMO's error {trees}" in text
     assert f"AEMO's own forecast {read_error('paper-2026', 'published')} |" in text
 
 

@@ -9,7 +9,7 @@ learning rate that seed 0 chose, wherever it runs.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compevo_core.baselines import BASELINES, ViewForecaster, fit_baseline, is_applicable
 from compevo_core.baselines.smoothing import Theta
@@ -90,8 +90,7 @@ def list_numeric() -> list[Method]:
 
 
 def _fit_plain(kind: type[Any], inputs: FitInputs) -> ViewForecaster:
-    fitted: ViewForecaster = kind.fit(inputs.train)
-    return fitted
+    return cast(ViewForecaster, kind.fit(inputs.train))
 
 
 def _fit_baseline(name: str, inputs: FitInputs) -> ViewForecaster:

@@ -250,16 +250,6 @@ def read_endpoint_judge() -> EndpointJudge:
     )
 
 
-def name_trial(dataset: str, config: RunConfig, windows: WindowSet) -> str:
-    """Return the name of the run of one change under one seed.
-
-    Equal settings and windows are one training, whichever experiment asks for it. The runs of a
-    change share the part of the name before their hashes, by which ``clean`` counts.
-    """
-    change = hash_text(f"{hash_without_seed(config)} {windows.training_hash}")[:_LABEL_DIGITS]
-    return make_run_name(f"experiment-{dataset}-{change}", config, windows)
-
-
 def _train_changes(
     deployment: Deployment,
     plan: ExperimentRun,
@@ -285,7 +275,10 @@ def _train_changes(
 
         for seed in plan.seeds:
             config = change.configure(plan.base.with_overrides({"run.seed": seed}))
-            name = name_trial(plan.dataset, config, changed)
+            # Equal settings and windows are one training, whichever experiment asks for it.
+            digits = hash_text(f"{hash_without_seed(config)} {changed.training_hash}")
+            label = f"experiment-{plan.dataset}-{digits[:_LABEL_DIGITS]}"
+            name = make_run_name(label, config, changed)
             # The model of the data set is the full method, where it has these very settings.
             model = make_run_name(plan_preset(config, plan.dataset).label, config, changed)
             if plan.resume and RunFolder(layout.run(model)).is_finished:

@@ -146,7 +146,7 @@ def test_last_week_is_repeated_where_views_hold_it():
     ],
 )
 def test_the_real_windows_are_those_of_the_paper_and_yesterday_has_the_known_error(
-    archive_dir, tmp_path, monkeypatch, name, test, missing, mae
+    archive_dir, tmp_path, name, test, missing, mae
 ):
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.paper.benchmark_runs import cut_paper_windows

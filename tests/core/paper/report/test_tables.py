@@ -101,6 +101,7 @@ def test_windows_of_2021_stand_without_the_papers_figures_or_say_that_they_are_o
         cells_of(own, "CompEvo")
     )
     assert "MAE, paper" not in other.header
+    assert any("compevo paper benchmark paper-original --methods compevo," in n for n in own.notes)
     assert cells_of(other, "CompEvo")["MAE MW"] == "200.0"
     sweep = next(t for t in build_paper_tables("sensitivity", inputs) if "temperature" in t.caption)
     assert OTHER_WINDOWS in sweep.notes
