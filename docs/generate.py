@@ -399,6 +399,7 @@ def result_rows_page() -> str:
 def data_contracts_page() -> str:
     """The frames that sources make and windows are built from."""
     from compevo_core.data.schemas import COLUMN_MEANINGS
+    from compevo_core.paper.paper_windows import PAPER_SETS
 
     parts = [
         "# Data contracts",
@@ -410,6 +411,13 @@ def data_contracts_page() -> str:
     for title, meaning, schema in contracts():
         rows = [[f"`{name}`", f"`{kind}`", COLUMN_MEANINGS[name]] for name, kind in schema.items()]
         parts += [f"## {title}", meaning, table(("column", "type", "meaning"), rows)]
+    sources = {f"`{paper.file}`": paper.provenance for paper in PAPER_SETS.values()}
+    parts += [
+        "## Windows of the paper",
+        "Tables with the columns `region`, `target_day` and, of the first, `split`, in the folder "
+        "`compevo_paper` of an archive.",
+        table(("file", "provenance"), list(sources.items())),
+    ]
     return page(parts)
 
 

@@ -26,6 +26,7 @@ PAPER_MAP = "paper-map.md"
 FILLED_PAGES = (
     "explanation/results.md",
     "explanation/paper-tables.md",
+    "explanation/paper-and-code.md",
     "explanation/does-news-help.md",
     "explanation/evidence.md",
 )

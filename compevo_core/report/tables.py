@@ -28,6 +28,9 @@ METHOD_NAMES = {
     "gpt4ts": "GPT4TS",
     "gpt4ts-no-lm": "GPT4TS without its language model",
     "theta": "Theta",
+    "mixture-issued": "Preset `operational`, day by day",
+    "last-week": "Last week",
+    "train-look-up": "Look-up in train, the measure of the leak",
     "ets": "Exponential smoothing",
     "news2forecast": "News2Forecast",
     "gpt4mts": "GPT4MTS",
@@ -63,6 +66,12 @@ METHOD_NAMES = {
     "alike-agents": "Agents alike",
 }
 SUBSET_NAMES = {
+    "paper-original": "the paper's test windows, fitted on its random train part",
+    "paper-original-no-weather": "the paper's test windows, without weather",
+    "paper-original-2020": "the paper's test windows of 2020, fitted on its random train part",
+    "paper-original-2020-from-2019": "the paper's test windows of 2020, fitted on 2019",
+    "paper-2026": "the paper's 100 windows of 2026, known to midnight",
+    "paper-2026-known-1700": "the paper's 100 windows of 2026, known to 17:00",
     "n2f-test-100": "published 100-window test set, 2021",
     "inference-2026-100": "leakage check, Feb-Mar 2026",
     "aemo-2021": "AEMO TOTALDEMAND, 2021",
