@@ -122,7 +122,7 @@ def is_numeric(column: TextColumn) -> bool:
 
 
 def refuse_text(columns: Sequence[TextColumn]) -> None:
-    """Raise :class:`DataError` where a column holds numbers and cells that are none: names one."""
+    """Raise :class:`DataError` where a column mixes numbers with other cells; it names one."""
 
     def count(column: TextColumn) -> int:
         return int(column.table.select(column.number.str.contains(_NUMBER).sum()).item())

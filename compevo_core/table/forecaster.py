@@ -389,7 +389,7 @@ class Forecaster:
         the truth of the ones before was learnt, as far as it was known by then.
 
         Args:
-            df: the table; without it, that of the fit.
+            df: the table; the fitted one unless given.
             windows: how many.
             step: steps from one window to the next; a horizon unless given.
             methods: names of methods to compare on the same windows, each fitted by itself.

@@ -269,7 +269,7 @@ def test_rows_that_come_again_are_one_row_and_two_of_a_stamp_are_refused():
 
 
 def test_older_rows_do_not_move_a_forecast_back_in_silence(fitted):
-    with pytest.warns(UserWarning, match="before those of the fit: the forecast begins at"):
+    with pytest.warns(UserWarning, match="before the fitted ones do: the forecast begins at"):
         fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
 
