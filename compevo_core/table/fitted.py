@@ -121,8 +121,8 @@ class Fitted:
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, self.plan.step) < self.end:
             warnings.warn(
-                f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the forecast "
-                f"begins at {self.form.clock.say(ends)}",
+                f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
+                f"forecast begins at {self.form.clock.say(ends)}",
                 stacklevel=4,
             )
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
