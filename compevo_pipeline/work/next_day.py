@@ -541,7 +541,7 @@ def _issue(
     if spec.name not in DATASETS:
         known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
         span = {"first": known.min(), "last": known.max(), "fitted_until": _find_fitted_until(spec)}
-        data = {name: f"{at}" for name, at in span.items()}
+        data = {name: str(at) for name, at in span.items()}
     forecast = issue_forecast(
         forecaster,
         day_views,

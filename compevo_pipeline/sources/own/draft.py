@@ -60,6 +60,7 @@ from compevo_pipeline.sources.own.guesses import (
     guess_value,
     list_numbers,
     refuse_changing_clock,
+    refuse_steps_as_columns,
 )
 from compevo_pipeline.sources.own.table import FIRST_ROW, read_columns, read_text_table
 
@@ -246,6 +247,8 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request
 
     table = read_text_table(raw.content, raw.name)
+    if not request.values:
+        refuse_steps_as_columns(table, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")

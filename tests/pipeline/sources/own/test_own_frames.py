@@ -611,26 +611,3 @@ def test_the_last_or_mean_of_the_rows_of_a_step_may_be_its_value():
     last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
     mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
     assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])
-
-
-METER = ["Date;Time;kW"] + [
-    f"{day}/12/2006;{hour:02}:24:00;{'?' if hour == 3 else hour}"
-    for day in range(13, 31)
-    for hour in range(24)
-]
-
-
-@pytest.mark.parametrize(
-    ("lines", "empty"),
-    [
-        (METER, 18),
-        (["Date,Close,Volume", *(f"2024-01-{d:02},${100 + d}.20,{d}000" for d in range(1, 31))], 0),
-        (["year,gdp", *(f"{1950 + i},{100 + i}" for i in range(60))], 0),
-        (["timestamp,kwh", *(f"{1704067200 + 3600 * i},{i % 24}" for i in range(96))], 0),
-    ],
-)
-def test_what_meters_exchanges_and_statistics_write_is_read(lines, empty):
-    draft = look("\n".join(lines) + "\n", horizon=1, lookback=4)
-    assert "steps of" in " ".join(draft.findings)
-    if empty:
-        assert 'period = "Time"' in draft.text and f"{empty} empty cells" in draft.findings[0]
