@@ -52,12 +52,6 @@ def draw_faults(
         yield "a third at the end", np.append(values[:-1], values[-1] / 3)
 
 
-def is_described(values: np.ndarray[Any, Any], step: timedelta) -> bool:
-    """Whether something about a series is said to look wrong."""
-    starts = [datetime(2024, 1, 1, tzinfo=UTC) + i * step for i in range(len(values))]
-    return bool(describe_faults("", pl.DataFrame({"start_utc": starts, "value": values}), step))
-
-
 def main(archive: Path) -> None:
     """Sweep the faults over all series of an archive, and write a row for each kind."""
     rng = np.random.default_rng(0)
@@ -69,9 +63,12 @@ def main(archive: Path) -> None:
         # Prices jump, and what has few values counts.
         if "RRP" in path.name or len(values) < 300 or len(np.unique(values)) < 50:
             continue
-        found["none"].append(is_described(values, step))
-        for name, faulty in draw_faults(values, step, rng):
-            found[name].append(is_described(faulty, step))
+        starts = pl.Series(
+            [datetime(2024, 1, 1, tzinfo=UTC) + i * step for i in range(len(values))]
+        )
+        for name, faulty in [("none", values), *draw_faults(values, step, rng)]:
+            series = pl.DataFrame({"start_utc": starts, "value": faulty})
+            found[name].append(bool(describe_faults("", series, step)))
     rows = [
         {"fault": name, "draws": len(said), "described": float(np.mean(said))}
         for name, said in found.items()

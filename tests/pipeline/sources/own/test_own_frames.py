@@ -30,7 +30,6 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
-from compevo_pipeline.sources.registry import load_registry
 from tests.support.own_tables import declare, wrap, write_demand
 
 
@@ -445,25 +444,13 @@ def table(tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
-def test_what_is_written_is_a_declaration_that_is_read(table, tmp_path):
-    draft = look_at(table, zone="Europe/Paris", country="FR")
-    (tmp_path / "demand.toml").write_text(draft.text, encoding="utf-8")
-    registry = load_registry(tmp_path)
-
-    assert registry.broken == {}
-    spec = registry["demand"].spec
-    assert spec.step == timedelta(minutes=30)
-    assert [span.split for span in spec.spans] == ["train", "val", "test"]
-    assert any("2,880 steps of 30min" in line for line in draft.findings)
-    assert any("'mw', from the column's name" in line for line in draft.guesses)
-
-
-def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such():
+def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such(table):
     days = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(90)]
     rows = "".join(f"{day}T00:00+02:00,{n % 9}\n" for n, day in enumerate(days))
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
     assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
+    assert "the unit is 'mw', from the column's name; if not, give --unit" in look_at(table).guesses
     headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
     with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
         look_at(headless, time="", values=())
@@ -563,16 +550,14 @@ def test_a_row_of_units_is_refused_by_its_number():
         look(f"{names}\n" + ",".join(["UTC", *["MW"] * names.count(",")]) + f"\n{rows}")
 
 
-def test_packed_files_and_json_lines_are_the_tables_in_them():
+def test_packed_files_are_the_tables_in_them():
     text = "stamp,load_mw\n2024-01-01,1\n2024-01-02,2\n"
     plain = read_text_table(text.encode(), "a.csv")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as bundle:
         bundle.writestr("a.csv", text)
-    lines = b'{"stamp":"2024-01-01","load_mw":1}\n{"stamp":"2024-01-02","load_mw":2}\n'
     assert read_text_table(gzip.compress(text.encode()), "a.csv.gz").equals(plain)
     assert read_text_table(packed.getvalue(), "a.csv.zip").equals(plain)
-    assert read_text_table(lines, "a.jsonl").drop("line").equals(plain.drop("line"))
     with pytest.raises(CompEvoError, match="is not one JSON object a line"):
         read_text_table(b"[1, 2", "a.ndjson")
 
