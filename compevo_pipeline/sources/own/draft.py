@@ -170,10 +170,14 @@ def draft_declaration(
         },
         "grid": {"step": name_step(step)},
         "place": {"time_zone": place, "country": request.country},
-        "covariates": _draft_covariates(request, others.get("covariates"), decimal),
+        "covariates": {},
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
         "news": _draft_news(request, others.get("news")),
     }
+
+    if (covariates := others.get("covariates")) and request.covariates:
+        daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
+        sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
 
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
@@ -404,13 +408,6 @@ def _describe_plan(
         draft.guesses.append(
             "no value is below 0, so forecasts stay at or above 0 (evaluation.low)"
         )
-
-
-def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> dict[str, object]:
-    if raw is None or request.covariates is None:
-        return {}
-    table = read_text_table(raw.content, raw.name)
-    return _draft_values(request, request.covariates, table, decimal, {"known": "after"})
 
 
 def _draft_ahead(
