@@ -130,7 +130,7 @@ class NewsPool:
         return self._names_region[place][self.find_rows(ids)]
 
     def hash_articles(self, ids: Iterable[str]) -> str:
-        """Return the hash of the ids and titles of these articles, whatever else the pool holds.
+        """Return the hash of the ids and titles of these articles, not of others in the pool.
 
         Raises:
             DataError: an id is not in the pool.

@@ -181,7 +181,7 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
 
     # AEMO changed from half-hours to five minutes within a series (2021-10-01). A row that lies a
     # full step from both neighbours is a whole interval already and must not count as one part. It
-    # starts where a step does: any other is one reading of minutes, alone in an outage.
+    # starts where a step does: any other is a single reading of minutes in an outage.
     stamp = pl.col("start_utc")
     step_before = (stamp - stamp.shift(1)).fill_null(step) >= step
     step_after = (stamp.shift(-1) - stamp).fill_null(step) >= step
@@ -296,7 +296,7 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
     """Return the steps after which the changes of series repeat; each series counts alike.
 
     The usual season, in steps, counts where changes repeat after it; another only where they do
-    not. Without any that repeats it is the usual one. Values lie on their grid, NaN where unknown.
+    not. Without any that repeats it is the usual one. Values are on their grid, NaN if unknown.
     """
     longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
     if longest < 3:
