@@ -171,6 +171,7 @@ def issue_forecast(
     newest: Mapping[str, Any] | None = None,
     last_week: Mapping[str, FloatArray] | None = None,
     totals: Mapping[str, Sequence[str]] | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> IssuedForecast:
     """Forecast views of one origin and cutoff, and record how the values came about.
 
@@ -178,8 +179,8 @@ def issue_forecast(
     ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
     for JSON (``data.coverage``), and ``last_week``, the same steps (H,) of each series last week
     as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
-    add up. DataError if there is no view, a part of a total has none, or they have several
-    origins.
+    add up; ``data`` has the ``first`` and ``last`` value and until when the model was fitted.
+    DataError if there is no view, a part of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -208,6 +209,7 @@ def issue_forecast(
         "views_hash": hash_views(views),
         "newest": dict(newest or {}),
         "method": forecaster.name,
+        **({"data": dict(data)} if data else {}),
         "members": list(forecaster.members),
         "logics": list(forecaster.logics),
         # Agents that are fitted at once add up: none is a forecast of its own.

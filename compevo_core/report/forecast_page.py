@@ -14,6 +14,7 @@ from datetime import datetime
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from compevo_core.data.datasets import DATASETS
 from compevo_core.report.charts import Chart
 from compevo_core.report.days import ForecastDay
 from compevo_core.report.figures import DARK_COLOURS
@@ -28,6 +29,7 @@ BANNERS = {
     "them.",
     "live": "Live data: fetched from the publishers.",
 }
+OWN_BANNER = "Data: your own files."
 FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"  # files, in one folder
 
 
@@ -40,6 +42,12 @@ def render_forecasts(
     names as its own, with zone. A published page is in the folder of the sealed records, and says
     how to check them.
     """
+    frame = frame_page(mode, generated_at)
+    own = [name for day in days if (name := day.issued.facts["dataset"]) not in DATASETS]
+    if own and len(own) == len(days):
+        frame |= {"banner": OWN_BANNER, "banner_class": "real"}
+    elif own:
+        frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
     newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)
     return (
         template_environment()
@@ -47,7 +55,7 @@ def render_forecasts(
         .render(
             days=[view_day(day) for day in newest_first],
             is_published=is_published,
-            **frame_page(mode, generated_at),
+            **frame,
         )
     )
 

@@ -61,6 +61,7 @@ from compevo_core.table.frames import (
     find_current_ends,
     name_series,
     read_table,
+    to_polars,
 )
 from compevo_core.table.stamps import Clock
 from compevo_core.training.artifact import read_scaler
@@ -191,6 +192,21 @@ class Forecaster:
             ConfigError: there is no such method, or it reads no news.
         """
         rows, form = read_table(df, self, self.freq)
+        read = {
+            form.series,
+            form.time,
+            form.value,
+            form.known_at,
+            self.text,
+            *form.ahead,
+            *form.past,
+        }
+        if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
+            warnings.warn(
+                f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "
+                "past or text, or leave them out",
+                stacklevel=2,
+            )
         return self._fit_rows(rows, form, self._read_news(df, news, form.clock), on_step)
 
     def _read_news(self, df: Any, news: Any, clock: Clock) -> pl.DataFrame:  # noqa: ANN401 - pandas or polars

@@ -160,7 +160,12 @@ def read_table(
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
     else:
-        _refuse_other_zone(clock, time, zone)
+        if clock.step < DAY and bool(clock.zone) != bool(zone):
+            raise DataError(
+                f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
+                f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+                + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+            )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
@@ -185,16 +190,6 @@ def _read_names(label: pl.Series) -> pl.Series:
     if label.dtype.is_float() and (label % 1 == 0).all():
         label = label.cast(pl.Int64)
     return label.cast(pl.String)
-
-
-def _refuse_other_zone(clock: Clock, time: str, zone: str) -> None:
-    """Refuse stamps with a zone beside a fit without one, and the other way round."""
-    if clock.step < DAY and bool(clock.zone) != bool(zone):
-        raise DataError(
-            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
-            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-        )
 
 
 def _join_duplicates(rows: pl.DataFrame, time: str, *, has_series: bool, zone: str) -> pl.DataFrame:

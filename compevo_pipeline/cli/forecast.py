@@ -108,9 +108,22 @@ def describe_record(issued: "IssuedForecast", data: str) -> list[str]:
     return [
         f"{clean_text(facts['dataset'])}, {_name_origin(issued)}, "
         f"{clean_text(issued.unit)}, times in {zone.tzname(None)}",
-        f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}",
-        data,
+        f"known until {until:%d %b %Y %H:%M}, issued {made:%d %b %Y %H:%M}, "
+        f"by {clean_text(facts['method'])}",
+        f"{data}{_describe_span(issued)}",
     ]
+
+
+def _describe_span(issued: "IssuedForecast") -> str:
+    """Return from when to when the data of a declared set go, and whether the day was fitted."""
+    if "data" not in issued.facts:
+        return ""
+    first, last, fitted_until = (
+        datetime.fromisoformat(issued.facts["data"][name]).astimezone(issued.zone)
+        for name in ("first", "last", "fitted_until")
+    )
+    inside = "; the model has seen this day" if issued.origin < fitted_until else ""
+    return f" {first:%d %b %Y} to {last:%d %b %Y}{inside}"
 
 
 def _name_origin(issued: "IssuedForecast") -> str:

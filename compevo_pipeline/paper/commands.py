@@ -442,6 +442,8 @@ def audit_news(
     if target_runs.news is None:
         raise ConfigError("the trained model reads no news, so that none can be audited: --probe")
     pool = NewsPool.read(target_runs.news)
+    if not len(pool):
+        raise ConfigError(f"{window_set.dataset} has no articles, so there is no news to audit")
     commit = read_commit()
     if not target_runs.runs:
         rows = audit_probe(window_set, pool, commit=commit, every=every)

@@ -32,6 +32,7 @@ class Variable:
     high: float | None  # highest value
     # Narrower bounds by region, where one range for all would hide an error.
     regions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    is_steady: bool = False  # a run of one value, or a jump there and back, is a fault
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -132,7 +133,7 @@ _REGION_BOUNDS = {
     "VIC1": (-1500.0, 13000.0),
 }
 _DEMAND_VARIABLES = {
-    "demand_mw": Variable(unit="MW", low=-1000, high=20000, regions=_REGION_BOUNDS),
+    "demand_mw": Variable(unit="MW", low=-1000, high=20000, regions=_REGION_BOUNDS, is_steady=True),
     "demand_forecast_mw": Variable(unit="MW", low=-1500, high=20000, regions=_REGION_BOUNDS),
 }
 _FORECASTS = {

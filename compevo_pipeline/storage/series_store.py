@@ -33,7 +33,7 @@ from compevo_core.runtime.files import (
     write_atomically,
 )
 from compevo_pipeline.sources.common.base import Counts, FrameKind
-from compevo_pipeline.sources.common.nem import INCOMPLETE, OUTSIDE
+from compevo_pipeline.sources.common.nem import FAULTY, INCOMPLETE, OUTSIDE
 from compevo_pipeline.sources.common.raw_store import check_folder_name
 from compevo_pipeline.sources.common.tables import MISSING
 from compevo_pipeline.storage.series_changes import (
@@ -54,7 +54,7 @@ from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
 CONTENT = ("value", "unit", "flag")
 """Columns that make a row another one; its source and time do not."""
 
-LACKING = (MISSING, INCOMPLETE, OUTSIDE)
+LACKING = (MISSING, INCOMPLETE, OUTSIDE, *FAULTY)
 """Flags of rows whose file does not hold the value, or not all of its parts."""
 
 KEYS: dict[FrameKind, tuple[str, ...]] = {

@@ -32,6 +32,7 @@ from compevo_pipeline.work.row_rules import (
     LEVEL_COLUMNS,
     LEVEL_REACH,
     is_in_time,
+    quarantine_faults,
     quarantine_outside,
     refuse_forecasts,
     refuse_future,
@@ -358,6 +359,9 @@ class _Ingest:
             elif kind is FrameKind.SERIES:
                 rules = self.deployment.registry[self.dataset].rules
                 frame, losses["out of bounds"] = quarantine_outside(frame, rules)
+                if any(rule.is_steady for rule in rules.variables.values()):
+                    earlier = self._read_earlier(frame)
+                    frame, losses["stuck or collapsed"] = quarantine_faults(frame, earlier, rules)
                 refuse_series(frame, rules, self.now)
             elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
                 # A user's own plan or calendar may reach as far ahead as it likes.
@@ -412,6 +416,15 @@ class _Ingest:
         for kind, frame in rows.frames.items():
             counts |= self._store_frame(kind, frame)
         return counts
+
+    def _read_earlier(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Read the stored values of the days up to the last row of a frame."""
+        store = self.deployment.series_store()
+        if not frame.height or not store.count_rows(self.dataset):
+            return frame.clear()
+        first, last = frame["start_utc"].min(), frame["start_utc"].max()
+        is_near = pl.col("start_utc").is_between(pl.lit(first) - LEVEL_REACH, pl.lit(last))
+        return store.scan(self.dataset).filter(is_near).collect()
 
     def _refuse_far(
         self, frames: Mapping[FrameKind, pl.DataFrame], others: Mapping[FrameKind, pl.DataFrame]

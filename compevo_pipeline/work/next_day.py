@@ -537,6 +537,11 @@ def _issue(
 
     on_step(f"forecasting {origin.day}")
     day_views, series = inputs.built.views, grid_chosen(spec, frames.series)
+    data = None
+    if spec.name not in DATASETS:
+        known = learnt.drop_nulls("value").filter(pl.col("start_utc") < origin.until)["start_utc"]
+        span = {"first": known.min(), "last": known.max(), "fitted_until": _find_fitted_until(spec)}
+        data = {name: str(at) for name, at in span.items()}
     forecast = issue_forecast(
         forecaster,
         day_views,
@@ -546,6 +551,7 @@ def _issue(
         commit=read_commit(),
         newest=inputs.newest.as_facts(),
         totals=spec.totals,
+        data=data,
         last_week={v.entity: _repeat(v, series[v.series_id], count_week(v)) for v in day_views},
     )
     rules = deployment.registry[spec.name].rules
@@ -553,12 +559,23 @@ def _issue(
     folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     notes = (*inputs.warnings, *notes, *_describe_limits(spec, origin, others))
     if spec.name not in DATASETS:
-        known = learnt.filter(pl.col("start_utc") < origin.until)
-        for entity, part in select_newest(select_series(spec, known)[0]):
-            notes += tuple(describe_faults(entity, part, spec.step))
+        # What was said of the days before is not said again.
+        rows = learnt.filter(pl.col("start_utc") < origin.until)
+        before = pl.col("start_utc") < origin.until - max(DAY, spec.step)
+        for entity, part in select_newest(select_series(spec, rows)[0]):
+            known_faults = describe_faults(entity, part.filter(before), spec.step)
+            faults = describe_faults(entity, part, spec.step)
+            notes += tuple(fault for fault in faults if fault not in known_faults)
         notes += tuple(_describe_ahead(day_views))
     # The record that is kept: where two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
+
+
+def _find_fitted_until(spec: DatasetSpec) -> datetime:
+    """Return where validation ends, on which a model is fitted too."""
+    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
+    ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
+    return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
 def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -> Iterator[str]:
@@ -568,9 +585,7 @@ def _describe_limits(spec: DatasetSpec, origin: Origin, others: Sequence[str]) -
             f"no forecast of {', '.join(others)}: the model has not learnt them, as no whole "
             "window of theirs lies in train; set later days in [splits] and fit again"
         )
-    limits = resolve_spans(spec.spans, spec.horizon, spec.market_offset)
-    ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
-    if ends and origin.origin_utc < max(ends):
+    if origin.origin_utc < _find_fitted_until(spec):
         yield (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small"
@@ -582,7 +597,7 @@ def _describe_ahead(views: Sequence[WindowView]) -> Iterator[str]:
     for view in views:
         for name, values in view.step_covariates.items():
             missing = int(np.isnan(values[: view.horizon]).sum())
-            if name.startswith(OWN) and missing:
+            if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
                 yield (
                     f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
                     f"{view.horizon} steps of {view.entity}: add them to its table"

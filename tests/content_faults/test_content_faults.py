@@ -350,3 +350,24 @@ def test_few_values_out_of_bounds_cost_no_others_and_no_known_one(stored, tmp_pa
     later = rows.filter(pl.col("start_utc") > last)
     assert later.height > 400 and later["value"].null_count() == 1
     assert rows.join(known, on=known.columns, how="semi").height == known.height
+
+
+def test_a_collapse_and_a_stuck_meter_are_nulled_in_the_store(tmp_path):
+    prices = PRICES.open(tmp_path / "prices")
+    PRICES.deliver(prices, PRICES.known)
+    prices.wait(hours=1)
+    name, _ = price_file()
+    fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
+    PRICES.deliver(prices, [(name, fallen[1])])
+    stored = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    assert stored.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
+
+    reports = REPORTS.open(tmp_path / "reports")
+    REPORTS.deliver(reports, REPORTS.known)
+    for number in range(41, 51):
+        reports.wait(minutes=30)
+        REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])
+    stored = reports.series("electricity-operational")
+    last = stored.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
+    # Five equal half-hours may be true.
+    assert last["flag"].to_list() == ["observed"] * 5 + ["nulled:stuck"] * 5

@@ -26,6 +26,7 @@ PRICE_VARIABLE = "price_aud_per_mwh"
 PRICE_UNIT = "AUD/MWh"
 INCOMPLETE = "nulled:incomplete-half-hour"
 OUTSIDE = "nulled:out-of-bounds"  # few values of a file that cannot be true
+FAULTY = ("nulled:stuck", "nulled:collapse")  # values of a meter that did not measure
 
 LOCAL_ZONES = {
     "NSW1": "Australia/Sydney",

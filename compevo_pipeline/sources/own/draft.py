@@ -60,6 +60,7 @@ from compevo_pipeline.sources.own.guesses import (
     guess_value,
     list_numbers,
     refuse_changing_clock,
+    refuse_steps_as_columns,
 )
 from compevo_pipeline.sources.own.table import FIRST_ROW, read_columns, read_text_table
 
@@ -169,10 +170,14 @@ def draft_declaration(
         },
         "grid": {"step": name_step(step)},
         "place": {"time_zone": place, "country": request.country},
-        "covariates": _draft_covariates(request, others.get("covariates"), decimal),
+        "covariates": {},
         "ahead": _draft_ahead(request, others.get("ahead"), decimal, draft),
         "news": _draft_news(request, others.get("news")),
     }
+
+    if (covariates := others.get("covariates")) and request.covariates:
+        daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
+        sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
 
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
@@ -246,6 +251,8 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
         return request
 
     table = read_text_table(raw.content, raw.name)
+    if not request.values:
+        refuse_steps_as_columns(table, raw.name)
     time = request.time or guess_time(table, raw.name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
@@ -401,13 +408,6 @@ def _describe_plan(
         draft.guesses.append(
             "no value is below 0, so forecasts stay at or above 0 (evaluation.low)"
         )
-
-
-def _draft_covariates(request: Request, raw: RawFile | None, decimal: str) -> dict[str, object]:
-    if raw is None or request.covariates is None:
-        return {}
-    table = read_text_table(raw.content, raw.name)
-    return _draft_values(request, request.covariates, table, decimal, {"known": "after"})
 
 
 def _draft_ahead(

@@ -5,6 +5,7 @@ reading cells (``compevo_core.table``), what follows from the columns (``own.dra
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -28,7 +29,7 @@ _TIMES = (
 )
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
-_FIRST_YEAR = 1900
+_FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
 _PART_OF_DAY = r"^\d{1,3}$"  # 1 to 50 half-hours where clocks go back
@@ -62,6 +63,22 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             f"{name}, row 1: {time!r} is a stamp and not a name; write a line of column names"
         )
     return time
+
+
+def refuse_steps_as_columns(table: pl.DataFrame, name: str) -> None:
+    """Raise DataError where many columns number the steps of a series, as hours of a day do."""
+    parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in _list_columns(table)]
+    numbered = Counter(match[1] for match in parts if match)
+    for prefix, count in numbered.items():
+        if count < _FEWEST_NUMBERED:
+            continue
+        steps = [m[0] for m in parts if m and m[1] == prefix]
+        others = [column for column in _list_columns(table) if column not in steps]
+        raise DataError(
+            f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one series: "
+            f"write a row for each with its stamp, as polars' unpivot(index={others}) does, or "
+            "name a column of values with --value"
+        )
 
 
 def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
@@ -181,8 +198,7 @@ def _holds_stamps(column: TextColumn) -> bool:
         return False
     spelled = filled.select(_text=strip_offset(spell(column)))
     parsed = spelled.select(
-        parse_walls(pl.col("_text"), (form,), _FIRST_YEAR).is_not_null().all().alias(form)
-        for form in FORMATS
+        parse_walls(pl.col("_text"), (form,)).is_not_null().all().alias(form) for form in FORMATS
     )
     return bool(parsed.select(pl.any_horizontal(pl.all())).item())
 

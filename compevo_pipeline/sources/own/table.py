@@ -38,6 +38,7 @@ _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
 _NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
+_DATE_PARTS = ("year", "month", "day", "hour", "minute")
 _MOST_NOTES = 40  # lines in which column names are looked for
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
@@ -66,8 +67,22 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`.
 
-    Notes above the line of column names are left out.
+    Notes above the line of column names are left out; year, month and day in columns of their own
+    become one column, with hour and minute where they are there.
     """
+    table = _read_cells(content, name)
+    by_small = {column.lower(): column for column in table.columns}
+    parts = [by_small[part] for part in _DATE_PARTS if part in by_small]
+    if "date" in by_small or [part.lower() for part in parts[:3]] != [*_DATE_PARTS[:3]]:
+        return table
+    days, clock = pl.concat_str(parts[:3], separator="-"), parts[3:]
+    if clock:
+        minutes = pl.col(clock[1]).str.zfill(2) if len(clock) > 1 else pl.lit("00")
+        days = pl.concat_str(days, pl.lit(" "), pl.col(clock[0]).str.zfill(2), pl.lit(":"), minutes)
+    return table.with_columns(days.alias("date")).drop(parts)
+
+
+def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if name.endswith(".gz"):
         content, name = gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):

@@ -67,6 +67,15 @@ def render(*days):
     return render_forecasts(days, mode="sample", generated_at=ORIGIN)
 
 
+def test_a_users_own_file_is_never_headed_sample_data():
+    day = make_day()
+    own = replace(day.issued, facts={**day.issued.facts, "dataset": "load"})
+    page = render(replace(day, issued=own))
+    assert "Data: your own files." in page and "Sample data" not in page
+    both = render(day, replace(day, issued=own))
+    assert "Sample data" in both and "Your own files: load." in both
+
+
 @cache
 def render_tomorrow():
     return render(make_day())

@@ -203,3 +203,8 @@ def test_a_split_without_a_window_says_why():
     table = table[table.index % 20 < 6]
     with pytest.raises(DataError, match=r"no window of train can be cut .*input gap longer than"):
         Forecaster("last-value", horizon=5, lookback=28, freq="1d").fit(table)
+
+
+def test_columns_that_are_not_read_are_named():
+    with pytest.warns(UserWarning, match="columns that are not read: 'price', 'shop'; name them"):
+        clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))

@@ -88,7 +88,12 @@ def test_a_series_without_a_past_stops_no_other_and_one_that_ended_is_named(tmp_
     assert "Note: no forecast of new: the model has not learnt them" in forecast.output
     assert "\nold " in forecast.output and "\nyoung" in forecast.output
 
+    assert ", by persistence\n" in forecast.output
+    assert "your own files] 01 Jan 2025 to 19 Jul 2025\n" in forecast.output
+    audited = run("paper", "audit-news", "shops", "--probe")
+    assert "shops has no articles" in str(audited.exception)
     past = run("forecast", "shops", "--day", "2025-03-01")
+    assert "28 Feb 2025; the model has seen this day\n" in past.output
     assert "the model was fitted and chosen on values after 2025-03-01" in past.output
     assert "fitted and chosen" not in forecast.output
 

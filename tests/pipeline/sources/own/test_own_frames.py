@@ -31,7 +31,6 @@ from compevo_pipeline.sources.own.declaration import (
 from compevo_pipeline.sources.own.draft import Request, draft_declaration
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_text_table
-from compevo_pipeline.sources.registry import load_registry
 from tests.support.own_tables import declare, wrap, write_demand
 
 
@@ -446,25 +445,13 @@ def table(tmp_path_factory):
     return path.read_text(encoding="utf-8")
 
 
-def test_what_is_written_is_a_declaration_that_is_read(table, tmp_path):
-    draft = look_at(table, zone="Europe/Paris", country="FR")
-    (tmp_path / "demand.toml").write_text(draft.text, encoding="utf-8")
-    registry = load_registry(tmp_path)
-
-    assert registry.broken == {}
-    spec = registry["demand"].spec
-    assert spec.step == timedelta(minutes=30)
-    assert [span.split for span in spec.spans] == ["train", "val", "test"]
-    assert any("2,880 steps of 30min" in line for line in draft.findings)
-    assert any("'mw', from the column's name" in line for line in draft.guesses)
-
-
-def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such():
+def test_what_is_assumed_for_want_of_a_name_or_a_clock_is_said_as_such(table):
     days = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(90)]
     rows = "".join(f"{day}T00:00+02:00,{n % 9}\n" for n, day in enumerate(days))
     guesses = look_at("stamp,sales\n" + rows, values=("sales",)).guesses
     assert "the unit is 'units', as nothing names one; if not, give --unit" in guesses
     assert "days and weekdays follow UTC; to follow a place, give --zone" in guesses
+    assert "the unit is 'mw', from the column's name; if not, give --unit" in look_at(table).guesses
     headless = "".join(f"{day},{n % 9}\n" for n, day in enumerate(days))
     with pytest.raises(CompEvoError, match="row 1: '2024-01-01' is a stamp and not a name"):
         look_at(headless, time="", values=())
@@ -659,26 +646,3 @@ def test_the_last_or_mean_of_the_rows_of_a_step_may_be_its_value():
     last = parse_series(wrap(text), declare(**keys, aggregate="last"))[0]
     mean = parse_series(wrap(text), declare(**keys, aggregate="mean"))[0]
     assert (last["value"].to_list(), mean["value"].to_list()) == ([3.0, 8.0], [2.0, 8.0])
-
-
-METER = ["Date;Time;kW"] + [
-    f"{day}/12/2006;{hour:02}:24:00;{'?' if hour == 3 else hour}"
-    for day in range(13, 31)
-    for hour in range(24)
-]
-
-
-@pytest.mark.parametrize(
-    ("lines", "empty"),
-    [
-        (METER, 18),
-        (["Date,Close,Volume", *(f"2024-01-{d:02},${100 + d}.20,{d}000" for d in range(1, 31))], 0),
-        (["year,gdp", *(f"{1950 + i},{100 + i}" for i in range(60))], 0),
-        (["timestamp,kwh", *(f"{1704067200 + 3600 * i},{i % 24}" for i in range(96))], 0),
-    ],
-)
-def test_what_meters_exchanges_and_statistics_write_is_read(lines, empty):
-    draft = look("\n".join(lines) + "\n", horizon=1, lookback=4)
-    assert "steps of" in " ".join(draft.findings)
-    if empty:
-        assert 'period = "Time"' in draft.text and f"{empty} empty cells" in draft.findings[0]
