@@ -22,7 +22,7 @@ from compevo_pipeline.defs.assets import (
     training,
     windows,
 )
-from compevo_pipeline.defs.dead_runs import dead_runs, watch_dead_runs
+from compevo_pipeline.defs.dead_runs import dead_runs
 from compevo_pipeline.defs.jobs import build_jobs, job_name
 from compevo_pipeline.defs.loggers import progress_logger
 from compevo_pipeline.defs.resources import (
@@ -80,7 +80,8 @@ def build_defs(
             build_evening_sensor(refresh, deployment, now),
             *build_alert_sensors(deployment, now),
         ],
-        executor=watch_dead_runs(dg.multiprocess_executor),
+        # A process for each step would import everything again: seconds of processor each.
+        executor=dg.in_process_executor,
         loggers={"console": dg.colored_console_logger, "progress": progress_logger},
         resources={
             "workspace": Workspace(settings=settings, mode=settings.mode.value),

@@ -8,7 +8,6 @@ own, such as ``refresh_exchange``: a publisher that fails stops no forecast of a
 """
 
 import sqlite3
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
-from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_meanwhile, watch_dead_runs
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import Registry
 from compevo_pipeline.storage.runs import has_current_run
@@ -31,7 +29,6 @@ from compevo_pipeline.storage.runs import has_current_run
 DEFAULT_DATASET = "electricity"
 
 _REPORT = (keys.REPORT, keys.CLEANED)
-_TWO_STEPS_AT_ONCE = watch_dead_runs(dg.multiprocess_executor).configured({"max_concurrent": 2})
 
 
 def set_mode(mode: Mode) -> dict[str, Any]:
@@ -100,8 +97,6 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
             ),
             config=run_config("demo", dataset),
             tags={"compevo/job": "demo", "dataset": dataset},
-            # One process: importing torch in a process for each step would cost a minute.
-            executor_def=watch_dead_runs(dg.in_process_executor),
         )
         for dataset in keys.DATASETS
     ]
@@ -114,7 +109,6 @@ def build_jobs(registry: Registry, layout: Layout) -> list[Any]:
                 "to report."
             ),
             tags={"compevo/job": "full", "dataset": dataset},
-            executor_def=_TWO_STEPS_AT_ONCE,
         )
         for dataset in registry
     ]
@@ -141,8 +135,6 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
         # A partition is the day of the forecast. Everything else has none, and runs with it.
         tags={"compevo/job": "refresh"}
         | ({} if dataset == keys.OPERATIONAL else {"dataset": dataset}),
-        # One process: seventeen steps of a second each would import everything seventeen times.
-        executor_def=watch_dead_runs(dg.in_process_executor),
     )
 
 
@@ -228,24 +220,22 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    run_id = str(uuid.uuid4())
     with _translate_record_errors(), dg.DagsterInstance.get() as instance:
-        # Dagster runs a job in this process without asking the job's executor, which would do it.
-        hold_run_lock(instance, run_id)
-        with sweep_meanwhile(instance):
-            result = job.execute_in_process(
-                run_config=run_config(name, dataset) | loggers,
-                partition_key=day or None,
-                instance=instance,
-                run_id=run_id,
-                # A failed step must not hide those that failed with it.
-                raise_on_error=False,
-            )
+        result = job.execute_in_process(
+            run_config=run_config(name, dataset) | loggers,
+            partition_key=day or None,
+            instance=instance,
+            # A failed step must not hide those that failed with it.
+            raise_on_error=False,
+        )
 
         if result.success:
             return []
         failed = result.filter_events(lambda event: event.is_step_failure)
-        return [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
+        steps = [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
+        # A run that could not begin has no step that failed.
+        ends = result.filter_events(lambda event: event.is_job_failure)
+        return steps or [f"  {job.name}: {describe_failure(event)}" for event in ends]
 
 
 @contextmanager
@@ -266,13 +256,15 @@ def _translate_record_errors() -> Iterator[None]:
 
 
 def describe_failure(event: dg.DagsterEvent) -> str:
-    """Return why a step failed, in one line: the innermost error."""
-    failure = event.step_failure_data
-    # A dg.Failure of ours says file, line and remedy itself.
-    if failure.user_failure_data and failure.user_failure_data.description:
-        return failure.user_failure_data.description
-
-    error = failure.error
+    """Return why a step or run failed, in one line: the innermost error."""
+    if event.is_step_failure:
+        failure = event.step_failure_data
+        # A dg.Failure of ours says file, line and remedy itself.
+        if failure.user_failure_data and failure.user_failure_data.description:
+            return failure.user_failure_data.description
+        error = failure.error
+    else:
+        error = event.job_failure_data.error
     if error is None:
         return "no error was recorded"
     is_interrupted = error.cls_name == dg.DagsterExecutionInterruptedError.__name__

@@ -119,8 +119,11 @@ def test_refresh_checks_the_2026_inference_of_a_population_that_exists(tmp_path)
 
 def test_every_job_shows_that_its_runs_live(defs):
     for job in defs.resolve_all_job_defs():
-        # A run that does not would count as started for days when its machine dies.
-        assert "watch_dead_runs" in job.executor_def.executor_creation_fn.__qualname__, job.name
+        # A run that does not would count as started for days when its machine dies: the resource
+        # shows it, in the process of the run.
+        assert job.executor_def is dg.in_process_executor, job.name
+        needed = [node.required_resource_keys for node in job.all_node_defs]
+        assert any("workspace" in names for names in needed), job.name
 
 
 def test_the_demo_runs_on_sample_data_whatever_the_deployment_does(tmp_path):
