@@ -1,6 +1,7 @@
 """What a home has lost comes back: from raw files, from a publisher, from a copy."""
 
 import errno
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -269,6 +270,44 @@ def test_nothing_is_overwritten_and_a_damaged_copy_is_refused_before_a_file_is_w
     with pytest.raises(DataError, match="missing or altered"):
         backup.restore(copy, tmp_path / "other", tmp_path / "empty")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_copy_with_a_torn_list_is_refused_in_one_error(home, dagster, tmp_path):
+    backup.back_up(home.home, dagster, tmp_path / "copy", NOW)
+    for text in ("{", "[]", "{}", '{"files": []}', '{"files": {"home/a": 1}}'):
+        (tmp_path / "copy" / backup.LIST_FILE).write_text(text)
+        with pytest.raises(DataError, match=r"take another copy"):
+            backup.restore(tmp_path / "copy", tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "a").exists()
+
+
+OUTSIDE = ("home/../../x", "home/a/../../../x", "home//{}/x", "../x", "x", "home", "home/\0")
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "home/link/x", "home/loop/x"])
+@pytest.mark.parametrize("linked", ["copy/home", "homes/home"])
+def test_a_copy_cannot_write_outside_the_homes_or_through_a_link(tmp_path, name, linked):
+    copy, home, away = (tmp_path / "a" / part for part in ("copy", "homes/home", "away"))
+    # Whatever the name leads to in the copy has the content that the list names.
+    for place in (
+        away,
+        copy,
+        copy.parent,
+        *(copy / "home" / name for name in ("", "link", "loop")),
+    ):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "x").write_text("planted")
+    folder = tmp_path / "a" / linked
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "link").symlink_to(away)
+    (folder / "loop").symlink_to("loop")
+    listed = {"files": {name.format(away): hashlib.sha256(b"planted").hexdigest()}}
+    (copy / backup.LIST_FILE).write_text(json.dumps(listed))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match=r"leads out of the copy or the homes, or through a link"):
+        backup.restore(copy, home, tmp_path / "dagster")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_copy_that_filled_its_disk_leaves_nothing_there(home, dagster, tmp_path, monkeypatch):
