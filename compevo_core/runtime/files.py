@@ -294,7 +294,7 @@ def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
 
 def _read_manifest(folder: Path, remedy: str) -> str:
     try:
-        return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+        return (folder / MANIFEST_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise DataError(f"no folder {folder}; {remedy}") from error

@@ -202,9 +202,11 @@ class StoredFrames:
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
-            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
+            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=tables.read(
+                spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
+            ),
             articles=articles,
         )
 
@@ -636,8 +638,9 @@ def _load_daily(
         "them forecast just now"
     )
     is_old = state is not None and state[1].facts["made_by"] != states.version
-    notes = (OLD_STATE.format(dataset=later.dataset),) if is_old else ()
-    return forecaster, news, notes, known
+    notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
+    notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
+    return forecaster, news, tuple(notes), known
 
 
 def renew_state(

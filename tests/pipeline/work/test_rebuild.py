@@ -3,15 +3,18 @@
 import errno
 import hashlib
 import json
+import pathlib
 import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+import numpy as np
+import polars as pl
 import pytest
 
-from compevo_core.errors import ConfigError, DataError, SchemaDrift
+from compevo_core.errors import CompEvoError, ConfigError, DataError, SchemaDrift
 from compevo_core.runtime.files import StoreBusy, file_lock
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_manifest
 from compevo_pipeline.defs.dead_runs import sweep_dead_runs
@@ -20,11 +23,13 @@ from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
 from compevo_pipeline.work.ingest import mend_store, rebuild
+from compevo_pipeline.work.next_day import StoredFrames
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS
 from tests.support.commands import invoke
 from tests.support.live import LOG
 from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
+from tests.support.window_samples import flip_a_bit
 
 KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
@@ -76,6 +81,51 @@ def test_the_next_refresh_notices_and_reads_raw_files_again(reports, lose, caplo
     assert_same(read(reports), before)
     assert "lacks rows that were stored" in caplog.text
     assert mend_store(reports.workspace, REPORTS.dataset, clock=reports.clock, log=LOG) == {}
+
+
+ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
+FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 2 else ()) for seed in range(40)]
+
+
+@pytest.mark.parametrize("pattern", ROTTEN)
+@pytest.mark.parametrize("seed", FLIPS)
+def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
+    reports, pattern, seed, caplog, monkeypatch
+):
+    before = read(reports)
+    layout, draw = reports.workspace.layout, np.random.default_rng(seed)
+    files = sorted(path for path in layout.root.glob(pattern) if path.suffix)
+    flip_a_bit(files[draw.integers(len(files))], draw)
+    spec = reports.workspace.registry[REPORTS.dataset].spec
+    with pytest.raises(CompEvoError):
+        StoredFrames.read(reports.workspace, spec, reads_news=False)
+    monkeypatch.setenv("COMPEVO_HOME", str(reports.home))
+    monkeypatch.setenv("COMPEVO_MODE", "live")
+    with pytest.raises(DataError, match=r"not what was written: .*; run `compevo refresh`"):
+        invoke("verify")
+
+    ingest.ingest_feeds(reports.workspace, [], REPORTS.dataset, clock=reports.clock, log=LOG)
+    assert_same(read(reports), before)
+    assert "is not what was written: it is set aside and made again" in caplog.text
+    assert "no forecast was issued" in invoke("verify")
+
+
+def test_a_killed_write_of_a_series_leaves_no_file_that_passes_for_damaged(reports, monkeypatch):
+    store, rows = reports.workspace.series_store(), reports.series(REPORTS.dataset)
+    changed = rows.with_columns(pl.col("value") + 1, pl.col("fetched_at") + timedelta(days=1))
+
+    def kill(part, target):
+        if target.parent.name == REPORTS.dataset:
+            raise KeyboardInterrupt
+        part.rename(target)
+
+    for _ in range(2):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(pathlib.Path, "replace", kill)
+            store.write(REPORTS.dataset, changed)
+        assert_same([reports.series(REPORTS.dataset)], [rows])
+    store.write(REPORTS.dataset, changed)
+    assert_same([reports.series(REPORTS.dataset)], [changed])
 
 
 def test_news_comes_back_from_raw_files(stored, tmp_path):
