@@ -8,7 +8,7 @@ step reads. What does not: keys (``defs.asset_keys``), which errors are tried ag
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
@@ -184,6 +184,7 @@ def define_asset(
     version: str | None = None,
     dataset: str = "",
     config: type[LaunchConfig] | None = None,
+    op_tags: Mapping[str, str] | None = None,
     **arguments: Any,  # noqa: ANN401 - of dg.asset
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common; the group is the key's first part.
@@ -200,7 +201,7 @@ def define_asset(
         owners=OWNERS,
         code_version=version,
         tags=tags,
-        op_tags=tags,
+        op_tags=tags | dict(op_tags or {}),
         config_schema=config.schema_of_launch() if config else None,
         **arguments,
     )

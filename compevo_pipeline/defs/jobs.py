@@ -24,10 +24,8 @@ from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import Registry
-from compevo_pipeline.storage.runs import has_current_run
 
-DEFAULT_DATASET = "electricity"
-
+MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one goes on
 _REPORT = (keys.REPORT, keys.CLEANED)
 
 
@@ -38,7 +36,7 @@ def set_mode(mode: Mode) -> dict[str, Any]:
 
 def job_name(name: str, dataset: str) -> str:
     """Return the name of the job ``demo``, ``full`` or ``refresh`` of a data set."""
-    without = keys.OPERATIONAL if name == "refresh" else DEFAULT_DATASET
+    without = keys.OPERATIONAL if name == "refresh" else keys.DEFAULT_DATASET
     return name if dataset == without else f"{name}_{dataset.replace('-', '_')}"
 
 
@@ -63,10 +61,10 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
         keys.NEWS_EMBEDDINGS: {"ahead": False},
         keys.baselines_key(dataset): {"seeds": 1},
         # The sample world announces events of electricity alone.
-        keys.population_test_key(dataset): {"audits_news": dataset == DEFAULT_DATASET},
+        keys.population_test_key(dataset): {"audits_news": dataset == keys.DEFAULT_DATASET},
         keys.lud_key(dataset): {"pairs": 2},
     }
-    if dataset == DEFAULT_DATASET:
+    if dataset == keys.DEFAULT_DATASET:
         configs[keys.INFERENCE_2026] = {"seeds": 1, "every": 5}
 
     return set_mode(Mode.SAMPLE) | {
@@ -74,7 +72,7 @@ def build_demo_config(dataset: str) -> dict[str, Any]:
     }
 
 
-def run_config(name: str, dataset: str = DEFAULT_DATASET) -> dict[str, Any]:
+def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
     """Return the run configuration of a job unless a run changes it."""
     return build_demo_config(dataset) if name == "demo" else {}
 
@@ -133,14 +131,17 @@ def _build_refresh(registry: Registry, dataset: str, layout: Layout) -> Any:  # 
         dg.AssetSelection.assets(*refreshed),
         description=f"New data, {', '.join(parts)} and the report; trains nothing.",
         # A partition is the day of the forecast. Everything else has none, and runs with it.
-        tags={"compevo/job": "refresh"}
-        | ({} if dataset == keys.OPERATIONAL else {"dataset": dataset}),
+        tags={
+            "compevo/job": "refresh",
+            "dataset": dataset,
+            "dagster/max_runtime": str(MAX_REFRESH_S),
+        },
     )
 
 
 def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     """Return what is trained and scored for one data set, all that it is made of, the report."""
-    is_default = dataset == DEFAULT_DATASET
+    is_default = dataset == keys.DEFAULT_DATASET
     # The first thing that anybody runs: it also shows the data of the others, and the check of
     # 2026, which concerns the population of electricity.
     read = keys.DATASETS if is_default else (dataset,)
@@ -159,24 +160,15 @@ def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.
     return [
         *list_collected(registry, dataset, layout),
         *([keys.next_day_key(dataset), keys.scored_key(dataset)] if has_days else []),
-        *([keys.INFERENCE_2026] if _infers(dataset, layout) else []),
+        *([keys.INFERENCE_2026] if keys.infers(dataset, layout) else []),
         *_REPORT,
     ]
 
 
 def list_collected(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
     """Return what a refresh reads from the publishers, with the windows that it cuts."""
-    read = (dataset, DEFAULT_DATASET) if _infers(dataset, layout) else (dataset,)
+    read = (dataset, keys.DEFAULT_DATASET) if keys.infers(dataset, layout) else (dataset,)
     return _list_data(registry, read)
-
-
-def _infers(dataset: str, layout: Layout) -> bool:
-    """Whether a refresh makes the 2026 inference: of electricity's population, on its windows.
-
-    Without a population there is nothing to check, and a check that nobody made must not look like
-    one that failed.
-    """
-    return dataset == keys.OPERATIONAL and has_current_run(layout, DEFAULT_DATASET)
 
 
 def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:

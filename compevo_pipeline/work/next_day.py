@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -260,6 +260,14 @@ def find_news_rule(
     if run is None and has_current_run(deployment.layout, dataset):
         run = find_current_run(deployment.layout, dataset)
     return rule if run is None or find_encoder(run) else None
+
+
+def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
+    """Whether the current model of a data set reads news; so too where none has one."""
+    layout = deployment.layout
+    trained = [name for name in datasets if has_current_run(layout, name)]
+    runs = [find_current_run(layout, name) for name in trained]
+    return not runs or any(map(find_encoder, runs))
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
