@@ -9,12 +9,13 @@ windows are stored by idempotent upsert and read whole (decision 19-stores).
 
 import re
 from collections.abc import Callable
-from datetime import date, time
+from datetime import date
 
 import dagster as dg
 
 from compevo_core.data.datasets import DatasetSpec
 from compevo_pipeline.config.settings import Layout
+from compevo_pipeline.sources.registry import MARKET_ZONE
 from compevo_pipeline.storage.runs import has_current_run
 
 # The first is the default of every launch that names none.
@@ -22,9 +23,7 @@ DATASETS = ("electricity", "electricity-operational", "exchange", "bitcoin", "tr
 
 OPERATIONAL = "electricity-operational"  # the data set that the job `refresh` is for
 DEFAULT_DATASET = "electricity"  # the data set that the jobs `demo` and `full` are for
-NEM_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
-EVENING_DEADLINE = time(18, 45)
-"""When the forecast of tomorrow must have been issued, on the market's clock."""
+NEM_ZONE = MARKET_ZONE
 
 target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
 """Days to forecast, from the first one after the validation span to tomorrow."""

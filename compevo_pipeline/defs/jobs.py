@@ -17,13 +17,12 @@ from typing import Any
 import dagster as dg
 from sqlalchemy.exc import DBAPIError
 
-from compevo_core.data.datasets import DatasetSpec
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.config.settings import Layout, ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.registry import Registry
+from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 
 MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one goes on
 _REPORT = (keys.REPORT, keys.CLEANED)
@@ -157,18 +156,13 @@ def _list_scored(registry: Registry, dataset: str) -> list[dg.AssetKey]:
 def list_refreshed(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
     """Return what a new day of one data set changes, but for what is trained."""
     has_days = registry[dataset].spec.starts_with_days
+    read = (dataset, keys.DEFAULT_DATASET) if keys.infers(dataset, layout) else (dataset,)
     return [
-        *list_collected(registry, dataset, layout),
+        *_list_data(registry, read),
         *([keys.next_day_key(dataset), keys.scored_key(dataset)] if has_days else []),
         *([keys.INFERENCE_2026] if keys.infers(dataset, layout) else []),
         *_REPORT,
     ]
-
-
-def list_collected(registry: Registry, dataset: str, layout: Layout) -> list[dg.AssetKey]:
-    """Return what a refresh reads from the publishers, with the windows that it cuts."""
-    read = (dataset, keys.DEFAULT_DATASET) if keys.infers(dataset, layout) else (dataset,)
-    return _list_data(registry, read)
 
 
 def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]:
@@ -182,15 +176,15 @@ def _list_data(registry: Registry, datasets: Sequence[str]) -> list[dg.AssetKey]
     ]
 
 
-def choose_day(spec: DatasetSpec, now: datetime) -> str:
-    """Return the partition of a refresh: tomorrow for operational demand, today for other data.
+def choose_day(declared: RegisteredDataset, now: datetime) -> str:
+    """Return the partition of a refresh: today, or tomorrow where its night forecasts that.
 
     Days are on the data set's own clock; empty where its windows start with no day.
     """
-    if not spec.starts_with_days:
+    if not declared.spec.starts_with_days:
         return ""
-    ahead = timedelta(days=1 if spec.name == keys.OPERATIONAL else 0)
-    return (now + spec.market_offset + ahead).date().isoformat()
+    ahead = timedelta(days=declared.night.days_ahead)
+    return (now + declared.spec.market_offset + ahead).date().isoformat()
 
 
 def hide_notices() -> None:

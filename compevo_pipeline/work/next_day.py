@@ -95,6 +95,10 @@ NEWS_LIMIT = timedelta(hours=72)
 """Age of the newest article that a forecast is made with unless a run says otherwise."""
 
 
+class MissingInputError(DataError):
+    """What a forecast is made of is not stored, and may come."""
+
+
 class KnownTo(StrEnum):
     """The time up to which a forecast of a day may use information."""
 
@@ -530,7 +534,7 @@ def _issue(
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
-        raise DataError(
+        raise MissingInputError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
