@@ -148,7 +148,7 @@ class RoundTail:
 def _end_with_parent() -> None:
     """Ask the kernel to terminate this process when the one that started it dies, on Linux.
 
-    A killed run would otherwise leave its training running, beside the training of its retry.
+    A killed run would otherwise leave its training running along with the training of its retry.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -5,7 +5,7 @@ that its rows must follow (grid, units, bounds, gaps), and reading the folder of
 does not: how windows are cut (``compevo_core.data``), parsing, checking the rules
 (``checks.expectations``), assets.
 
-A declaration that is broken takes nothing else down: its error is kept, to be shown.
+A broken declaration affects nothing else: its error is kept, to be shown.
 """
 
 import math
@@ -25,7 +25,7 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_spec, rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like."""
+    """Rules for the rows of a variable."""
 
     unit: str
     low: float | None  # lowest value in it; None where there is no bound
@@ -65,7 +65,7 @@ class Night:
     zone: str  # whose clock the times are on
     at: time | None = None  # None: a quarter past midnight of the data set's own clock
     days_ahead: int = 0  # 0 forecasts the day of the refresh, 1 the one after it
-    deadline: time | None = None  # when a forecast that is missing is told; None: never
+    deadline: time | None = None  # when an alert is sent of a missing forecast; None: never
 
 
 MARKET_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
@@ -280,7 +280,7 @@ def load_registry(folder: Path) -> Registry:
 def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     """Return the entry of a user's own data set.
 
-    The tables that the declaration names lie relative to the folder of ``path``.
+    Paths of tables in the config are relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
     bounds, keys = declaration.evaluation, declaration.schedule
