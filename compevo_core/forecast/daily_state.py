@@ -7,6 +7,9 @@ A night resumes from the newest snapshot whose days are a prefix of the days kno
 windows with the same values, by a hash of all of them. If a value was revised, it resumes from
 before that day. Forecasts are bit-identical with snapshots and without.
 
+A snapshot is a cache: its files are sealed by a manifest, and a damaged one is removed, so that the
+night resumes from an earlier one, or learns the days again.
+
 A snapshot is taken before the newest truth is observed: tomorrow's list of days has a forecast that
 was made before that truth was known. Forecasts not yet observed by then are stored with it.
 
@@ -16,6 +19,7 @@ Shapes: A agents, N windows, H horizon.
 import copy
 import dataclasses
 import hashlib
+import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -34,18 +38,21 @@ from compevo_core.baselines.known_errors import count_minutes
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, replay_days
 from compevo_core.data.window import WindowSet, serialize_for_hash
-from compevo_core.runtime.files import fill_folder_atomically, read_json, write_json
+from compevo_core.errors import CompEvoError, DataError
+from compevo_core.runtime.files import fill_folder_atomically, hash_file, read_json, write_json
 from compevo_core.training.prior import PriorSet
+from compevo_core.training.run_folder import verify_manifest, write_manifest
+
+log = logging.getLogger(__name__)
 
 KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often
 
-_FORMAT = 1
+_FORMAT = 2
 _FACTS_FILE = "state.json"
 _ARRAYS_FILE = "state.safetensors"
 _EXPERIENCE = "experience"
 _HASH_DIGITS = 16
 _WEEK_S = 7 * 86_400
-_REMEDY = "remove its folder: the state is made again"
 
 
 class DayForecasts(NamedTuple):
@@ -162,6 +169,7 @@ class Snapshots:
         self._folder = folder
         self._model_hash = model_hash
         self.version = version
+        self.damaged: list[str] = []  # states that were removed, as they are not what was kept
 
     def find(self, windows: WindowSet, until: datetime) -> tuple[Replay, Snapshot] | None:
         """Return the last state that known windows can resume from; this version's first.
@@ -172,8 +180,8 @@ class Snapshots:
         replays: dict[int, Replay] = {}
         usable: dict[tuple[bool, int], tuple[Replay, Snapshot]] = {}
         for facts_file in self._folder.glob(f"*/[!.]*/{_FACTS_FILE}"):
-            facts = read_json(facts_file, _REMEDY)
-            if (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
+            facts = self._read_facts(facts_file)
+            if facts is None or (facts["format"], facts["model"]) != (_FORMAT, self._model_hash):
                 continue
 
             after = int(facts["after_minute"])
@@ -186,12 +194,27 @@ class Snapshots:
                 usable[is_own, step] = replay, Snapshot(facts_file.parent, facts, step)
         return usable[max(usable)] if usable else None
 
+    def _read_facts(self, path: Path) -> dict[str, Any] | None:
+        """Return the facts of a state; None where it is damaged, and then it is removed."""
+        try:
+            verify_manifest(path.parent)
+            facts = read_json(path, "it is made again")
+            for name, digest in facts[_EXPERIENCE]:
+                if hash_file(self._part(path.parents[1], name)) != digest:
+                    raise DataError(f"{name} is altered")
+        except (CompEvoError, OSError, KeyError, ValueError):
+            log.warning("%s is damaged: it is removed, and learnt again", path.parent)
+            shutil.rmtree(path.parent, ignore_errors=True)
+            self.damaged.append(path.parent.name)
+            return None
+        return facts
+
     def load(self, snapshot: Snapshot, replay: Replay, state: DailyState) -> Pending:
         """Bring the sealed state of a model to a snapshot; return forecasts not yet observed."""
         arrays = load_file(snapshot.path / _ARRAYS_FILE)
         state.weighting.set_arrays(dict(_take(arrays, "weighting")))
 
-        for name in snapshot.facts[_EXPERIENCE]:
+        for name, _ in snapshot.facts[_EXPERIENCE]:
             part = self._part(snapshot.path.parent, name)
             state.experience = state.experience.join(
                 Experience.load(state.experience.entities, part)
@@ -229,13 +252,13 @@ class Snapshots:
             return
 
         parts = list(before.facts[_EXPERIENCE]) if before else []
-        first = sealed + sum(int(part.rpartition("-")[2]) for part in parts)
+        first = sealed + sum(int(name.rpartition("-")[2]) for name, _ in parts)
         added = state.experience.select_from(first)
         if len(added):
-            parts.append(f"{name}-{len(added)}")
-            part = self._part(folder, parts[-1])
+            part = self._part(folder, f"{name}-{len(added)}")
             part.parent.mkdir(parents=True, exist_ok=True)
             added.save(part)
+            parts.append((part.stem, hash_file(part)))
 
         arrays = {
             **_prefix("weighting", state.weighting.to_arrays()),
@@ -262,6 +285,7 @@ class Snapshots:
             save_file(ready, part / _ARRAYS_FILE)
             state.priors.save_observed(part)
             write_json(part / _FACTS_FILE, facts)
+            write_manifest(part, {})
 
         fill_folder_atomically(folder / name, fill)
         self._thin(folder)
@@ -271,9 +295,8 @@ class Snapshots:
 
         So a revision goes back at most twice as far as it reaches, and two years hold ten states.
         """
-        states = {
-            file.parent: read_json(file, _REMEDY) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")
-        }
+        read = {file: self._read_facts(file) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")}
+        states = {file.parent: facts for file, facts in read.items() if facts is not None}
         newest_of = {
             path: datetime.fromisoformat(facts["newest_origin"]) for path, facts in states.items()
         }
@@ -292,7 +315,7 @@ class Snapshots:
 
         for path in states.keys() - staying:
             shutil.rmtree(path, ignore_errors=True)
-        needed = {name for path in staying for name in states[path][_EXPERIENCE]}
+        needed = {name for path in staying for name, _ in states[path][_EXPERIENCE]}
         for part in (folder / _EXPERIENCE).glob("*.safetensors"):
             if part.stem not in needed:
                 part.unlink(missing_ok=True)

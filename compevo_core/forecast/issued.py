@@ -442,6 +442,9 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
     with file_lock(root / ".lock", exclusive=True):
         chain = read_chain(root)
         _finish_seal(root, chain)
+        for facts_file in root.glob(f"*/known-*/{FACTS_FILE}"):
+            if facts_file.parent.relative_to(root).as_posix() not in chain.records:
+                raise _unnamed(facts_file.parent)
         folder = find_issued(root, datetime.fromisoformat(facts["origin_utc"]), until)
         if is_issued(folder):
             before = read_issued(folder)
@@ -509,10 +512,7 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
             raise _removed(folder)
         raise DataError(f"no issued forecast in {folder} ({FACTS_FILE} is missing); issue it first")
     if record is None:
-        raise CheckpointMismatch(
-            f"{folder} has no line in {root / CHAIN_FILE}: the line was removed, or the record "
-            "put there; restore the chain from a copy, or remove the record"
-        )
+        raise _unnamed(folder)
 
     # The chain seals the facts, with the time of issue, and the facts seal the values.
     values = folder / VALUES_FILE
@@ -528,6 +528,13 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
 
 def _removed(folder: Path) -> CheckpointMismatch:
     return CheckpointMismatch(f"{folder} was removed since it was issued; restore it from a copy")
+
+
+def _unnamed(folder: Path) -> CheckpointMismatch:
+    return CheckpointMismatch(
+        f"{folder} has no line in {folder.parents[1] / CHAIN_FILE}: the line was removed, or the "
+        "record put there; restore the chain from a copy, or remove the record"
+    )
 
 
 def _describe_articles(

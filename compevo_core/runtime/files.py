@@ -48,6 +48,7 @@ _REMEDIES = {
     errno.EPERM: "this user may not: correct the owner, or set COMPEVO_HOME elsewhere",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
     errno.EIO: "the disk reported an error: check it before anything else",
+    errno.ENOLCK: "the file system has no locks: mount it with them (NFS 4), or take a local disk",
     errno.ESTALE: "the network file system lost the file: mount it again",
 }
 _PARQUET = "parquet:"
@@ -293,7 +294,7 @@ def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
 
 def _read_manifest(folder: Path, remedy: str) -> str:
     try:
-        return (folder / MANIFEST_FILE).read_text(encoding="utf-8")
+        return (folder / MANIFEST_FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise DataError(f"no folder {folder}; {remedy}") from error

@@ -326,15 +326,15 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check issued forecasts and times against their chain of hashes.
+    """Check issued forecasts and times against their chain of hashes, and the stored values.
 
     Prints the head of each chain. Any change of a record changes it, so note it elsewhere.
     """
     from compevo_core.forecast.issued import verify_issued
-    from compevo_pipeline.config.settings import Settings
+    from compevo_pipeline.work.ingest import find_damaged
 
-    settings = Settings.from_environment()
-    root = folder or settings.layout(settings.mode).forecasts / "issued"
+    deployment = arguments.open_deployment()
+    root = folder or deployment.layout.forecasts / "issued"
     names = [dataset] if dataset else sorted(path.name for path in root.glob("*/"))
     for name in names:
         chain = verify_issued(root / name)
@@ -344,6 +344,13 @@ def verify(
         typer.echo(f"{name}: {len(chain.lines)} issued forecasts are intact, head {chain.head}")
     if not names:
         typer.echo(f"no forecast was issued in {root}")
+    stored = () if folder else [dataset] if dataset else deployment.registry
+    damaged = [str(path) for name in stored for path in find_damaged(deployment, name)]
+    if damaged:
+        raise DataError(
+            f"not what was written: {', '.join(damaged)}; run `compevo refresh` of its data set, "
+            "which sets it aside and makes it again"
+        )
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ A broken declaration affects nothing else: its error is kept, to be shown.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import time, timedelta
 from pathlib import Path
 
 from compevo_core.data.context import PUBLISHED
@@ -60,6 +60,19 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """When a data set is refreshed by itself, and which day is forecast then."""
+
+    zone: str  # whose clock the times are on
+    at: time | None = None  # None: a quarter past midnight of the data set's own clock
+    days_ahead: int = 0  # 0 forecasts the day of the refresh, 1 the one after it
+    deadline: time | None = None  # when an alert is sent of a missing forecast; None: never
+
+
+MARKET_ZONE = "Australia/Brisbane"  # the market's clock, UTC+10 all year
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDataset:
     """All that the pipeline knows of a data set."""
 
@@ -70,6 +83,8 @@ class RegisteredDataset:
     # Its own sources; empty for a built-in one, whose sources are in `feeds`.
     feeds: tuple[Feed, ...] = ()
     declaration: Path | None = None  # the file of a user's own data set, else None
+    # After the refresh of midnight, so that they do not ask for the same news at once.
+    night: Night = Night(zone=MARKET_ZONE, at=time(1, 15))
 
     @property
     def name(self) -> str:
@@ -179,6 +194,8 @@ BUILT_IN = {
         ),
         rules=_DEMAND_RULES,
         max_age=timedelta(days=2),
+        # AEMO issues its day-ahead forecast at 17:00; three quarters of an hour later it is out.
+        night=Night(zone=MARKET_ZONE, at=time(17, 45), days_ahead=1, deadline=time(18, 45)),
     ),
     "exchange": RegisteredDataset(
         spec=DATASETS["exchange"],
@@ -267,7 +284,7 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
     Paths of tables in the config are relative to the folder of ``path``.
     """
     spec = make_spec(declaration)
-    bounds = declaration.evaluation
+    bounds, keys = declaration.evaluation, declaration.schedule
     return RegisteredDataset(
         spec=spec,
         description=declaration.description or f"Own data set, declared in {path.name}.",
@@ -287,6 +304,12 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
         max_age=max(DAY * 2, 2 * spec.horizon),
         feeds=make_own_feeds(declaration, path.parent),
         declaration=path,
+        night=Night(
+            zone=keys.zone or spec.default_place.timezone,
+            at=keys.at,
+            days_ahead=keys.days_ahead,
+            deadline=keys.deadline or (keys.at and time((keys.at.hour + 1) % 24, keys.at.minute)),
+        ),
     )
 
 

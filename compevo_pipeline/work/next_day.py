@@ -6,7 +6,7 @@ views (``compevo_core.data.build``), the record (``compevo_core.forecast.issued`
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
@@ -93,6 +93,10 @@ OLD_STATE = (
 
 NEWS_LIMIT = timedelta(hours=72)
 """Age of the newest article that a forecast is made with unless a run says otherwise."""
+
+
+class MissingInputError(DataError):
+    """What a forecast is made of is not stored, and may come."""
 
 
 class KnownTo(StrEnum):
@@ -202,9 +206,11 @@ class StoredFrames:
             spec=spec,
             reads_news=reads_news,
             series=read_live_series(deployment, spec)[0],
-            covariates=tables.read(spec.name, FrameKind.COVARIATES),
-            published=tables.read(spec.name, FrameKind.PUBLISHED, cut),
-            step_covariates=tables.read(spec.name, FrameKind.STEP_COVARIATES, cut),
+            covariates=tables.read(spec.name, FrameKind.COVARIATES, is_verified=True),
+            published=tables.read(spec.name, FrameKind.PUBLISHED, cut, is_verified=True),
+            step_covariates=tables.read(
+                spec.name, FrameKind.STEP_COVARIATES, cut, is_verified=True
+            ),
             articles=articles,
         )
 
@@ -258,6 +264,14 @@ def find_news_rule(
     if run is None and has_current_run(deployment.layout, dataset):
         run = find_current_run(deployment.layout, dataset)
     return rule if run is None or find_encoder(run) else None
+
+
+def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
+    """Whether the current model of a data set reads news; so too where none has one."""
+    layout = deployment.layout
+    trained = [name for name in datasets if has_current_run(layout, name)]
+    runs = [find_current_run(layout, name) for name in trained]
+    return not runs or any(map(find_encoder, runs))
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
@@ -520,7 +534,7 @@ def _issue(
     frames = replace(frames, series=learnt)
     inputs = check_inputs(frames, origin, rule)
     if inputs.missing or inputs.newest is None:
-        raise DataError(
+        raise MissingInputError(
             f"{spec.name} cannot be forecast for {origin.day} as known until "
             f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
             "values, name another day, or take out of the table what has ended"
@@ -651,8 +665,9 @@ def _load_daily(
         "them forecast just now"
     )
     is_old = state is not None and state[1].facts["made_by"] != states.version
-    notes = (OLD_STATE.format(dataset=later.dataset),) if is_old else ()
-    return forecaster, news, notes, known
+    notes = [OLD_STATE.format(dataset=later.dataset)] if is_old else []
+    notes += [f"the kept state {name} was damaged and is learnt again" for name in states.damaged]
+    return forecaster, news, tuple(notes), known
 
 
 def renew_state(

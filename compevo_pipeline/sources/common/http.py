@@ -11,6 +11,7 @@ than any failure.
 
 import io
 import logging
+import math
 import random
 import time
 import zipfile
@@ -35,7 +36,7 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, plan_short_wait
+from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, TooSlow, plan_short_wait
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import UTF8_BOM
 from compevo_pipeline.sources.common.hosts import Pacer, QueryKey, find_host, resolve_link
@@ -44,6 +45,8 @@ from compevo_pipeline.sources.common.raw_store import RawStore
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
+BODY_TIMEOUT_S = 300.0  # for a whole body: a publisher that drips never exceeds the one above
+FEED_TIMEOUT_S = 600.0  # for all answers that a refresh asks for one feed
 
 MAX_BODY_BYTES = 128 * 2**20  # the largest file asked for is under 10 MiB
 MAX_PAGE_BYTES = 16 * 2**20
@@ -196,6 +199,7 @@ class Client:
     ledger: Ledger  # remembers what came, and with which validators
     raw: RawStore  # keeps the bytes
     pacer: Pacer  # gives out turns at hosts
+    deadline: float = math.inf  # of all its answers, on the clock of ``time.monotonic``
     sleep: Callable[[float], None] = time.sleep  # waits before another try
     # Returns a random number from 0 to 1, which spreads the waits of many clients.
     draw: Callable[[], float] = random.random
@@ -254,7 +258,7 @@ class Client:
         def send() -> bytes:
             with self._open(url, {}, form) as response:
                 body = io.BytesIO()
-                head = read_body(response, url, MAX_PAGE_BYTES, body)
+                head = read_body(response, url, MAX_PAGE_BYTES, body, self.deadline)
                 # The answer to a login may repeat it.
                 _raise_if_failed(response, head, url, self.clock(), True, shows_body=False)
                 return body.getvalue()
@@ -292,7 +296,7 @@ class Client:
                 return None
 
             with part.open("wb") as sink:
-                head = read_body(response, url, request.max_bytes, sink)
+                head = read_body(response, url, request.max_bytes, sink, self.deadline)
             if key is not None:
                 # Publishers quote the rejected address.
                 head = key.hide(head)
@@ -349,6 +353,8 @@ class Client:
         """Open an answer, following redirects only to known hosts, and none with a key."""
         for _ in range(MAX_REDIRECTS + 1):
             name, host = find_host(url)
+            if time.monotonic() > self.deadline:
+                raise TooSlow(f"{url}: not asked, as the time for its feed is over")
             self.pacer.wait_for_turn(name, host.pause_s)
             if key is not None:
                 # It writes whole addresses at DEBUG.
@@ -391,19 +397,26 @@ class Client:
         raise SourceRejected(f"{url}: more than {MAX_REDIRECTS} redirects; correct the address")
 
 
-def read_body(response: requests.Response, url: str, cap: int, sink: BinaryIO) -> bytes:
+def read_body(
+    response: requests.Response, url: str, cap: int, sink: BinaryIO, deadline: float = math.inf
+) -> bytes:
     """Write a body into ``sink`` as it arrives; return its first bytes.
 
     Raises:
         SourceRejected: the body is larger than ``cap`` bytes, after decompression.
+        TooSlow: it goes on after ``deadline``, or for longer than ``BODY_TIMEOUT_S``.
         SourceTransient: it is cut or damaged.
     """
     cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
     head = b""
     size = 0
+    deadline = min(deadline, time.monotonic() + BODY_TIMEOUT_S)
 
     try:
-        for chunk in response.raw.stream(_CHUNK_BYTES, decode_content=True):
+        # What has arrived, where stream() waits for a whole chunk.
+        while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+            if time.monotonic() > deadline:
+                raise TooSlow(f"{url}: it still sends when its time is over, after {size} bytes")
             size += len(chunk)
             if size > cap:
                 raise SourceRejected(

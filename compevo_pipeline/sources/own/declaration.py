@@ -5,13 +5,14 @@ which grid, clock, split plan and news rule follow. What does not: reading the t
 (``own.frames``), writing one (``own.draft``).
 """
 
+import math
 import re
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
@@ -31,6 +32,7 @@ from compevo_core.runtime.files import read_toml
 from compevo_core.table.text_stamps import find_standard_offset, list_zones, read_zone
 from compevo_pipeline.sources.common.decode import TomlSection
 
+TimeOfDay = Annotated[time, BeforeValidator(lambda text: time.fromisoformat(str(text)))]
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
@@ -305,6 +307,35 @@ class EvaluationKeys(TomlSection):
     )
 
 
+class ScheduleKeys(TomlSection):
+    """When it is refreshed and forecast, where ``COMPEVO_SCHEDULES`` names it."""
+
+    at: TimeOfDay | None = Field(
+        default=None, description="time of the refresh, as 18:00; empty: after midnight"
+    )
+    zone: str = Field(default="", description="its clock; empty: place.time_zone")
+    days_ahead: int = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="1: forecast the day after, from what is known at that time",
+    )
+    deadline: TimeOfDay | None = Field(
+        default=None, description="when a missing forecast is told; empty: an hour after at"
+    )
+
+    @field_validator("zone")
+    @classmethod
+    def _check_zone(cls, name: str) -> str:
+        return PlaceKeys._check_zone(name) if name else name
+
+    @model_validator(mode="after")
+    def _check_at(self) -> "ScheduleKeys":
+        if self.at is None and (self.days_ahead or self.zone or self.deadline):
+            raise ValueError("days_ahead, zone and deadline need at, the time of the refresh")
+        return self
+
+
 class PromptKeys(TomlSection):
     """The words that agents read."""
 
@@ -328,6 +359,7 @@ class Declaration(TomlSection):
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()
+    schedule: ScheduleKeys = ScheduleKeys()
 
     @field_validator("name")
     @classmethod
@@ -412,6 +444,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         places={},
         default_place=place,
         market_offset=find_standard_offset(declaration.series.time_zone),
+        unknown_steps=_find_unknown_steps(declaration, step),
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
         horizon_steps=declaration.grid.horizon_steps,
@@ -437,6 +470,18 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         or f"Predict the next {declaration.grid.horizon_steps} values of {{entity}}, "
         f"{declaration.grid.step} each",
     )
+
+
+def _find_unknown_steps(declaration: Declaration, step: timedelta) -> tuple[int, ...]:
+    """Return the steps before midnight that nobody has measured when a day is forecast.
+
+    Where it is forecast on the day before, one more than begin after that time: the newest is late.
+    """
+    at = declaration.schedule.at
+    if at is None or not declaration.schedule.days_ahead or step >= DAY:
+        return (0,)
+    into_day = timedelta(hours=at.hour, minutes=at.minute)
+    return 0, math.ceil((DAY - into_day) / step) + 1
 
 
 def name_publisher(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import errno
 import gzip
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,13 @@ from compevo_core.errors import (
     SourceRejected,
     SourceTransient,
 )
-from compevo_pipeline.errors import MAX_RETRY_AFTER_S, SHORT_RETRIES, Throttled
+from compevo_pipeline.errors import (
+    MAX_RETRY_AFTER_S,
+    SHORT_RETRIES,
+    Throttled,
+    TooSlow,
+    get_policy,
+)
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.hosts import Pacer
@@ -249,7 +256,7 @@ def test_an_odd_but_whole_answer_is_the_file(replay, tmp_path, answer):
 def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatch):
     replay.serve({(HOST, "/file.csv"): Answer(body=CSV)})
 
-    def fill(response, url, cap, sink):
+    def fill(response, url, cap, sink, deadline):
         sink.write(CSV[:2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -257,6 +264,33 @@ def test_a_full_disk_is_no_failure_of_the_publisher(replay, tmp_path, monkeypatc
     with pytest.raises(OSError, match="No space"):
         fetch(open_live(tmp_path))
     assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
+
+
+DRIPS = [
+    Answer(body=CSV * 9, drip_seconds=0.1),
+    Answer(body=CSV * 9, drip_seconds=0.1, is_chunked=True),
+    Answer(body=CSV * 9, drip_seconds=0.1, has_length=False),
+]
+
+
+@pytest.mark.parametrize("answer", DRIPS, ids=["length", "chunks", "end"])
+def test_a_publisher_that_drips_costs_the_time_of_a_body_and_is_not_asked_again(
+    replay, tmp_path, monkeypatch, answer
+):
+    replay.serve({(HOST, "/file.csv"): answer, (HOST, "/next.csv"): Answer(body=CSV)})
+    monkeypatch.setattr(http, "BODY_TIMEOUT_S", 0.3)
+    live, started = open_live(tmp_path), time.monotonic()
+    with pytest.raises(TooSlow, match="still sends when its time is over"):
+        fetch(live)
+    assert time.monotonic() - started < 0.1 * len(answer.body)
+    assert (len(replay.seen), kept_files(tmp_path)) == (1, [])
+    assert get_policy(TooSlow("")).retries == 0
+    # Another file of the feed is asked for, until its time is over.
+    assert fetch(live, "next.csv", "n.csv").content == CSV
+    live.client.deadline = time.monotonic()
+    with pytest.raises(TooSlow, match="not asked, as the time for its feed is over"):
+        fetch(live, "next.csv", "o.csv")
+    assert len(replay.seen) == 2
 
 
 def test_a_long_pause_that_a_host_asks_for_is_kept_by_the_next_process(replay, tmp_path):
