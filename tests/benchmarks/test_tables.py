@@ -6,9 +6,7 @@ import pytest
 
 from benchmarks.tables import MEDIAN, OURS, TASKS, Task, list_cutoffs, score, summarise
 
-TASK = Task(
-    name="days", role="held", load=pd.DataFrame, freq="D", horizon=2, seasons=(7,), windows=2
-)
+TASK = Task("days", "D", 2, (7,), 2, pd.DataFrame)
 ROWS = pd.DataFrame(
     {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=20), "y": np.arange(20.0)}
 )
@@ -22,7 +20,7 @@ def test_the_last_forecast_ends_with_the_table_and_hours_begin_at_one_time_of_th
     hours = pd.DataFrame(
         {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=480, freq="h")}
     )
-    task = Task(name="hours", role="held", load=pd.DataFrame, freq="h", horizon=24, seasons=(24,))
+    task = Task("hours", "h", 24, (24,), 3, pd.DataFrame)
     cutoffs = list_cutoffs(task, hours)
     assert [cutoff.day for cutoff in cutoffs] == [10, 15, 20] and {c.hour for c in cutoffs} == {0}
 
