@@ -318,7 +318,9 @@ def forecast_ours(
     """Return the forecasts of a ``Forecaster`` with defaults, and the method that it chose."""
     from compevo_core import Forecaster
 
-    forecaster = Forecaster(method, horizon=task.horizon, ahead=task.ahead)
+    # Weekends without values are steps to ours, of which none is returned.
+    horizon = task.horizon * 7 // 5 if task.freq == "B" else task.horizon
+    forecaster = Forecaster(method, horizon=horizon, ahead=task.ahead)
     parts = []
     for i, cutoff in enumerate(cutoffs):
         known = rows[rows["ds"] < cutoff]

@@ -260,8 +260,10 @@ def _follow_series(
             n_ended += 1
 
         if n_ended >= FEWEST:
-            recent_WH = error_WH[max(n_ended - MEMORY, 0) : n_ended]
-            quantile_QH = _read_quantiles(recent_WH, lower, is_learnt=past.is_learnt)
+            first = max(n_ended - MEMORY, 0)
+            apart = 1 + (end_W[n_ended - 1] - end_W[first]) / length_W[first]
+            independent = min(n_ended - first, apart) if past.is_learnt else None
+            quantile_QH = _read_quantiles(error_WH[first:n_ended], lower, independent)
             quantile_WQH[until_W == instant] = quantile_QH
             asked_RQH[until_R == instant] = quantile_QH
     return asked_RQH
@@ -274,7 +276,7 @@ def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
     if len(recent) < FEWEST:
         return np.full((len(LEVELS), past.error_NH.shape[1]), np.nan)
     error_WH = past.error_NH[recent] / past.spread_N[recent, None]
-    return _read_quantiles(error_WH, _LOWER, is_learnt=past.is_learnt)
+    return _read_quantiles(error_WH, _LOWER, len(recent) if past.is_learnt else None)
 
 
 def _adapt_levels(
@@ -293,13 +295,14 @@ def _adapt_levels(
 
 
 def _read_quantiles(
-    error_WH: FloatArray, lower: FloatArray, *, is_learnt: bool = False
+    error_WH: FloatArray, lower: FloatArray, independent: float | None = None
 ) -> FloatArray:
     """Return the quantiles (Q, H) of errors at each step and its neighbours, ascending.
 
-    Of a forecaster that has learnt since, errors that lie to one side count for both, and the next
-    error may have any rank among those of the windows. A step without any error, as at night in a
-    shop, has the quantiles of the nearest step with one; all are NaN where no step has an error.
+    ``independent`` is given for a forecaster that has learnt since, the number of windows that do
+    not overlap: the next error may have any rank among theirs, and errors that lie to one side
+    count for both. A step without any error, as at night in a shop, has the quantiles of the
+    nearest step with one; all are NaN where no step has an error.
     """
     padded = np.pad(error_WH, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     shifts = range(2 * NEIGHBOURS + 1)
@@ -310,9 +313,9 @@ def _read_quantiles(
     sample_SH = np.sort(sample_SH, axis=0)
     last_H = np.isfinite(sample_SH).sum(axis=0) - 1
     level_Q = np.concatenate([lower, [0.5], 1 - lower[::-1]])
-    if is_learnt:
-        windows = len(error_WH)
-        level_Q = np.clip(((windows + 1) * level_Q - 1) / (windows - 1), 0.0, 1.0)
+    if independent is not None:
+        wider = (independent + 1) / max(independent - 1, 1)
+        level_Q = np.clip(0.5 + wider * (level_Q - 0.5), 0.0, 1.0)
     place_QH = level_Q[:, None] * np.maximum(last_H, 0)
     below_QH = np.floor(place_QH).astype(np.int64)
     above_QH = np.minimum(below_QH + 1, np.maximum(last_H, 0))
@@ -323,9 +326,10 @@ def _read_quantiles(
     # Levels that adapted at different speeds may have passed each other; quantiles never do.
     quantile_QH = np.sort(quantile_QH, axis=0)
     is_aside_H = (quantile_QH[_LOW] > 0) | (quantile_QH[_HIGH] < 0)
-    if is_learnt and is_aside_H.any():
+    if independent is not None and is_aside_H.any():
         mirrored_WH = np.concatenate([error_WH, -error_WH])
-        quantile_QH[:, is_aside_H] = _read_quantiles(mirrored_WH, lower)[:, is_aside_H]
+        widened = level_Q[: len(lower)]
+        quantile_QH[:, is_aside_H] = _read_quantiles(mirrored_WH, widened)[:, is_aside_H]
     with_errors = np.flatnonzero(last_H >= 0)
     if 0 < len(with_errors) < horizon:
         distance_HK = np.abs(np.arange(horizon)[:, None] - with_errors)

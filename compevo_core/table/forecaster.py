@@ -341,11 +341,12 @@ class Forecaster:
             )
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, steps)
-        if not np.isfinite(prediction.quantiles).any():
-            known = len(population.past_errors)
+        is_banded_N = np.isfinite(prediction.quantiles).all(axis=(1, 2))
+        if not is_banded_N.all():
+            known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(
-                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
-                f"{known} are known; give more rows or a shorter horizon",
+                f"no bands of {without} series: they need the errors of {FEWEST} windows that "
+                f"were not fitted, and {known} are known; give more rows or a shorter horizon",
                 stacklevel=2,
             )
         names, starts = _list_steps(views, steps)
