@@ -309,9 +309,10 @@ def rank_methods(
 
 
 def choose_best(scores: Sequence[MethodScore]) -> str:
-    """Return the mixture if it is at most 2 % worse than the best, else the simplest that is.
+    """Return the mixture if it is at most 2 % worse than the best.
 
-    The simplest may also not be worse by more than one standard error.
+    Otherwise it is the simplest method that is no worse than that, nor by more than one standard
+    error.
     """
     near = [score for score in scores if score.error <= _WORST * scores[0].error]
     if any(score.name == MIXTURE for score in near):

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.rows import REPO, read_rows
 from benchmarks.tables import MEDIAN, OURS, TASKS, Task, list_cutoffs, score, summarise
+from benchmarks.tables import ROWS as COMMITTED
 
 TASK = Task("days", "D", 2, (7,), 2, pd.DataFrame)
 ROWS = pd.DataFrame(
@@ -51,3 +53,9 @@ def test_half_of_the_tables_were_kept_for_the_end():
     assert sum(task.role == "held" for task in TASKS) == 13
     for is_short in (True, False):
         assert {t.role for t in TASKS if (t.freq[-1] in "hn") is is_short} == {"held", "choosing"}
+
+
+def test_the_readme_says_what_the_committed_rows_say():
+    rows = read_rows(COMMITTED)
+    assert {row["table"] for row in rows} == {task.name for task in TASKS}
+    assert summarise(rows) in " ".join((REPO / "README.md").read_text(encoding="utf-8").split())
