@@ -9,10 +9,10 @@ how the product reads tables. A table whose package is not installed, or whose f
 ``COMPEVO_ARCHIVE``, is left out with a sentence.
 
 Methods and settings were chosen on tables of the role ``choosing``; tables of the role ``held``
-were looked at when the choice was over. Forecasts begin ``windows`` times, a horizon or, within days, at
-least five days apart; the last one ends with the table. Ours is fitted before the first and then
-given newer rows. MASE divides the mean absolute error of each series by the error of its seasonal
-naive forecast before the first cutoff. Shapes: S series, H horizon.
+were looked at when the choice was over. Forecasts begin ``windows`` times, a horizon or, within
+days, at least five days apart; the last one ends with the table. Ours is fitted before the first
+and then given newer rows. MASE divides the mean absolute error of each series by the error of its
+seasonal naive forecast before the first cutoff. Shapes: S series, H horizon.
 """
 
 import argparse
