@@ -69,9 +69,8 @@ sbom: $(STAMP)  ## Write the list of all dependencies (CycloneDX) into build/sbo
 	@mkdir -p $(dir $(SBOM))
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o $(SBOM)
 
-readme: $(STAMP)  ## Write the tables of README.md and the benchmarks again from the committed rows.
+readme: $(STAMP)  ## Write the tables of README.md again from the committed rows.
 	$(BIN)/python -m compevo_core.paper.report.markdown README.md
-	$(BIN)/python -m benchmarks.table
 
 docs: $(STAMP)  ## Write the reference pages and build the site into build/site.
 	$(BIN)/python docs/generate.py

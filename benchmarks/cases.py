@@ -203,7 +203,7 @@ def measure_inference(agents: int, repeats: int, *, quick: bool) -> list[Row]:
 
     rows = []
     for dtype, (timed, columns) in _measure_types(agents, repeats, quick, time_ours).items():
-        # Averaging costs nothing beside the forecasts; weighted as ours, the ways can be compared.
+        # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world, population = _prepare_reference(agents, repeats, quick, dtype)
         ours = [seconds for seconds, _ in timed]
         for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):

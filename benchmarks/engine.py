@@ -1,7 +1,7 @@
 """The engine against ordinary ways of doing the same, in one run: ``python -m benchmarks.engine``.
 
 What belongs here: running the cases, each in a process of its own, the rows derived from others and
-the table. What does not: the measuring itself (``cases``); what each case measures beside what is
+the table. What does not: the measuring itself (``cases``); what each case measures and compares is
 in ``docs/explanation/benchmarks.md``.
 
 A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours

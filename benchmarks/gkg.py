@@ -1,6 +1,6 @@
-"""Parsing GDELT's 15-minute GKG files at their real size, beside other ways of reading them.
+"""Parsing GDELT's 15-minute GKG files at their real size, compared with other readers.
 
-What belongs here: made-up files, one function and one process a way. What does not: the parser
+What belongs here: made-up files, one function and one process per way. What does not: the parser
 (``compevo_pipeline.sources.gdelt.parse``).
 
     python -m benchmarks.gkg run --files 96 --folder DIR --gdelt-python VENV/bin/python

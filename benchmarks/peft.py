@@ -228,7 +228,7 @@ class PeftRound:
         for name, layer in theirs.population.layers.items():
             self._copy_adapters(self.model.base_model.model.get_submodule(name), layer, LOGIC)
             if FORECAST in layer.lora_a:
-                # Forecasts are read by the stack of layers alone, whose names begin there.
+                # Forecasts are read only by the stack of layers, whose names begin there.
                 cut = self.forecasts.model.base_model.model
                 module = cut.get_submodule(name.removeprefix(prefix))
                 self._copy_adapters(module, layer, FORECAST)
@@ -586,7 +586,7 @@ def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
         top_p=1.0,
         max_completion_length=tokens,
         generation_kwargs={"min_new_tokens": tokens},
-        # The same device as ours, the backbone's own type, nothing beside the step in the time.
+        # The same device as ours, the backbone's own type, and only the step is timed.
         use_cpu=not torch.cuda.is_available(),
         bf16=False,
         gradient_checkpointing=False,
@@ -607,7 +607,7 @@ def pad_left(rows: Sequence[Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
 def load_reference(config: BackboneConfig) -> Backbone:
     """Load a backbone in the type that is fair to ours: bfloat16, its adapters float32, to mixed.
 
-    PEFT keeps adapters in float32 whatever the backbone's type.
+    PEFT keeps adapters in float32 for every type of backbone.
     """
     dtype = "bfloat16" if config.dtype == "mixed" else config.dtype
     return load_backbone(config.model_copy(update={"dtype": dtype}))

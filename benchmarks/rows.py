@@ -71,7 +71,7 @@ def measure_in_process(
     if done.returncode or not rows:
         raise RuntimeError(
             f"{' '.join(command)} ended with code {done.returncode} and {len(rows)} rows; run it "
-            f"alone to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
+            f"by itself to see why\n{done.stderr[-_LAST_CHARACTERS:]}"
         )
     return rows
 

@@ -1,6 +1,6 @@
-"""The default ``Forecaster`` beside other libraries, on tables that packages hold.
+"""The default ``Forecaster`` compared with other libraries, on tables that packages hold.
 
-    python -m benchmarks.tables                 # ours again, beside the peers' committed rows
+    python -m benchmarks.tables                 # ours again, with the peers' committed rows
     python -m benchmarks.tables --peers         # the peers as well
     python -m benchmarks.tables --role choosing --only bikes wind
 
@@ -391,7 +391,7 @@ def _forecast_fracast(task: Task, known: pd.DataFrame, future: pd.DataFrame) -> 
     from fracast.inference import FracastModel, load_fracast
 
     folder = files("fracast") / "weights"
-    core, head = load_fracast(str(folder))  # safetensors alone
+    core, head = load_fracast(str(folder))  # reads safetensors
     model = FracastModel(core, head, json.loads((folder / "config.json").read_text("utf-8")))
     values = []
     for _, part in known.groupby("unique_id"):

@@ -275,7 +275,7 @@ class World:
         fitness_A = -torch.linspace(0.1, 1.0, self.config.population.agents)
         self.model.selection.fitness_EA.copy_(fitness_A.expand_as(self.model.selection.fitness_EA))
 
-        # Adapters are drawn anew at each reset; everything else is small enough to copy.
+        # Adapters are sampled again at each reset; everything else is small enough to copy.
         self._initial = {
             name: value.clone()
             for name, value in self.model.tensors().items()

@@ -138,7 +138,7 @@ class FeatureSpace(TrainSpace):
 
     @property
     def routes(self) -> tuple[int, ...]:
-        """With weather and without; without alone where no covariate is usual."""
+        """With weather and without; only without if no covariate is usual."""
         return (True, False) if self.covariates else (False,)
 
     def find_route(self, view: WindowView) -> int:
@@ -189,7 +189,7 @@ class FeatureSpace(TrainSpace):
         return self.scale_inputs(views)[:, -recent:]
 
     def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
-        """Summarise the part of the inputs that lies before ``scale_recent``, scaled, by name.
+        """Summarise the part of the inputs before ``scale_recent``, scaled, by name.
 
         ``season_mean`` (N, season) by place in the season, starting at the place of the first
         target step; ``season_levels`` (N, seasons), the mean of each, oldest first; ``last_week``

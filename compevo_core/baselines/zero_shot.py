@@ -201,7 +201,7 @@ def _load_fracast(folder: Path) -> MedianForecast:
         raise ConfigError(f"{folder} needs its library: pip install fracast") from error
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    core, head = load_fracast(folder, weights="fp32")  # safetensors alone
+    core, head = load_fracast(folder, weights="fp32")  # reads safetensors
     model = FracastModel(core, head, config)
     median = model.quantiles.index(_MEDIAN)
 

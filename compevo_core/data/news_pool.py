@@ -123,7 +123,7 @@ class NewsPool:
         return self._names_region[place][self.find_rows(ids)]
 
     def hash_articles(self, ids: Iterable[str]) -> str:
-        """Return the hash of the ids and titles of these articles, whatever else the pool holds.
+        """Return the hash of the ids and titles of these articles, not of others in the pool.
 
         Raises:
             DataError: an id is not in the pool.
@@ -166,7 +166,7 @@ class NewsPool:
 
 
 def _check_lengths(embeddings: npt.NDArray[np.float32]) -> None:
-    # The selection scores are cosine similarities, which are dot products of unit vectors alone.
+    # The selection scores are cosine similarities, which are dot products only of unit vectors.
     norms = np.linalg.norm(embeddings, axis=1)
     if len(norms) and not np.allclose(norms, 1.0, atol=_NORM_TOLERANCE):
         worst = int(np.argmax(np.abs(norms - 1)))

@@ -1,4 +1,4 @@
-"""Per-entity scaling, fitted on the train split alone.
+"""Per-entity scaling, fitted only on the train split.
 
 What belongs here: the scaler that makes agents, regions and data sets comparable. What does not:
 features (``baselines.features``), priors, metrics. Scores are computed in physical units first.

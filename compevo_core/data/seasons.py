@@ -48,7 +48,7 @@ def find_shown_season(series: Sequence[FloatArray], usual: int) -> int:
     """Return the steps after which the changes of series repeat; each series counts alike.
 
     The usual season, in steps, counts where changes repeat after it; another only where they do
-    not. Without any that repeats it is the usual one. Values lie on their grid, NaN where unknown.
+    not. Without any that repeats it is the usual one. Values are on their grid, NaN if unknown.
     """
     longest = max((len(values) for values in series), default=0) // _FEWEST_SEASONS
     if longest < 3:

@@ -151,7 +151,7 @@ def resample_to_step(frame: pl.DataFrame, step: timedelta) -> pl.DataFrame:
 
     # AEMO changed from half-hours to five minutes within a series (2021-10-01). A row that lies a
     # full step from both neighbours is a whole interval already and must not count as one part. It
-    # starts where a step does: any other is one reading of minutes, alone in an outage.
+    # starts where a step does: any other is a single reading of minutes in an outage.
     stamp = pl.col("start_utc")
     step_before = (stamp - stamp.shift(1)).fill_null(step) >= step
     step_after = (stamp.shift(-1) - stamp).fill_null(step) >= step

@@ -1,6 +1,6 @@
 """The page of forecasts: style and charts inside, so that nothing is fetched.
 
-What belongs here: rendering the page and a chart alone, the note on the kind of data. What does
+What belongs here: rendering the page or a single chart, the note on the kind of data. What does
 not: the contents of tables and charts (``report.tomorrow``), markup (``templates``), the page of
 experiments (``paper.report.page``).
 
@@ -22,7 +22,7 @@ from compevo_core.report.tomorrow import view_day
 
 # A reader must learn before any number whether the data is real.
 BANNERS = {
-    "sample": "Sample data: synthetic, in the publishers' formats; exchange rates alone are real. "
+    "sample": "Sample data: synthetic, in the publishers' formats; only exchange rates are real. "
     "Errors on this page show that the system works, not how well it forecasts the world.",
     "archive": "Archive data: real files as their publishers or the published benchmarks ship "
     "them.",
@@ -53,7 +53,7 @@ def render_forecasts(
 
 
 def render_chart(chart: Chart) -> str:
-    """Return a chart alone as an SVG, in the colours of a light page."""
+    """Return a single chart as an SVG, in the colours of a light page."""
     return str(template_environment().get_template("chart.html").module.show_chart(chart))  # type: ignore[attr-defined]
 
 
@@ -75,9 +75,9 @@ def template_environment() -> Environment:
     """Return the environment over ``report/templates``."""
     return Environment(
         loader=PackageLoader("compevo_core.report"),
-        # For every template, whatever its ending: a missed one is a hole.
+        # For every template and every file ending: a missed one is a hole.
         autoescape=True,
-        # The default would render a misspelled name as empty text, and nobody would see it.
+        # The default would silently render a misspelled name as empty text.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

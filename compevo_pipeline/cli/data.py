@@ -206,8 +206,8 @@ def backfill(
 ) -> None:
     """Fetch the missing data of a past span, month by month.
 
-    For live mode: it asks the publishers. After a stop or a failure, the same command goes on where
-    it was.
+    For live mode: it asks the publishers. After a stop or a failure, the same command continues
+    where it was.
     """
     from compevo_pipeline.work.deployment import utc_now
     from compevo_pipeline.work.source_coverage import backfill as fetch_missing

@@ -60,14 +60,14 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
     }
     parts = [f"{level.name} in {clean_text(level.unit)}"]
     if any(columns["80 % band"]):
-        parts.append(f"bands are for the {level.name} and the peak themselves")
+        parts.append(f"80 % bands are for the {level.name} and for the peak")
     if any(columns[near]):
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         span = f" up to {until:%H:%M}" if until < issued.origin else ""
         steps = "the same steps of " if near == "day" else ""
-        parts.append(f"{near}: against {steps}{near_words}{span}")
+        parts.append(f"{near}: change from {steps}{near_words}{span}")
     if any(columns[far]):
-        parts.append(f"{far}: against {far_words}")
+        parts.append(f"{far}: change from {far_words}")
     notes = wrap("; ".join(parts))
     return "\n".join([*describe_record(issued, data), *notes, "", *render_columns(columns)])
 
@@ -435,7 +435,7 @@ def render_explanation(
 
     lines += wrap(
         f"Corrections move the forecast by {why.share('correction'):.2f} % of its size on average "
-        f"over the day, levels by {why.share('level'):.2f} %; the numeric priors give the rest."
+        f"over the day, bias corrections by {why.share('level'):.2f} %; base models give the rest."
     )
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:

@@ -151,7 +151,7 @@ class RoundTail:
 def _end_with_parent() -> None:
     """Ask the kernel to terminate this process when the one that started it dies, on Linux.
 
-    A killed run would otherwise leave its training running, beside the training of its retry.
+    A killed run would otherwise leave its training running along with the training of its retry.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -160,7 +160,7 @@ def _end_with_parent() -> None:
 def end_with_run() -> None:
     """Let this process die with the run that started it, if it is the process of a step.
 
-    A killed run would otherwise leave its steps working, beside the steps of its retry.
+    A killed run would otherwise leave its steps working along with the steps of its retry.
     """
     run = multiprocessing.parent_process()
     if run is None:

@@ -619,9 +619,9 @@ def _load_daily(
     windows.
     """
     # torch: only where something is forecast.
-    from compevo_core.forecast.daily_state import KeptStates
+    from compevo_core.forecast.daily_state import Snapshots
 
-    states = KeptStates(RunFolder(run).daily, hash_model(run), fitting_version())
+    states = Snapshots(RunFolder(run).daily, hash_model(run), fitting_version())
     state = states.find(later, until)
     if state is not None and is_fresh and state[1].facts["made_by"] != states.version:
         state = None

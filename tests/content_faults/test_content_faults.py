@@ -47,7 +47,7 @@ from tests.content_faults.worlds import (
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR, price_file, usual
 
-BEYOND = "its name promises rows"
+BEYOND = "its name allows rows"
 BOUNDS = "outside the bounds of"
 WAITS = "known value(s) would change"
 LEVEL = "times the level of the days before"
@@ -87,7 +87,7 @@ _WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/
 _CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
 _NEXT = DAY + 41 * HALF_HOUR
 _AT = DAY.replace(hour=18)
-_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # days that are over stand beside it
+_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
 _JULY_7 = date(2026, 7, 7)
 _TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
 _STAMP = QUARTER + timedelta(minutes=30)

@@ -27,7 +27,7 @@ VERSION = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def run_tool(name, *arguments):
-    """Run a tool that lies beside the interpreter; return its exit code and what it says."""
+    """Run a tool of the interpreter's folder; return its exit code and output."""
     tool = Path(sys.executable).with_name(name)
     done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr

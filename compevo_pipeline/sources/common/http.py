@@ -113,7 +113,7 @@ class Meaning:
 
 MEANINGS = (
     Meaning(
-        "a bot challenge or a login page, whatever the status",
+        "a bot challenge or a login page, with any status",
         lambda answer: answer.is_challenge,
         SourceBlocked,
     ),
@@ -179,11 +179,11 @@ class FileRequest:
     check_start: Callable[[bytes], None] | None = None
     key: QueryKey | None = None  # one more parameter; in no message, and neither noted nor kept
     is_versioned: bool = True  # whether earlier bytes of its name are kept
-    tail_bytes: int = 0  # asks for the last bytes alone; 0: for all
+    tail_bytes: int = 0  # asks only for the last bytes; 0: for all
 
     @property
     def address(self) -> str:
-        """The address with its parameters, but for the key."""
+        """The address with its parameters, without the key."""
         return f"{self.url}?{urlencode(self.params)}" if self.params else self.url
 
 
@@ -220,7 +220,7 @@ class Client:
         if is_stored and request.is_final:
             return None
 
-        # What is stored needs no bytes: its validators alone say whether there is something newer.
+        # A stored file needs no bytes: its validators show whether there is something newer.
         saved = None if is_stored or entry is None else self.raw.read(entry)
         fetched = None
         if saved is None or not request.is_final:
@@ -270,7 +270,7 @@ class Client:
         try:
             return self._try(lambda: self._receive(request, headers))
         except SourceAbsent:
-            raise  # whether a missing file is expected is known to the source alone
+            raise  # only the source knows whether a missing file is expected
         except SourceError as error:
             if not (request.may_be_absent and isinstance(error, SourceBlocked)):
                 self.ledger.record_failure(
@@ -346,7 +346,7 @@ class Client:
         form: Mapping[str, str] | None = None,
         key: QueryKey | None = None,
     ) -> Iterator[requests.Response]:
-        """Open an answer, following redirects to known hosts alone, and none with a key."""
+        """Open an answer, following redirects only to known hosts, and none with a key."""
         for _ in range(MAX_REDIRECTS + 1):
             name, host = find_host(url)
             self.pacer.wait_for_turn(name, host.pause_s)

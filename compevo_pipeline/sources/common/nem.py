@@ -49,7 +49,7 @@ def average_half_hours(table: pl.DataFrame, stamp: str, by: str, values: list[st
     null values and the flag :data:`INCOMPLETE`. AEMO's own trading interval was this mean until
     2021-10-01, so the two eras join.
 
-    ``stamp`` is the column of naive interval ends in NEM time; ``by`` tells series apart.
+    ``stamp`` is the column of naive interval ends in NEM time; ``by`` identifies the series.
 
     Returns:
         ``by``, ``stamp``, ``values`` and ``flag``.

@@ -169,7 +169,7 @@ def test_centring_takes_the_common_part_of_the_states_out_once():
     executor.centre_readout(LOGICS, many)
     readout = model.decoder.module.readout
 
-    # The mean forecast over the same windows is then the bias alone: nothing common is left.
+    # The mean forecast over the same windows is then only the bias: nothing common is left.
     mean_AH = correct(executor, many).mean(1)
     assert torch.allclose(mean_AH, readout.bias_AH, atol=1e-4)
     assert (readout.size_A != 1.0).all()
@@ -333,7 +333,7 @@ def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
     assert prediction.n_unparsed == (4 if decoder == "text" else 0)
     assert (prediction.prior is None) == (prior == "none")
 
-    # The agents say something of their own, whatever validation made of it afterwards.
+    # The agents correct the base, even if validation removed the correction afterwards.
     examples = make_view_examples(test.views(), priors.forecast(test.views()), model.scaler)
     executor = build_executor(model)
     values_ABH = executor.forecast(logics, examples).values_ABH

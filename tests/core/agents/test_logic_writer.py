@@ -126,7 +126,7 @@ def test_prompts_are_read_again_only_after_a_soft_prompt(spy, update, readings):
     assert (proposal.soft_prompt_AD is None) == (update == "simplified")
     assert len(counted) == readings
 
-    # A sample leaves what it went on from as it was.
+    # A sample does not change the states that it continues.
     (packed, _) = counted[-1]
     shared, fresh = read(*packed), read(*packed)
     sampled = []

@@ -192,7 +192,7 @@ def test_an_empty_sample_earns_nothing_and_is_no_part_of_its_group():
     alone, _ = group_advantages(rewards[:1, 1:])
     assert advantage[0, 0] == 0.0
     assert torch.allclose(advantage[0, 1:], alone[0])
-    # Two equal samples, one alone, or none, have nothing to be compared with.
+    # Two equal samples, a single one, or none have nothing to be compared with.
     assert not advantage[1:].any()
     assert equal == 3
 

@@ -191,7 +191,7 @@ def _build_llama(*, marks_spaces):
     """A byte tokenizer that opens texts as Llama's does.
 
     With ``marks_spaces`` it is of the SentencePiece kind: it puts a space before every text, and a
-    line break alone is two tokens.
+    single line break is two tokens.
     """
     vocab = {"<unk>": 0, "<s>": BOS, "</s>": EOS, "\u2581": 3, ".\n": 4}
     vocab |= {f"<0x{byte:02X}>": 5 + byte for byte in range(256)}

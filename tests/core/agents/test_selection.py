@@ -112,12 +112,12 @@ def test_fitness_in_units_of_the_spread_tells_agents_apart_however_small_their_e
         .tolist()
         for scale in (1.0, 1e-3)
     )
-    # One standard deviation above and below the mean, whatever the scale.
+    # One standard deviation above and below the mean, on any scale.
     raw = [math.exp(-2.0), math.exp(2.0)]
     assert large == pytest.approx([r / sum(raw) for r in raw])
     assert small == pytest.approx(large)
 
-    # In scaled errors, as printed, the same two agents cannot be told apart.
+    # In scaled errors, as printed, the same two agents hardly differ.
     printed = _selection([-2e-3, -1e-3], temperature=0.5).population_weights().tolist()
     assert printed == pytest.approx([0.5, 0.5], abs=1e-3)
 

@@ -73,7 +73,7 @@ def _encode_answers(decoder, examples):
 
 
 def _decode_answers(decoder, rows, examples):
-    """Forecasts of three agents whose answers are these token rows, whatever the prompt."""
+    """Forecasts of three agents whose answers to any prompt are these token rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Population, "prefill", lambda *_: None)
         patch.setattr(Population, "sample", lambda *_, **__: pad_rows(rows, agents=3))
@@ -157,7 +157,7 @@ def test_a_truth_with_a_missing_value_has_no_answer_to_learn_from(built):
         whole_A = decoder.decode(_read(examples[:1]), train=True).token_loss_A
     assert none_A.tolist() == [0.0, 0.0, 0.0]
     assert torch.allclose(half_A, whole_A, rtol=1e-5)  # the mean over the answers there are
-    none_A.sum().backward()  # a round calls it whatever the batch holds
+    none_A.sum().backward()  # a round calls it for every batch
 
 
 def test_answers_are_written_without_dropout_and_some_agents_answer_as_among_all(built):

@@ -171,7 +171,7 @@ def test_another_forecast_of_the_day_is_refused_and_nothing_is_changed(tmp_path)
         write_issued(tmp_path, issue(level=101.0))
     assert read_issued(folder).hash == issue().hash
 
-    # What was known earlier is another forecast, beside the first, without what nobody measured.
+    # An earlier cutoff is another forecast, next to the first, without unmeasured values.
     earlier = issue(views=tuple(replace(view, unknown_steps=14) for view in VIEWS))
     assert write_issued(tmp_path, earlier) != folder
     inputs = earlier.facts["series"][0]["inputs"]

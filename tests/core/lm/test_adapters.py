@@ -258,7 +258,7 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
 def _made_by_peft(folder, seed, **settings):
-    """A LoRA adapter by PEFT alone, with both factors away from zero, saved by PEFT."""
+    """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
     wanted = {
         "r": 4,
         "lora_alpha": 8,

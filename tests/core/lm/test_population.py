@@ -404,7 +404,7 @@ def test_more_layers_than_the_backbone_has_are_refused():
 def test_a_backbone_that_has_adapters_already_is_refused():
     backbone = build_backbone()
     Population(backbone, CONFIG, torch.Generator().manual_seed(0))
-    with pytest.raises(ConfigError, match="load it anew"):
+    with pytest.raises(ConfigError, match="load a fresh one"):
         Population(backbone, CONFIG, torch.Generator().manual_seed(0))
 
 

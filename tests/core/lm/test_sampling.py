@@ -38,7 +38,7 @@ _BEGIN = [4]
 
 
 class FirstTokensForced:
-    """The prompt is followed by two tokens at any rate, then by a coin, and it may go on."""
+    """The prompt is followed by two tokens at any rate, then by a coin flip, and may continue."""
 
     def allowed(self, ids):
         return [[20], [30], [9, 5], [41, 40, 2]][min(len(ids), 3)]

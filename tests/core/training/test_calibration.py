@@ -130,7 +130,7 @@ def test_the_blend_is_the_least_squares_share_of_the_correction_within_zero_and_
     _calibrate(population, examples, blend=True)
     blend_AH = population.calibration.blend_AH
     assert np.allclose(blend_AH[0], 0.5)
-    assert np.array_equal(blend_AH[1], np.ones(48))  # least squares alone says 4
+    assert np.array_equal(blend_AH[1], np.ones(48))  # plain least squares gives 4
     assert not blend_AH[2:].any()  # and -1 here
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, which one a run goes on from, stages that several runs share."""
+"""Contents of a checkpoint, which one a run resumes from, stages that several runs share."""
 
 import json
 

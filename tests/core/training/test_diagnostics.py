@@ -40,7 +40,7 @@ def test_masked_targets_do_not_enter_and_weights_by_window_weigh_their_own_switc
     gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
     assert gap.tolist() == [1.0]
 
-    # The second agent counts in the second window alone: in the first it could gain nothing.
+    # The second agent counts only in the second window: in the first it could gain nothing.
     weights = [[1.0, 0.0], [0.5, 0.5]]
     gap = aggregate_best_response_gap(
         np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1)), weights, [[1.0], [1.0]]

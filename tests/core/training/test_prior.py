@@ -170,7 +170,7 @@ def test_train_examples_carry_the_level_of_the_days_before_them_alone():
 
 
 def test_train_windows_that_end_in_validation_say_nothing_about_its_first_forecast():
-    late = windows("train", 42)  # two days more: their targets lie in validation
+    late = windows("train", 42)  # two days more: their targets are in validation
     moved_NH = late.truth()
     inside = [i for i, v in enumerate(late.views()) if v.end_utc > VAL.views()[0].origin_utc]
     assert inside

@@ -288,7 +288,7 @@ def test_the_policy_term_reaches_adapters_and_fusion_as_one_backward_pass_throug
     def distance(ours, theirs):
         return float(sum((a - b).square().sum() for a, b in zip(ours, theirs, strict=True)) ** 0.5)
 
-    # The candidates' part is small beside that of the samples: the error is measured against it.
+    # The candidates' part is small compared with the samples': the error is measured against it.
     assert distance(whole, cut) > 0
     assert distance(found, whole) < 0.02 * distance(whole, cut)
     shared = {id(p) for p in trainer.model.fusion_parameters()}

@@ -33,7 +33,7 @@ def test_a_round_records_every_term_and_agent(tiny_run):
 
 @pytest.mark.slow
 def test_the_prediction_error_goes_down_on_the_training_windows(tmp_path):
-    changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # forecasts alone learn here
+    changes = {"optim__forecast_lr": 3e-3, "evolution__every": 24}  # only forecasts learn here
     config = tiny(run__rounds=24, run__epochs=6, run__validate_every=0, **changes)
     train_days(config, tmp_path)
     loss = [r["loss_pred"] for r in read_records(tmp_path)]

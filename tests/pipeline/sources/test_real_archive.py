@@ -1,6 +1,6 @@
 """The real archive: as many rows as its provenance states, in the documented ranges.
 
-The numbers are those that the provenance beside the files states (its sections in comments).
+The numbers are stated by the provenance file in the archive (its sections in comments).
 """
 
 import json

@@ -442,7 +442,7 @@ def quote(status):
     """Refuses, and quotes the key and the whole address, as servers do."""
 
     def refuse(seen):
-        # The key first: of a long answer only the beginning is told.
+        # The key first: of a long answer only the beginning is shown.
         reason = f"{seen.query['apikey']}: {dict(seen.query)}"
         body = json.dumps({"reason": reason, "error": True})
         return Answer(body=body.encode(), status=status, kind="application/json")

@@ -86,7 +86,7 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
     assert parse_operational.parse_operational(files[0])["start_utc"].unique().to_list() == [
         datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
     ]
-    # A backfill that goes on where it was asks for nothing that it has.
+    # A backfill that resumes requests nothing that it has.
     asked = len(replay.seen)
     assert fetch_all(tmp_path, **span) == []
     assert not [seen.path for seen in replay.seen[asked:] if seen.path.endswith(".zip")]

@@ -324,7 +324,7 @@ def actual(*rows):
 
 def forecast(*rows, created="2026/07/18,17:01:04"):
     """Rows are the end of an interval and its three quantiles."""
-    # LOAD_DATE and LASTCHANGED are before the file was made: nobody could read them then.
+    # LOAD_DATE and LASTCHANGED are before the file was made: no one could read them then.
     return report(
         [
             f'D,OPERATIONAL_DEMAND,FORECAST,1,NSW1,"{end}","2026/07/18 17:00:00",{poe10},{poe50},'
@@ -470,7 +470,7 @@ def test_the_publishers_files_are_read_as_downloaded(archive, caplog):
     assert series.filter(pl.col("series_id").str.contains("HISTDEMAND")).height == 2 * 5 * 48
     assert aemo.parse_published(raws).height == 3
 
-    # The products that nobody downloaded cost what needs them and no more.
+    # Missing products affect only what needs them.
     assert "aemo_price_and_demand" in caplog.text and "aemo_mmsdm_samples" in caplog.text
     assert next(file.url for file in raws if file.name == ACTUAL_NAME) == (
         f"file:aemo_operational_demand/{ACTUAL_NAME[:-4]}.zip!{ACTUAL_NAME}"

@@ -278,7 +278,7 @@ META = "ID\tFwy\tDir\tDistrict\n400001\t101\tS\t4\n"
 
 
 class Site:
-    """The clearinghouse: one address for everything, told apart by the query."""
+    """The clearinghouse: one address for everything; the query selects."""
 
     def __init__(self, accepts=(USER, PASSWORD)):
         self.accepts = accepts
