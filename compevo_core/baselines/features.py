@@ -92,8 +92,7 @@ class FeatureSpace(TrainSpace):
             covariates=tuple(sorted(name for name, count in counts.items() if count >= fewest)),
         )
         views = [window.view for window in train]
-        names = sorted({name for view in views for name in view.step_covariates})
-        own_names = [name for name in names if name.startswith(OWN) and not name.endswith(_LAG)]
+        own_names = list_own_covariates(train)
         # At weekends a table of business days has neither a value nor a covariate.
         has_truth_NH = np.isfinite([window.y for window in train])
         usual = [
@@ -213,6 +212,12 @@ class FeatureSpace(TrainSpace):
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
         return summaries
+
+
+def list_own_covariates(windows: Sequence[Window]) -> list[str]:
+    """Return the names of a user's own covariates by step, sorted."""
+    names = {name for window in windows for name in window.view.step_covariates}
+    return sorted(n for n in names if n.startswith(OWN) and not n.endswith(_LAG))
 
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:

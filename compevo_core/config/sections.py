@@ -18,6 +18,7 @@ PriorName = Literal[
     "ets",
     "calendar-ridge",
     "gbm",
+    "lagged-gbm",
     "blend",
     "published",
     "published-error-ridge",

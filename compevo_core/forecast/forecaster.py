@@ -166,7 +166,10 @@ class CompEvoForecaster:
     @property
     def past_errors(self) -> PastErrors:
         """Its errors on validation and on observed days, in the series' units."""
-        return self._state.experience.errors(self._model.scaler)
+        errors = self._state.experience.errors(self._model.scaler)
+        # Members without agents learn from validation after they have forecast it.
+        is_learnt = self.config.run.refit and not self.config.has_agents
+        return dataclasses.replace(errors, is_learnt=is_learnt)
 
     @property
     def is_daily(self) -> bool:

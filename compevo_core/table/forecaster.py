@@ -83,9 +83,9 @@ class Forecaster:
     """Forecasts a table of one or many series.
 
     Args:
-        method: ``auto`` takes the simplest within one standard error of the best on validation; or
-            a name, such as ``calendar-ridge``, ``gbm``, ``mixture`` or ``zero-shot:FOLDER``;
-            ``compevo`` trains agents that read news, in minutes.
+        method: ``auto`` takes the mixture of those that are good on validation, or the best where
+            it is clearly better; or a name, such as ``calendar-ridge``, ``lagged-gbm``, ``mixture``
+            or ``zero-shot:FOLDER``; ``compevo`` trains agents that read news, in minutes.
         horizon: steps of a forecast; 48 of hours and days, a day of finer, a quarter of coarser
             steps unless given. Times of the week at which the table never has a value, such as
             weekends, are steps too, but left out of what is returned.
@@ -314,7 +314,11 @@ class Forecaster:
             return None
         fields = {name: value for name, value in raw.items() if name != "sentence"}
         return MethodChoice(
-            **{**fields, "scores": tuple(MethodScore(**score) for score in raw["scores"])}
+            **{
+                **fields,
+                "scores": tuple(MethodScore(**score) for score in raw["scores"]),
+                "members": tuple(raw["members"]),
+            }
         )
 
     def predict(
@@ -357,11 +361,12 @@ class Forecaster:
             )
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, steps)
-        if not np.isfinite(prediction.quantiles).any():
-            known = len(population.past_errors)
+        is_banded_N = np.isfinite(prediction.quantiles).all(axis=(1, 2))
+        if not is_banded_N.all():
+            known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(
-                f"no bands: they need the errors of {FEWEST} windows that were not fitted, and "
-                f"{known} are known; give more rows or a shorter horizon",
+                f"no bands of {without} series: they need the errors of {FEWEST} windows that "
+                f"were not fitted, and {known} are known; give more rows or a shorter horizon",
                 stacklevel=2,
             )
         names, starts = _list_steps(views, steps)
@@ -627,12 +632,14 @@ class Forecaster:
             return said
         rows = "".join(
             f"<tr><td>{html.escape(score.name)}</td><td>{score.mae:.4g}</td>"
+            f"<td>{score.error:.3g}</td>"
             f"<td>{score.excess:.3g} &plusmn; {score.standard_error:.3g}</td></tr>"
             for score in choice.scores
         )
         unit = html.escape(choice.unit)
         return (
-            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>above the best</th></tr>"
+            f"{said}<table><tr><th>method</th><th>MAE, {unit}</th><th>of repeating the last season"
+            "</th><th>above the best</th></tr>"
             f"{rows}</table>"
         )
 

@@ -130,7 +130,7 @@ def test_values_that_look_wrong_and_bands_that_are_missing_are_warned_of():
     hours = pd.date_range("2024-01-01", periods=24 * 20, freq="h")
     short = pd.DataFrame({"ds": hours, "y": np.random.default_rng(1).normal(size=len(hours))})
     fitted = Forecaster("last-value", horizon=24).fit(short)
-    with pytest.warns(UserWarning, match="no bands: they need the errors of 14 windows"):
+    with pytest.warns(UserWarning, match="no bands of 1 series: they need the errors of 14"):
         assert fitted.predict()["q0.1"].isna().all()
 
 

@@ -201,7 +201,8 @@ def test_times_of_the_day_without_a_target_end_no_choice(kind, monkeypatch):
     if kind == "opening hours":
         table, horizon = TABLE[TABLE["ds"].dt.hour.between(8, 17)], 24
     chosen = Forecaster(horizon=horizon, lookback=168).fit(table)
-    assert {"theta", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    assert {"lagged-gbm", "calendar-ridge"} <= {score.name for score in chosen.choice_.scores}
+    assert Forecaster("theta", horizon=horizon, lookback=168).fit(table).method_ == "theta"
     forecast = chosen.predict()
     assert np.isfinite(forecast["q0.9"]).all()
     assert set(forecast["ds"].dt.hour) <= set(table["ds"].dt.hour)
