@@ -272,7 +272,7 @@ def test_a_case_that_fails_says_how_to_run_it_alone():
         )
 
 
-@pytest.mark.parametrize("page", {page for _, page in table.TABLES.values()})
+@pytest.mark.parametrize("page", sorted({page for _, page in table.TABLES.values()}))
 def test_a_page_gets_a_table_from_every_file_of_committed_rows(page):
     text = (rows.REPO / "docs" / page).read_text(encoding="utf-8")
     filled = re.findall(r"by the site -->\n\|.*\n\| -", table.fill_tables(text, page))
