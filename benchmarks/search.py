@@ -1,4 +1,4 @@
-"""A search for logics that are read together, beside fitting everything anew for each of them.
+"""A search for logics that are read together, compared with refitting everything for each of them.
 
     python -m benchmarks.search --out benchmarks/results/search.csv
 

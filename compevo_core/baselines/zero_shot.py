@@ -198,7 +198,7 @@ def _load_fracast(folder: Path) -> MedianForecast:
     try:
         from fracast.inference import FracastModel, load_fracast
     except ImportError as error:
-        raise ConfigError(f"{folder} needs its library: pip install fracast") from error
+        raise ConfigError(f"{folder} needs its library: pip install 'compevo[fracast]'") from error
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     core, head = load_fracast(folder, weights="fp32")  # reads safetensors

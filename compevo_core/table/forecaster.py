@@ -63,13 +63,12 @@ from compevo_core.table.frames import (
     read_table,
     to_polars,
 )
-from compevo_core.table.stamps import Clock
+from compevo_core.table.stamps import Clock, DateOffset
 from compevo_core.training.artifact import read_scaler
 from compevo_core.training.prior import MIXTURE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DateOffset
 
     from compevo_core.data.arrays import FloatArray
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -118,7 +117,7 @@ class Forecaster:
         method: str = AUTO,
         horizon: int | None = None,
         lookback: int | None = None,
-        freq: "str | timedelta | DateOffset | None" = None,
+        freq: str | timedelta | DateOffset | None = None,
         *,
         series: str = "unique_id",
         time: str = "ds",

@@ -39,7 +39,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn, guess_decimal
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, read_stamps
+from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -104,7 +104,7 @@ class TableForm:
 def read_table(
     table: Any,  # noqa: ANN401 - a frame of the user's kind
     columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
-    clock: Clock | str | timedelta | None = None,
+    clock: Clock | str | timedelta | DateOffset | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 

@@ -10,7 +10,7 @@ is counted on the zone's own clock, read as if it were UTC, and forecasts get th
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -22,9 +22,6 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.table.cells import LINE, TextColumn
 from compevo_core.table.text_stamps import guess_format
 from compevo_core.table.text_stamps import read_stamps as read_texts
-
-if TYPE_CHECKING:
-    from pandas import DateOffset
 
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _MOST_LATE = 0.05  # of a step, for a stamp of a logger
@@ -45,6 +42,14 @@ _ALIASES = {
 """Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
 
 
+class DateOffset(Protocol):
+    """A step as pandas has it."""
+
+    @property
+    def freqstr(self) -> str:
+        """Its name, such as ``D``."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
     """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
@@ -59,7 +64,7 @@ class Clock:
     def find(
         cls,
         stamps: pl.DataFrame,
-        freq: "str | timedelta | DateOffset | None",
+        freq: str | timedelta | DateOffset | None,
         *,
         zone: str,
         is_date: bool,
@@ -224,7 +229,7 @@ def settle(stamps: pl.Series, step: timedelta) -> pl.Series:
     return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
 
 
-def _find_step(stamps: pl.DataFrame, freq: "str | timedelta | DateOffset | None") -> timedelta:
+def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
     if freq is not None:
         try:
@@ -278,7 +283,7 @@ def _say(distance: timedelta) -> str:
     return str(distance) if distance % _MINUTE else name_step(distance)
 
 
-def _name_as_ours(freq: "str | timedelta | DateOffset") -> str:
+def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
     if isinstance(freq, timedelta):
         return name_step(freq)

@@ -167,7 +167,7 @@ def paper_archive(tmp_path):
     stamps = [first + timedelta(minutes=30 * (step + 1)) for step in range(20 * 48)]
     price = tmp_path / "aemo_price_and_demand" / "PRICE_AND_DEMAND_202001_NSW1.csv"
     price.parent.mkdir()
-    lines = [f"NSW1,{at:%Y/%m/%d %H:%M:%S},{7000 + at.day},40,TRADE" for at in stamps]
+    lines = [f"NSW1,{at:%Y/%m/%d %H:%M:%S},{7000 + at.day + at.hour},40,TRADE" for at in stamps]
     price.write_text("REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n" + "\n".join(lines))
 
     table = tmp_path / "compevo_paper" / "paper_original_split.csv"

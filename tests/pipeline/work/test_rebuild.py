@@ -112,7 +112,11 @@ def test_a_flipped_bit_is_never_read_and_the_next_refresh_makes_the_file_again(
 
 def test_a_killed_write_of_a_series_leaves_no_file_that_passes_for_damaged(reports, monkeypatch):
     store, rows = reports.workspace.series_store(), reports.series(REPORTS.dataset)
-    changed = rows.with_columns(pl.col("value") + 1, pl.col("fetched_at") + timedelta(days=1))
+    changed = rows.with_columns(
+        pl.col("fetched_at") + timedelta(days=1),
+        value=pl.int_range(pl.len()).cast(pl.Float64),
+        flag=pl.lit("observed"),
+    )
 
     def kill(part, target):
         if target.parent.name == REPORTS.dataset:
