@@ -461,6 +461,9 @@ def measure_ours(task: Task, rows: pd.DataFrame, method: str = "auto") -> Row:
     return {"method": OURS, "mase": mase, **facts}
 
 
+_ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}
+
+
 def summarise(rows: Sequence[Row], role: str = "") -> str:
     """Return ratios of ours to the peers over the tables of a role: all of them unless given."""
     by_table: dict[str, dict[str, Row]] = {}
@@ -483,7 +486,7 @@ def summarise(rows: Sequence[Row], role: str = "") -> str:
         if "mlforecast" in methods
     ]
     return (
-        f"{len(tables)} tables{f' of the role {role}' if role else ''}: MASE "
+        f"{len(tables)} tables{_ROLES[role]}: MASE "
         f"{np.exp(np.mean(np.log(to_median))):.3f} of the median of peers, "
         f"{np.exp(np.mean(np.log(to_best))):.3f} of the best in hindsight, which is more than 5 % "
         f"better on {sum(ratio > 1.05 for ratio in to_best)}; 80 % bands hold "
