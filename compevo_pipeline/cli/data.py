@@ -48,7 +48,9 @@ def init(
         typer.Option(help="Value column; repeat for several series, or all (default: guessed)."),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the data set (default: the file name).")] = "",
-    by: Annotated[str, typer.Option("--id", help="Column that names the series of each row.")] = "",
+    by: Annotated[
+        str, typer.Option("--id", help="Column that names the series of each row; two as 'A + B'.")
+    ] = "",
     unit: Annotated[str, typer.Option(help="Unit of the values, where no cell says it.")] = "",
     zone: Annotated[
         str, typer.Option(help="Clock of stamps without an offset: Europe/Paris, UTC or +01:00.")

@@ -52,7 +52,9 @@ class SeriesKeys(TomlSection):
     )
     values: list[str] = Field(min_length=1, description="columns of values, one series each")
     id: str = Field(
-        default="", description="column that names the series, where all share a value column"
+        default="",
+        description="column that names the series, where all share a value column, or two as "
+        "'store + item'",
     )
     unit: str = Field(min_length=1, description="unit of the values, in any words")
     time_zone: str = Field(

@@ -62,7 +62,7 @@ from compevo_pipeline.sources.own.guesses import (
     refuse_changing_clock,
     refuse_steps_as_columns,
 )
-from compevo_pipeline.sources.own.table import FIRST_ROW, read_columns, read_text_table
+from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_columns, read_text_table
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
@@ -236,7 +236,7 @@ def _read_instants(
         raise ConfigError(f"--zone: {error}") from error
 
     stamps, about = read_stamps(times, zone=zone, time_format=time_format, by=request.id)
-    stamps = add_periods(stamps, times, request.period, zone)
+    stamps = add_periods(stamps, times, request.period, zone, are_ends=request.stamps == "end")
     if not request.zone and about.with_offset:
         draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
     elif not request.zone and (request.period or not about.are_days):
@@ -270,7 +270,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
 
     values = request.values
     if not values or ALL in values:
-        numbers = list_numbers(table, raw.name, [time, period, series])
+        numbers = list_numbers(table, raw.name, [time, period, *series.split(JOINED)])
         values = tuple(numbers) if values else (guess_value(numbers),)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(

@@ -97,7 +97,8 @@ def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, 
         by=keys.id,
         repeated_hour=keys.repeated_hour,
     )
-    stamps = add_periods(stamps, times, keys.period, keys.time_zone)
+    are_ends = keys.stamps == "end"
+    stamps = add_periods(stamps, times, keys.period, keys.time_zone, are_ends=are_ends)
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
     repairs = Repairs(repeated_hours=report.repeated)
@@ -146,8 +147,10 @@ def join_clock(times: TextColumn, period: str) -> TextColumn:
     return times.add(**{times.name: add_clock(times.text, pl.col(period))})
 
 
-def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) -> pl.Series:
-    """Return the starts of days moved to the part of the day that a column numbers.
+def add_periods(
+    stamps: pl.Series, times: TextColumn, period: str, zone: str, *, are_ends: bool
+) -> pl.Series:
+    """Return the starts of days moved to the start, or end, of the part that a column numbers.
 
     Parts have one length, so that a day has more or fewer of them where clocks change. Clock times
     are in the stamps already.
@@ -169,7 +172,7 @@ def add_periods(stamps: pl.Series, times: TextColumn, period: str, zone: str) ->
             f"{times.file}: {period!r} numbers more parts of a day than {count}, as where clocks "
             "go back; say whose clock it is with --zone, such as --zone Europe/London"
         )
-    return stamps + (number - first) * (DAY // count)
+    return stamps + (number - (0 if are_ends else first)) * (DAY // count)
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:

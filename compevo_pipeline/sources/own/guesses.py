@@ -4,6 +4,7 @@ What belongs here: guesses that ``compevo init`` says and the user can overrule.
 reading cells (``compevo_core.table``), what follows from the columns (``own.draft``).
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from compevo_core.table.text_stamps import (
     spell,
     strip_offset,
 )
+from compevo_pipeline.sources.own.table import JOINED
 
 ALL = "all"  # what `--value` says for every column of numbers
 _TIMES = (
@@ -107,20 +109,23 @@ def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
 
 
 def guess_series(table: pl.DataFrame, time: Sequence[str]) -> str:
-    """Return the column that names each row's series, "" without.
+    """Return the column that names each row's series, two as ``store + item``, "" without.
 
     ``time`` are the columns of stamps, of days and of parts of a day.
     """
     # An hour that comes twice as clocks go back is not a second series.
     if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
         return ""
+    names = []
     for column in _list_columns(table):
         cells = table[column]
         few = _LEAST_ROWS * cells.n_unique() <= table.height
-        if column in time or cells.null_count() or not few:
-            continue
-        if not table.select(pl.struct(*time, column).is_duplicated().any()).item():
-            return column
+        if column not in time and not cells.null_count() and few:
+            names.append(column)
+    # One column, or two that name a series together, as a store and an item do.
+    for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):
+        if not table.select(pl.struct(*time, *columns).is_duplicated().any()).item():
+            return JOINED.join(columns)
     return ""
 
 

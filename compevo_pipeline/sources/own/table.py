@@ -10,6 +10,7 @@ Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the fi
 import io
 import itertools
 import re
+from calendar import month_abbr, month_name
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -32,20 +33,27 @@ SEPARATORS = (",", ";", "\t", "|")
 FIRST_ROW = 2
 """Line of the first row of a CSV without notes above its column names."""
 
+JOINED = " + "
+"""Between the names of columns whose cells are read as one."""
+
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
 _NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
-_DATE_PARTS = ("year", "month", "day", "hour", "minute")
+_DATE_PARTS = ("year", "quarter", "month", "week", "day", "hour", "minute")
+_MONTHS = {name.lower() for names in (month_abbr, month_name) for name in names if name}
+_MONTHS_OF_A_YEAR = 12
+_HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
+_HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
 _MOST_NOTES = 40  # lines in which column names are looked for
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
 
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
-    """Read columns of a table as text, with :data:`LINE`.
+    """Read columns of a table as text, with :data:`LINE`; ``store + item`` joins two.
 
     Raises:
         DataError: the file is empty, no table, or lacks a column.
@@ -53,6 +61,10 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
             cells.
     """
     table = read_text_table(content, name)
+    for joined in columns:
+        parts = joined.split(JOINED)
+        if joined not in table.columns and {*parts} <= {*table.columns}:
+            table = table.with_columns(pl.concat_str(parts, separator=" ").alias(joined))
     there = [column for column in table.columns if column != LINE]
     missing = [column for column in columns if column not in there]
     if missing:
@@ -67,19 +79,61 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
 def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     """Read a whole table as text, with :data:`LINE`; errors as of :func:`read_columns`.
 
-    Notes above the line of column names are left out; year, month and day in columns of their own
-    become one column, with hour and minute where they are there.
+    Notes above the line of column names are left out. Year, month and day in columns of their own
+    become one column, with hour and minute if there are any, and so do year and month, quarter or
+    week. Columns that are the hours of a day or the months of a year become rows.
     """
-    table = _read_cells(content, name)
+    return _join_dates(_stack_steps(_read_cells(content, name)))
+
+
+def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose columns are hours or months with a row for each of them."""
+    names = [column for column in table.columns if column != LINE]
+    months = [column for column in names if column.lower() in _MONTHS]
+    hours = {column: int(match[1]) for column in names if (match := _HOUR.fullmatch(column))}
+    if len(months) == _MONTHS_OF_A_YEAR:
+        steps, label = {month: month for month in months}, "month"
+    elif sorted(hours.values()) in _HOURS_OF_A_DAY:
+        steps = {column: str(number) for column, number in hours.items()}
+        label = "hour ending" if names[-1].lower().startswith("he") else "hour"
+    else:
+        return table
+
+    others = [column for column in table.columns if column not in steps]
+    if {label, "value"} & {*others}:
+        return table
+    rows = table.unpivot([*steps], index=others, variable_name=label, value_name="value")
+    return rows.sort(LINE, maintain_order=True).with_columns(pl.col(label).replace_strict(steps))
+
+
+def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose columns are parts of a date with one column ``date`` for them."""
     by_small = {column.lower(): column for column in table.columns}
     parts = [by_small[part] for part in _DATE_PARTS if part in by_small]
-    if "date" in by_small or [part.lower() for part in parts[:3]] != [*_DATE_PARTS[:3]]:
+    small = [part.lower() for part in parts]
+    if "date" in by_small or small[:1] != ["year"] or len(parts) < 2:
         return table
-    days, clock = pl.concat_str(parts[:3], separator="-"), parts[3:]
-    if clock:
-        minutes = pl.col(clock[1]).str.zfill(2) if len(clock) > 1 else pl.lit("00")
-        days = pl.concat_str(days, pl.lit(" "), pl.col(clock[0]).str.zfill(2), pl.lit(":"), minutes)
-    return table.with_columns(days.alias("date")).drop(parts)
+
+    year, second = (pl.col(part).str.strip_chars() for part in parts[:2])
+    if small[:3] == ["year", "month", "day"]:
+        date = pl.concat_str(parts[:3], separator="-")
+        if clock := parts[3:]:
+            minutes = pl.col(clock[1]).str.zfill(2) if len(clock) > 1 else pl.lit("00")
+            hours = pl.col(clock[0]).str.zfill(2)
+            date = pl.concat_str(date, pl.lit(" "), hours, pl.lit(":"), minutes)
+    elif small == ["year", "month"]:
+        is_number = second.str.contains(r"^\d+$")
+        by_number = pl.concat_str(year, pl.lit("-"), second.str.zfill(2))
+        date = (
+            pl.when(is_number).then(by_number).otherwise(pl.concat_str(second, pl.lit(" "), year))
+        )
+    elif small in (["year", "quarter"], ["year", "week"]):
+        letter = small[1][0].upper()
+        number = second.str.strip_chars_start("QqWw").str.zfill(1 if letter == "Q" else 2)
+        date = pl.concat_str(year, pl.lit(f"-{letter}"), number)
+    else:
+        return table
+    return table.with_columns(date.alias("date")).drop(parts)
 
 
 def _read_cells(content: bytes, name: str) -> pl.DataFrame:

@@ -58,6 +58,18 @@ FORMS = {
     "quarters.csv": write(
         "quarter,beer", (f"{at.year} Q{at.month // 3 + 1},{at.month}" for at in MONTHS[::3])
     ),
+    "parts-of-years.csv": write("year,month,sold", (f"{at.year},{at.month},7" for at in MONTHS)),
+    "months-beside.csv": write(
+        "Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec",
+        (f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)),
+    ),
+    "hours-beside.csv": write(
+        "date," + ",".join(f"H{hour}" for hour in range(24)),
+        (f"{t:%Y-%m-%d}," + ",".join(str(900 + hour) for hour in range(24)) for t in DAYS[:40]),
+    ),
+    "hour-ending.csv": write(
+        "Date,Hour Ending,MW", (f"{t:%m/%d/%Y},{t.hour + 1},{900 + t.hour}" for t in HOURS)
+    ),
     "years.csv": write("year,flow", (f"{1871 + i},{1000 + i * 37 % 300}" for i in range(100))),
 }
 
@@ -95,27 +107,40 @@ def test_events_off_any_grid_are_read_by_what_the_refusal_names(text, said, foun
     assert found in " ".join(look("a.csv", text, **said).findings)
 
 
-HOURS_BESIDE = write(
-    "date," + ",".join(f"H{hour}" for hour in range(24)),
-    (",".join([f"{t:%Y-%m-%d}", *(str(900 + hour) for hour in range(24))]) for t in DAYS),
-)
 M5 = write(
     "item,store," + ",".join(f"d_{day}" for day in range(1, 301)),
     (",".join([item, "X", *(str(day * 7 % 5) for day in range(300))]) for item in "AB"),
 )
 
 
-@pytest.mark.parametrize(("text", "index"), [(HOURS_BESIDE, ["date"]), (M5, ["item", "store"])])
-def test_steps_as_columns_are_read_once_they_are_rows(text, index):
+def test_steps_as_columns_are_read_once_they_are_rows():
     with pytest.raises(CompEvoError) as refused:
-        look("wide.csv", text)
-    assert f"unpivot(index={index})" in str(refused.value)
+        look("wide.csv", M5)
+    assert "unpivot(index=['item', 'store'])" in str(refused.value)
 
-    long = pl.read_csv(io.StringIO(text)).unpivot(index=index)
+    long = pl.read_csv(io.StringIO(M5)).unpivot(index=["item", "store"])
     number = pl.col("variable").str.extract(r"(\d+)$").cast(pl.Int64)
-    days = pl.lit(FIRST) + number * DAY
-    if "date" in index:
-        days = pl.col("date").str.to_datetime() + number * HOUR
-    rows = long.select("value", *set(index) - {"date"}, ds=days)
+    rows = long.select("value", "item", "store", ds=pl.lit(FIRST) + number * DAY)
     draft = look("long.csv", rows.write_csv())
-    assert len([line for line in draft.findings if "steps of" in line]) == len(index)
+    assert len([line for line in draft.findings if "steps of" in line]) == 2
+
+
+def test_two_columns_that_name_a_series_together_are_found():
+    shops = [(store, item, t) for store in "AB" for item in (1, 2) for t in DAYS]
+    text = write("date,store,item,sales", (f"{t:%Y-%m-%d},{s},{i},{t.day}" for s, i, t in shops))
+
+    draft = look("sales.csv", text)
+
+    assert 'id = "store + item"' in draft.text
+    named = [line.partition(":")[0] for line in draft.findings[1:4]]
+    assert named == ["OWN/A-1", "OWN/A-2", "OWN/B-1"]
+    assert draft.findings[4] == "1 more series in the same way"
+
+
+def test_a_number_of_an_hour_that_ends_is_no_start():
+    (found,) = [
+        line
+        for line in look("a.csv", FORMS["hour-ending.csv"]).findings
+        if "from 2023-01-01 00:00" in line
+    ]
+    assert "960 steps of 1h" in found
