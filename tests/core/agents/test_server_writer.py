@@ -98,9 +98,7 @@ def test_a_request_names_all_that_shapes_a_sample(server, transport, tmp_path):
             assert torch.allclose(logp_AGT[agent, row, :kept], drawn[:kept], atol=1e-4)
 
 
-def test_a_round_is_asked_again_alike_and_the_server_keeps_one_adapter_an_agent(
-    server, transport, tmp_path
-):
+def test_a_round_asked_again_replaces_no_equal_adapter(server, transport, tmp_path):
     first = propose(build_writer(transport, tmp_path))
     held = list(server.loaded)
     # As in another process: the same round, the server still up, even where the folder went.
@@ -134,9 +132,7 @@ def train_with(transport, out, **options):
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on_to_the_logics_of_the_one_that_was_left_alone(
-    server, transport, tmp_path, monkeypatch, caplog
-):
+def test_a_killed_training_resumes(server, transport, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("COMPEVO_WRITER_URL", server.url)
     monkeypatch.setenv("COMPEVO_WRITER_KEY", KEY)
     with caplog.at_level(logging.DEBUG):
@@ -173,9 +169,7 @@ IDS = {"token_ids": [1, 2]}
         *({"choices": [{"token_ids": ids}]} for ids in ([], [-1], [True], [1] * 15, "12")),
     ],
 )
-def test_an_answer_without_the_token_ids_is_one_error_that_says_what_to_do(
-    answer, bare_writer, monkeypatch
-):
+def test_an_answer_without_token_ids_is_refused(answer, bare_writer, monkeypatch):
     monkeypatch.setattr(bare_writer, "_server", lambda *_: answer)
     with pytest.raises(DataError, match=r"not 1 choices .* return_token_ids"):
         bare_writer._ask(1, "adapter", [1, 2], 0)

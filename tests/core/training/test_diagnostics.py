@@ -93,9 +93,7 @@ def test_opposed_gradients_conflict_by_hand():
 
 @settings(deadline=None)
 @given(arrays(float, 6, elements=numbers), arrays(float, 6, elements=numbers))
-def test_the_condition_holds_exactly_when_the_joint_step_still_descends_the_main_loss(
-    main, strategy
-):
+def test_the_margin_tells_whether_a_step_descends(main, strategy):
     progress = float(main @ (main + strategy))
     norm = float(np.linalg.norm(main))
     conflict = _conflict_of(main, strategy)

@@ -55,9 +55,7 @@ def test_a_block_is_forecast_by_a_prior_that_has_not_seen_its_truth(train, clean
     ("day", "is_in_the_fit"),
     [(BLOCK[0] - 1, False), (BLOCK[-1] + 1, False), (BLOCK[0] - 2, True), (BLOCK[-1] + 2, True)],
 )
-def test_a_window_that_shares_a_value_with_the_block_is_in_no_fit_for_it(
-    train, clean, day, is_in_the_fit
-):
+def test_overlapping_windows_are_in_no_fit(train, clean, day, is_in_the_fit):
     moved = not np.array_equal(forecast_block(poison(train, [day])), clean)
     assert moved == is_in_the_fit
 

@@ -248,9 +248,7 @@ def test_nothing_is_published_at_weekends_or_before_the_evening(now, published):
     assert find_newest_publication(moments[0]) == moments[1]
 
 
-def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_shown(
-    home, replay, caplog
-):
+def test_a_refusal_of_the_rba_is_shown(home, replay, caplog):
     replay.serve({TABLE: Answer(status=403, body=b"<html>Access Denied</html>", kind="text/html")})
     counts = home.ingest("exchange")
     assert "exchange-rba" not in counts
@@ -267,9 +265,7 @@ def test_where_the_rba_refuses_the_ecbs_rates_are_stored_and_the_refusal_is_show
         (Answer(body=b"KEY,FREQ\n", kind="text/csv"), SchemaDrift),
     ],
 )
-def test_a_fault_of_the_newest_days_keeps_what_is_stored_and_they_are_asked_for_again_at_once(
-    home, replay, answer, expected
-):
+def test_a_fault_keeps_what_is_stored(home, replay, answer, expected):
     home.ingest("exchange")
     before = home.series("exchange")
     home.wait(days=3)

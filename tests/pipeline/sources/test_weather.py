@@ -340,9 +340,7 @@ def states(home):
     return {entry.name: entry.state for entry in open_live(home).ledger.list_entries(SOURCE)}
 
 
-def test_a_refresh_asks_for_the_public_runs_of_the_last_days_and_a_second_one_for_nothing(
-    replay, tmp_path
-):
+def test_a_refresh_asks_for_public_runs_once(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
     assert fetch(tmp_path) == [name_run(NEWEST - i * DAY) for i in (3, 2, 1, 0)]
     query = replay.seen[0].query
@@ -459,9 +457,7 @@ def ingest(home):
     return home.ingest(DATASET, only=["weather-forecast"])
 
 
-def test_with_a_key_the_customers_host_is_asked_and_without_one_the_free_host(
-    home, replay, tmp_path
-):
+def test_a_key_chooses_the_customers_host(home, replay, tmp_path):
     replay.serve({(HOST, PATH): answer, (FREE, PATH): answer})
     ingest(home)
     assert {(seen.host, *seen.query["apikey"]) for seen in replay.seen} == {(HOST, KEY)}

@@ -131,9 +131,7 @@ OTHER_HOST = f'<a href="https://files.example/{REPORT}_202607190030.zip">'.encod
         (Answer(body=OTHER_HOST, kind="text/html"), SourceRejected),
     ],
 )
-def test_without_actuals_the_forecasts_are_kept_and_the_failure_is_raised(
-    replay, tmp_path, fault, error
-):
+def test_without_actuals_forecasts_are_kept(replay, tmp_path, fault, error):
     nemweb.serve_day(replay, count=1)
     replay.serve({(HOST, f"/Reports/{part}/{ACTUAL}/"): fault for part in ("Current", "CURRENT")})
     live = open_live(tmp_path)
@@ -155,9 +153,7 @@ def test_a_listed_file_that_is_gone_is_noted_as_absent_and_the_others_come(repla
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_broken_half_hour_is_left_out_and_fetched_anew_by_the_next_run(
-    replay, tmp_path, is_empty
-):
+def test_a_broken_half_hour_is_fetched_again(replay, tmp_path, is_empty):
     nemweb.serve_day(replay, count=4)
     name, body = nemweb.actual(DAY + timedelta(minutes=60))
     path = (HOST, f"/Reports/CURRENT/{ACTUAL}/{name}")

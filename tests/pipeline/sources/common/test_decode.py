@@ -120,9 +120,7 @@ ZEROS = b"0" * 15_000
     ],
     ids=lambda value: "packed" if isinstance(value, bytes) else None,  # they hold the time of day
 )
-def test_an_archive_that_is_damaged_or_leaves_its_folder_or_its_cap_is_refused_by_name(
-    unpack, content, error, said
-):
+def test_an_unsafe_archive_is_refused(unpack, content, error, said):
     with pytest.raises(error, match=rf"x\.packed.*{said}"):
         list(unpack(content, "x.packed", cap=20_000))
 

@@ -112,9 +112,7 @@ def ingest(home, span=HOUR):
     return home.ingest(NEWS, only=["gdelt"], span=span)["gdelt"]
 
 
-def test_a_quarter_hour_without_files_is_asked_for_again_after_growing_pauses_then_never(
-    home, replay, monkeypatch
-):
+def test_an_empty_quarter_hour_is_given_up(home, replay, monkeypatch):
     monkeypatch.setattr(
         "compevo_pipeline.sources.common.ledger.ABSENT_PAUSES", [timedelta(hours=1)]
     )
@@ -393,9 +391,7 @@ def test_an_empty_answer_is_no_answer_and_is_asked_for_again(tmp_path, replay):
         (b'{"timeline": []}', SchemaDrift),
     ],
 )
-def test_each_fault_ends_in_its_class_and_is_not_kept_as_an_answer(
-    tmp_path, replay, body, expected
-):
+def test_no_fault_is_kept_as_an_answer(tmp_path, replay, body, expected):
     replay.serve({DOC: Answer(body=body, kind="application/json")})
     with pytest.raises(expected):
         ask(tmp_path)
@@ -412,9 +408,7 @@ THROTTLED = (
 
 
 @pytest.mark.parametrize("answer", THROTTLED)
-def test_a_throttle_that_names_no_time_is_a_pause_of_minutes_and_no_step_asks_again(
-    tmp_path, replay, answer
-):
+def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
     replay.serve({DOC: answer})
     with pytest.raises(Throttled) as caught:
         ask(tmp_path)
@@ -443,9 +437,7 @@ def test_the_api_is_not_asked_where_the_file_of_queries_says_so(tmp_path, replay
     assert replay.seen == []
 
 
-def test_a_users_own_query_is_asked_in_the_same_way_and_its_news_is_that_data_sets_alone(
-    tmp_path, replay
-):
+def test_a_users_own_query_is_asked_alike(tmp_path, replay):
     replay.serve({DOC: answer_every(600)})
     news = NewsKeys(gdelt="strike sourcecountry:FR", lookback_days=1)
     declaration = declare().model_copy(update={"news": news})

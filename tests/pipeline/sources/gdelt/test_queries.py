@@ -42,9 +42,7 @@ def test_every_built_in_data_set_has_a_topic():
         ("Crash on the Bay Bridge in Oakland, California", {}, True),
     ],
 )
-def test_an_article_is_kept_for_a_word_of_a_topic_in_its_country_or_for_its_site(
-    title, changes, kept
-):
+def test_an_article_is_kept_for_word_or_site(title, changes, kept):
     assert is_kept(title, **changes) is kept
 
 

@@ -423,9 +423,7 @@ def test_a_day_that_lacks_its_last_hours_is_asked_for_again_until_it_is_whole(da
 
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
-def test_a_day_that_stays_short_is_final_after_the_last_pause_and_said_so(
-    days, site, monkeypatch, is_packed_anew
-):
+def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed_anew):
     content = gzip.decompress(site.days[DAY_FILE])
     if is_packed_anew:
         pack = functools.partial(gzip.compress, content)
