@@ -115,24 +115,6 @@ def test_sdmx_columns_are_found_by_name_and_quoted_cells_are_read():
     assert values(sdmx("\n".join([header, *rows])), "ECB/AUD") == pytest.approx([1.12 / 1.61])
 
 
-@pytest.mark.parametrize(
-    ("parse", "text", "match"),
-    [
-        (ecb, ECB.replace("AUD", "AUX"), r"line 1: the header lacks \['AUD'\]"),
-        (n2f, N2F.replace("1/3/2018", "1/4/2018"), "aud.csv, line 4: .*rows are missing"),
-        (rba, RBA[:300], "no line starts with 'Series ID'"),
-        (sdmx, SDMX.replace("OBS_VALUE", "VALUE"), r"line 1: the header lacks \['OBS_VALUE'\]"),
-        (sdmx, SDMX.replace(".USD.", ".CAD.").replace("D,USD,", "D,CAD,"), "no rate of USD"),
-        (sdmx, SDMX.replace("D,AUD,EUR", "D,AUD,GBP"), "line 2: a rate per GBP, not per EUR"),
-        (ecb_zip, pack(("readme.txt", "hello")), "readme.txt"),
-    ],
-    ids=["ecb", "n2f", "rba", "sdmx column", "sdmx dollars", "sdmx pounds", "zip"],
-)
-def test_a_bad_table_is_refused_with_its_line(parse, text, match):
-    with pytest.raises(SchemaDrift, match=match):
-        parse(text)
-
-
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_the_rba_table_becomes_dollars_for_one_unit(mark):
     frame = validate_series(rba(mark + RBA.replace("\n", "\r\n").encode()))
