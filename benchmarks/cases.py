@@ -33,7 +33,6 @@ from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
 from benchmarks.world import (
     CHOICE,
-    TRAIN_WINDOWS,
     Replay,
     World,
     build_compared_config,
@@ -546,20 +545,6 @@ def measure_rounds(case: str, agents: int, repeats: int, *, quick: bool) -> list
     return [build_row(case, world, seconds[1:], tokens=round(sum(tokens[1:]) / repeats))]
 
 
-def measure_pass(agents: int, repeats: int, *, quick: bool) -> list[Row]:
-    """Measure one pass over the train windows without rewriting, validation left out."""
-    del repeats
-    windows = _QUICK_WINDOWS if quick else TRAIN_WINDOWS
-    config = build_config(agents, quick=quick)
-    rounds = math.ceil(windows / config.run.batch_size)
-    world = World(config, rounds)
-    # The last round has the windows that are left.
-    world.days[-1] = world.days[-1][: windows - (rounds - 1) * config.run.batch_size]
-
-    seconds, tokens = _time_rounds(world, rewrites=False)
-    return [build_row(f"preset-pass-{windows}", world, [sum(seconds)], tokens=sum(tokens))]
-
-
 def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int]]:
     """Return seconds and tokens of a round on each day of the world."""
     counter = TokenCounter(world.model.backbone)
@@ -658,7 +643,6 @@ CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
     "memory-by-agent": (partial(measure_memory, "by-agent"), (1, 3, 10)),
     "memory-joint": (partial(measure_memory, "joint"), (1, 3, 10)),
     "preset-inference": (measure_preset_inference, (3,)),
-    "preset-pass": (measure_pass, (3,)),
     "preset-rewriting": (partial(measure_rounds, "preset-rewriting"), (3,)),
     "preset-round": (partial(measure_rounds, "preset-round"), (3,)),
     "policy": (measure_policy, (1, 3, 10)),

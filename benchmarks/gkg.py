@@ -33,10 +33,6 @@ from benchmarks.rows import (
     write_rows,
 )
 
-COLUMNS = (
-    *("way", "version", "files", "zipped_mb", "unpacked_mb", "rows", "seconds", "cpu_seconds"),
-    *("mb_per_cpu_second", "rows_per_cpu_second", "peak_memory_mb", "machine", "commit"),
-)
 ROWS_PER_FILE = 2_000
 DIFFERENT_FILES = 4  # making one takes ten times as long as reading it
 FILE_NAME = "{:014d}.gkg.csv.zip"
@@ -200,8 +196,7 @@ def run(files: int, folder: Path | None, gdelt_python: str, out: Path) -> None:
             row["rows_per_cpu_second"] = row["rows"] / row["cpu_seconds"]
             rows.append(row)
 
-    write_rows(rows, out, COLUMNS)
-    sys.stdout.write(out.read_text(encoding="utf-8"))
+    write_rows(rows, out)
 
 
 def main() -> None:

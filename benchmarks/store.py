@@ -43,10 +43,6 @@ from compevo_pipeline.storage.news_store import NewsStore
 
 SIZES = (10_000, 100_000, 1_000_000)
 LIBRARIES = ("duckdb", "polars", "numpy")
-COLUMNS = (
-    *("step", "articles", "seconds", "cpu_seconds", "exponent", "peak_memory_mb", "disk_mb"),
-    *("threads", "machine", *LIBRARIES, "commit"),
-)
 DEFAULT_STEPS = ("none", "upsert", "append", "pool", "look-up", "candidates", "block")
 REPEATED = ("look-up", "candidates", "block")
 
@@ -209,11 +205,10 @@ def main(
                 (row,) = measure_in_process(
                     "benchmarks.store", *options, environment=child_environment(threads)
                 )
-                print_row(row)
                 rows.append(row | surroundings)
         finally:
             shutil.rmtree(archive)
-        write_rows(add_exponents(rows), out, COLUMNS)
+        write_rows(add_exponents(rows), out)
 
 
 @app.command()
