@@ -74,9 +74,7 @@ def test_older_actuals_come_from_mmsdm_by_the_links_own_encoding(replay, tmp_pat
         "MMSDM_Historical_Data_SQLLoader/DATA/"
     )
     inner = nemweb.actual(datetime(2025, 1, 5))[1]  # noqa: DTZ001 - NEM time
-    table = nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).read(
-        nemweb.zipfile.ZipFile(nemweb.io.BytesIO(inner)).namelist()[0]
-    )
+    ((_, table),) = nemweb.unzip_all(inner)
     body = nemweb.pack(("PUBLIC_ARCHIVE#DEMANDOPERATIONALACTUAL#FILE01#202501010000.CSV", table))
     page = f'<pre><A HREF="{folder}{name}">{name}</A></pre>'
     replay.serve({(HOST, folder): Answer(body=page.encode(), kind="text/html")})

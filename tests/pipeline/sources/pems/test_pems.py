@@ -14,7 +14,7 @@ import pytest
 from compevo_core.data.series import regularise_series, validate_series
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceBlocked, SourceError
 from compevo_core.runtime.files import StoreBusy
-from compevo_pipeline.sources.common.base import FrameKind, Mode, RawFile, read_sample_files
+from compevo_pipeline.sources.common.base import FrameKind, Mode, read_sample_files
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.pems import source as pems
@@ -455,13 +455,10 @@ def test_a_day_of_a_clock_change_is_whole_by_the_slots_of_its_clock(day, slots):
         lines = gzip.decompress(content).splitlines(keepends=True)
         content = gzip.compress(b"".join(lines[:24] + lines[36:]))
     name = f"d04_text_station_5min_{day.replace('-', '_')}.txt.gz"
-    raw = RawFile(
-        source="pems", name=name, content=content, url="u", fetched_at=NOW, mode=Mode.LIVE
-    )
     whole = 276 if day == "2026-03-08" else 288
     missing = 288 - slots
     expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
-    assert describe_short(raw) == expected
+    assert describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
 
 
 def test_a_backfill_fetches_the_months_of_its_span(home, site):
