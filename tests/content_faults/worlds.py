@@ -19,6 +19,7 @@ from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
 from compevo_pipeline.work.ingest import ingest_feed
 from tests.pipeline.sources.gdelt.test_live import gal
+from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
@@ -284,18 +285,15 @@ def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
     """Return an answer of the DOC API for a day."""
     at = seen or first + timedelta(hours=3)
     articles = [
-        {
-            "url": f"https://example.com.au/doc/{number}",
-            "title": TITLE.format(f"doc{number}"),
-            "seendate": f"{at:%Y%m%dT%H%M%SZ}",
-            "domain": "example.com.au",
-            "language": "English",
-            "sourcecountry": "Australia",
-        }
+        article(
+            url=f"https://example.com.au/doc/{number}",
+            title=TITLE.format(f"doc{number}"),
+            seendate=f"{at:%Y%m%dT%H%M%SZ}",
+        )
         for number in range(5)
     ]
     name = f"artlist_0123abcd_{first:%Y%m%d%H%M%S}_{first + timedelta(days=1):%Y%m%d%H%M%S}.json"
-    return name, json.dumps({"articles": articles}).encode()
+    return name, answer(*articles).encode()
 
 
 ANSWERS = World(

@@ -52,9 +52,9 @@ def build_writer(transport, folder, **overrides):
     return model.writer(server=transport, served=folder / "served")
 
 
-def propose(writer):
+def propose(writer, observation=OBSERVATION):
     generators = [torch.Generator().manual_seed(agent) for agent in range(3)]
-    return writer.propose(OBSERVATION, torch.zeros(3, 0), generators)
+    return writer.propose(observation, torch.zeros(3, 0), generators)
 
 
 def list_names(folder):
@@ -198,6 +198,8 @@ def test_what_the_server_lacks_is_said_before_any_round(server, transport, tmp_p
         build_writer(None, tmp_path)
     with pytest.raises(ConfigError, match="set COMPEVO_WRITER_URL"):
         read_server(tiny(**WRITER))
+    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
+        build_model(with_endpoint()).writer()
     assert read_server(tiny()) is None
 
     model = build_model(tiny(**WRITER))
@@ -282,21 +284,16 @@ def test_an_answer_without_a_logic_leaves_the_parent(text):
 @pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
 def test_an_answer_that_is_no_chat_completion_is_an_error(answer):
     with pytest.raises(DataError, match="a-model"):
-        ask(answer, []).propose(KNOWN, torch.zeros(3, 0), [])
+        propose(ask(answer, []), KNOWN)
 
 
 def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
     model = build_model(settings(evolution__every=1))
     writer = model.writer()
-
-    def propose():
-        draws = [torch.Generator().manual_seed(agent) for agent in range(3)]
-        return writer.propose(KNOWN, torch.zeros(3, 0), draws)
-
-    before = propose()
+    before = propose(writer, KNOWN)
     for parameter in model.adapter_parameters():
         parameter.data.normal_()
-    after = propose()
+    after = propose(writer, KNOWN)
     assert before.group_logics == after.group_logics
     assert torch.equal(before.candidate_AD, after.candidate_AD)
     assert not before.candidate_AD.requires_grad
@@ -324,8 +321,3 @@ def test_a_run_with_an_endpoint_plays_what_it_wrote(tmp_path):
     assert forecaster.name == "mae-gpt"
     assert '"a-model"' not in (tmp_path / "rounds.jsonl").read_text()
     assert CHILD in (tmp_path / "rounds.jsonl").read_text()
-
-
-def test_an_endpoint_without_a_transport_is_refused_with_what_to_set():
-    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
-        build_model(with_endpoint()).writer()

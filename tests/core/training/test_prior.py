@@ -75,13 +75,11 @@ def test_a_prior_of_the_nearest_days_has_seen_no_other_day(train):
         assert not np.array_equal(forecast_block(poison(train, [near]), key), clean)
 
 
-def test_more_blocks_than_windows_are_refused(train):
+def test_blocks_without_enough_windows_are_refused(train):
     far_apart = WindowSet([train[0], train[20], train[40]], dataset=train.dataset)
     with pytest.raises(DataError, match=r"forecast\.prior_folds"):
         forecast_out_of_fold(PriorKey("persistence"), far_apart, FOLDS)
 
-
-def test_a_series_in_one_block_alone_is_refused_with_what_to_do(train):
     # The last of five blocks holds 13 of the 65 windows, and so all five of the new region.
     newcomer = {"entity": "SA1", "series_id": "AEMO/HISTDEMAND/SA1"}
     late = [make_window(day, window_id=f"s{day}", **newcomer) for day in range(DAYS - 5, DAYS)]

@@ -81,7 +81,5 @@ def test_a_wrong_key_names_the_file_and_the_topic(tmp_path, old, new, message):
     with pytest.raises(ConfigError, match=rf"mine.toml.*{message}"):
         read_queries(copy)
 
-
-def test_a_file_that_is_not_there_names_the_variable(tmp_path):
     with pytest.raises(ConfigError, match="COMPEVO_NEWS_QUERIES"):
         read_queries(tmp_path / "none.toml")
