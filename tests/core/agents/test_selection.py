@@ -45,7 +45,7 @@ def test_masked_targets_do_not_count_and_carry_no_gradient():
     assert forecast.grad.flatten().tolist() == [-4.0, 0.0]
 
     with pytest.raises(DataError, match="no known target"):
-        forecast_error(torch.zeros(1, 1, 2), torch.full((1, 2), float("nan")))
+        forecast_error(torch.zeros(1, 2, 2), torch.tensor([[1.0, 2.0], [float("nan")] * 2]))
 
 
 def test_fitness_is_the_exponential_average_of_rewards():
