@@ -376,29 +376,22 @@ def read_texts(path: Path) -> Iterator[str]:
         yield re.sub(r"```.*?```|`[^`\n]*`", "", GENERATED.sub("", text), flags=re.DOTALL)
 
 
-def find_faults(text: str, patterns: dict[str, str]) -> list[str]:
-    flat = " ".join(text.split())
+def find_faults(path: Path) -> list[str]:
+    texts = [(text, PATTERNS) for text in read_texts(path)]
+    if not path.relative_to(REPO).as_posix().startswith(DIALECT_STAYS):
+        # Comments of a module, too.
+        whole = [path.read_text("utf-8")] if path.suffix == ".py" else read_texts(path)
+        texts += [(text.lower(), DIALECT) for text in whole]
     return [
         f"{flat[max(0, m.start() - 40) : m.end() + 30]!r}: {advice}"
+        for flat, patterns in ((" ".join(text.split()), patterns) for text, patterns in texts)
         for pattern, advice in patterns.items()
-        for m in re.finditer(pattern, flat, 0 if patterns is PATTERNS else re.IGNORECASE)
+        for m in re.finditer(pattern, flat)
     ]
 
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_what_people_read_is_plain_english(name):
     files = [*(REPO / name).rglob("*.md"), *(REPO / name).rglob("*.py")] or [REPO / name]
-    found = {
-        path.relative_to(REPO).as_posix(): [
-            *(fault for text in read_texts(path) for fault in find_faults(text, PATTERNS)),
-            *(fault for text in read_all(path) for fault in find_faults(text, DIALECT)),
-        ]
-        for path in files
-    }
+    found = {path.relative_to(REPO).as_posix(): find_faults(path) for path in files}
     assert {path: faults for path, faults in found.items() if faults} == {}
-
-
-def read_all(path: Path) -> Iterator[str]:
-    """Text and comments of a file in a room that is free of the dialect."""
-    if not path.relative_to(REPO).as_posix().startswith(DIALECT_STAYS):
-        yield from [path.read_text("utf-8")] if path.suffix == ".py" else read_texts(path)

@@ -9,8 +9,8 @@ A month stamped by the wrong clock is complete, in range and on the grid; only i
 another time. For each day, the mean profile of the two weeks before it is compared with the mean
 profile of the two weeks after, unmoved and moved by whole hours: the clock jumped where moving
 explains nearly all of the difference. In AEMO's demand from 2010 to 2026, moving explains at most
-76 % of it at holidays and in heat, and 80 to 99 % for a month moved by an hour. A day of empty
-answers looks like a day without news in the store.
+76 % of it at holidays and in heat, and 80 to 99 % for a month moved by an hour. In the store a day
+of empty answers looks like a day without news.
 
 Shapes: D days, S steps of a day, T days that have two weeks on either side.
 """

@@ -5,7 +5,7 @@ that its rows must follow (grid, units, bounds, gaps), and reading the folder of
 does not: how windows are cut (``compevo_core.data``), parsing, checking the rules
 (``checks.expectations``), assets.
 
-A declaration that is broken takes nothing else down: its error is kept, to be shown.
+A broken declaration affects nothing else: its error is kept, to be shown.
 """
 
 import math
@@ -25,7 +25,7 @@ from compevo_pipeline.sources.own.declaration import Declaration, make_spec, rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a variable's rows must look like."""
+    """Rules for the rows of a variable."""
 
     unit: str
     low: float | None  # lowest value in it; None where there is no bound

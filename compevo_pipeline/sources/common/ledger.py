@@ -1,6 +1,6 @@
-"""What was asked of a publisher, what came, and what is absent.
+"""The fetch log: files that were requested from publishers, that came, and that are absent.
 
-What belongs here: one SQLite file with an entry for each file that was asked for, by source and
+What belongs here: one SQLite file with an entry for each file that was requested, by source and
 name. What does not: the bytes (``common.raw_store``), requests (``common.http``), parsing.
 
 A file is ``fetched`` when its bytes are kept, and ``stored`` when its rows are in the store too: a
@@ -145,7 +145,7 @@ class Ledger:
         self._of_this_run.add((source, name))
 
     def record_unchanged(self, source: str, name: str, now: datetime) -> None:
-        """Note that the publisher still has the bytes that are kept."""
+        """Note that the publisher's bytes have not changed."""
         self._update("asked_at = ?, tries = 0, note = ''", [now.isoformat()], [(source, name)])
 
     def record_failure(self, source: str, name: str, *, url: str, note: str, now: datetime) -> None:

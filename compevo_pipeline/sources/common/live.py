@@ -1,4 +1,4 @@
-"""What a source's live mode works with: client, ledger, time, span, and which failures it bears.
+"""The context of a live fetch: client, fetch log, time, span, and tolerated failures.
 
 What belongs here: these objects, and files that a person fetched by hand. What does not: what to
 ask of whom (a source's own ``live`` module), how it is asked (``common.http``).
@@ -59,7 +59,7 @@ class LiveContext:
 
 @dataclass
 class Tolerance:
-    """Bears the failure of single files of a product, and stops when there are too many."""
+    """Tolerates failures of single files of a product, and stops when there are too many."""
 
     product: str
     arrived: int = 0
