@@ -55,6 +55,7 @@ from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.round import RoundTrainer
 from compevo_core.training.schedule import RunGenerators, seed_agent_generators
 from compevo_core.training.update import PolicyStep
+from tests.support.rounds import start_state
 
 if TYPE_CHECKING:
     from benchmarks.peft import PeftRound
@@ -319,7 +320,7 @@ def _run_rounds(world: World) -> list[tuple[float, Row, Replay]]:
     measured = []
     for day in _list_rounds(repeats):
         trainer = world.build_replay_trainer()
-        state = world.start_state(trainer)
+        state = start_state(trainer, world.logics)
         measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
     return measured[-repeats:]
 
@@ -461,7 +462,7 @@ def measure_memory(gradient: str, agents: int, repeats: int, *, quick: bool) -> 
     del repeats
     world = World(build_config(agents, quick=quick, settings={"run.gradient": gradient}), 1)
     trainer = world.build_trainer(rewrites=False)
-    state = world.start_state(trainer)
+    state = start_state(trainer, world.logics)
 
     # Adam's averages are there after the first update: the second round holds them as well.
     world.step(trainer, state, 0)
@@ -549,7 +550,7 @@ def _time_rounds(world: World, *, rewrites: bool) -> tuple[list[float], list[int
     """Return seconds and tokens of a round on each day of the world."""
     counter = TokenCounter(world.model.backbone)
     trainer = world.build_trainer(rewrites=rewrites)
-    state = world.start_state(trainer)
+    state = start_state(trainer, world.logics)
     counter.take()
 
     seconds, tokens = [], []

@@ -559,7 +559,7 @@ def time_trl_steps(
         trainer = GRPOTrainer(
             backbone.model,
             reward_funcs=score_completions,
-            args=_build_arguments(config, folder, steps),
+            args=build_arguments(config, folder, steps),
             train_dataset=Dataset.from_dict({"prompt": [prompt] * steps}),
             processing_class=backbone.tokenizer,
             callbacks=[timer],
@@ -569,7 +569,8 @@ def time_trl_steps(
     return timer.seconds
 
 
-def _build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
+def build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
+    """Return what TRL's trainer is told of a run: its group, rates and objective."""
     tokens = config.evolution.max_new_tokens
     return GRPOConfig(
         output_dir=folder,

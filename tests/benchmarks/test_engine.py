@@ -11,6 +11,7 @@ from benchmarks import cases, engine, rows, table
 from benchmarks.cases import CASES, compare_records
 from benchmarks.world import World, build_compared_config
 from compevo_core.lm.adapters import KINDS
+from tests.support.rounds import start_state
 
 # All layers, news as text, equal agents; and the settings that change how forecasts are read.
 WAYS = {
@@ -39,7 +40,7 @@ def both_ways(request):
     world.days[0] = [read, dataclasses.replace(unread, view=view)]
 
     trainer = world.build_replay_trainer()
-    ours = world.step(trainer, world.start_state(trainer), 0)
+    ours = world.step(trainer, start_state(trainer, world.logics), 0)
     replay = world.replay
     ours["gradients"] = {
         (name, kind, part): getattr(layer, part)[kind].grad.clone()
