@@ -75,23 +75,7 @@ def test_interpolated_values_are_nulled_and_an_empty_one_is_missing():
 
 
 SDMX = (FILES / "eur_2026-11-13.csv").read_text().rstrip()
-RBA = """F11.1  EXCHANGE RATES
-Title,A$1=USD,Trade-weighted Index May 1970 = 100,A$1=CNY,A$1=JPY,A$1=EUR,A$1=SGD,A$1=NZD,A$1=GBP,\
-A$1=CAD,A$1=CHF
-Description,"AUD/USD Exchange Rate; see notes, below.",TWI,CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
-Frequency,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily,Daily
-Type,Indicative,Indicative,Indicative
-Units,USD,Index,CNY,JPY,EUR,SGD,NZD,GBP,CAD,CHF
-
-
-Source,WM/Reuters,RBA
-Publication date,20-Nov-2026,20-Nov-2026
-Series ID,FXRUSD,FXRTWI,FXRCR,FXRJY,FXREUR,FXRSD,FXRNZD,FXRUKPS,FXRCD,FXRSF
-18-Nov-2026,0.6500,61.40,4.68,97.50,0.6020,0.85,1.0760,0.5080,0.90,0.57
-19-Nov-2026,,61.50,,,,,,,,
-20-Nov-2026,0.6600,61.60,4.70,98.00,0.6040,0.86,1.0750,0.5100,0.91,0.58
-23-Nov-2026,,,,,,,,,,
-"""
+RBA = (FILES / "f11.1-data.csv").read_text()
 
 
 def sdmx(text=SDMX):
