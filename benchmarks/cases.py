@@ -151,7 +151,6 @@ def measure_round(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world, reference = _prepare_reference(agents, repeats, quick, dtype)
         theirs: list[tuple[float, Row]] = []
         for day in _list_rounds(repeats):
-            world.reset()
             reference.reset()
             theirs.append(time_call(partial(reference.step, world.days[day], replays[day])))
         their_seconds, their_records = zip(*theirs[-repeats:], strict=True)
@@ -182,7 +181,6 @@ def measure_policy(agents: int, repeats: int, *, quick: bool) -> list[Row]:
         world, reference = _prepare_reference(agents, repeats, quick, dtype)
         shared = []
         for _, replay in timed:
-            world.reset()
             reference.reset()
             shared.append(time_call(partial(reference.step_policy, replay))[0])
         rows.append(build_row("policy-peft", world, ours, shared, **columns, reference=PEFT_SHARED))
@@ -251,7 +249,6 @@ def _prepare_reference(
     from benchmarks.peft import PeftRound
 
     world = World(build_compared_config(agents, quick=quick, dtype=dtype), repeats)
-    world.reset()
     reference = PeftRound(world)
     reference.reset()
     return world, reference

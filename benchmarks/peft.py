@@ -226,7 +226,8 @@ class PeftRound:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Take the world's learned tensors as they are now, and a fresh optimiser."""
+        """Reset the world, and take its learned tensors and a fresh optimiser."""
+        self.world.reset()
         theirs = self.world.model
         prefix = f"{self.backbone.model.base_model_prefix}."
         for name, layer in theirs.population.layers.items():
@@ -570,7 +571,7 @@ def time_trl_steps(
 
 
 def build_arguments(config: RunConfig, folder: str, steps: int) -> GRPOConfig:
-    """Return what TRL's trainer is told of a run: its group, rates and objective."""
+    """Return the arguments of TRL's trainer for a run."""
     tokens = config.evolution.max_new_tokens
     return GRPOConfig(
         output_dir=folder,
