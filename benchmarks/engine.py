@@ -32,7 +32,6 @@ from benchmarks.rows import (
     Row,
     describe_surroundings,
     measure_in_process,
-    print_row,
     read_rows,
     write_rows,
 )
@@ -84,7 +83,6 @@ def run(
             for row in measure_in_process(
                 "benchmarks.cases", case, *options, environment=child_environment(threads)
             ):
-                print_row(row)
                 # A GPU is the machine of its rows.
                 surroundings |= {"machine": row.get("machine", surroundings["machine"])}
                 rows = merge_rows(rows, [row | surroundings])

@@ -154,7 +154,7 @@ def main(
         save_backbone(Path(folder), layers, width)
         rows = compare([measure_processes(folder, count) for count in PROCESSES])
     rows = [row | {"layers": layers, "width": width} | describe_surroundings() for row in rows]
-    write_rows(rows, out, list(rows[0]))
+    write_rows(rows, out)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,6 @@ TEXTS = {
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",
     "preset-inference-100": "the preset's forecasts of 100 windows",
-    "preset-pass-1975": "the preset's pass over 1,975 windows",
     "gradient": "forecast phase, agent by agent",
     "gradient-difference": "difference of the gradients over their norm",
     "memory-joint": "peak of a round without rewriting, gradient joint",

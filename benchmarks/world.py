@@ -31,7 +31,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.lm.adapters import KINDS
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import make_examples
 from compevo_core.training.round import RoundState, RoundTrainer
@@ -227,17 +226,6 @@ class World:
         executor.world = self
         plan = self._plan(rewrites=True)
         return RoundTrainer(self.model, executor, plan, writer=_FixedLengthWriter(self))
-
-    def start_state(self, trainer: RoundTrainer) -> RoundState:
-        """Return the state before round 0."""
-        agents = len(self.logics)
-        return RoundState(
-            0,
-            list(self.logics),
-            [0.0] * agents,
-            trainer.writer.encode_logics(self.logics),
-            RegretTracker.start(agents, self.config.run.fixed_logics),
-        )
 
     def observe(self) -> Observation:
         """Make up an observation of the usual size: each agent sees those that follow it."""

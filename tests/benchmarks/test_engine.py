@@ -11,6 +11,7 @@ from benchmarks import cases, engine, rows, table
 from benchmarks.cases import CASES, compare_records
 from benchmarks.world import World, build_compared_config
 from compevo_core.lm.adapters import KINDS
+from tests.support.rounds import start_state
 
 # All layers, news as text, equal agents; and the settings that change how forecasts are read.
 WAYS = {
@@ -39,7 +40,7 @@ def both_ways(request):
     world.days[0] = [read, dataclasses.replace(unread, view=view)]
 
     trainer = world.build_replay_trainer()
-    ours = world.step(trainer, world.start_state(trainer), 0)
+    ours = world.step(trainer, start_state(trainer, world.logics), 0)
     replay = world.replay
     ours["gradients"] = {
         (name, kind, part): getattr(layer, part)[kind].grad.clone()
@@ -50,7 +51,6 @@ def both_ways(request):
     }
     ours["head_gradients"] = _head_gradients(world.model)
 
-    world.reset()
     reference = PeftRound(world)
     reference.reset()
     theirs = reference.step(world.days[0], replay)
@@ -72,14 +72,10 @@ def _head_gradients(owner):
 def test_both_ways_of_a_round_give_the_same_losses_rewards_and_gradient_norm(both_ways):
     *_, ours, theirs = both_ways
     difference = compare_records([ours], [theirs])
-    assert difference["loss_pred"] < 1e-5
-    assert difference["loss_own"] < 1e-5
-    assert difference["loss_div"] < 1e-5
-    assert difference["group_rewards"] < 1e-5
-    assert (
-        difference["loss_pg"] < 1e-4
-    )  # advantages magnify the last digits of rewards that are close together
-    assert difference["grad_norm"] < 1e-3
+    for name in ("loss_pred", "loss_own", "loss_div", "group_rewards"):
+        assert difference[name] < 1e-5, name
+    # Advantages magnify the last digits of rewards that are close together.
+    assert difference["loss_pg"] < 1e-4 and difference["grad_norm"] < 1e-3
     # Only rewards that differ put the policy term to work.
     assert ours["equal_groups"] == 0
     assert all(len(set(group)) > 1 for group in ours["group_rewards"])
@@ -139,7 +135,6 @@ def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
 
 def test_a_mixed_batch_forecasts_as_one_adapter_at_a_time(both_ways):
     world, _, reference, *_ = both_ways
-    world.reset()
     reference.reset()
 
     def forecast(executor):

@@ -42,10 +42,9 @@ from tests.content_faults.worlds import (
     rates_file,
     run_file,
     station_file,
-    unzip_all,
 )
 from tests.support import nemweb
-from tests.support.nemweb import HALF_HOUR, price_file, usual
+from tests.support.nemweb import HALF_HOUR, price_file, unzip_all, usual
 
 BEYOND = "its name allows rows"
 BOUNDS = "outside the bounds of"

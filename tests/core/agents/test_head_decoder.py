@@ -298,9 +298,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("decoder", "prior"), CASES)
-def test_what_was_trained_saved_and_loaded_predicts_as_the_trainer_would(
-    decoder, prior, tmp_path, monkeypatch, spy
-):
+def test_a_loaded_model_predicts_as_its_trainer(decoder, prior, tmp_path, monkeypatch, spy):
     monkeypatch.setattr(gbm.BoostedTrees, "_rounds", 5)
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     trained = spy(trainer, "write_model")

@@ -289,9 +289,7 @@ def _history(text):
     ("agent", "points", "lookback", "count"),
     [(0, 48, 48, 48), (0, 8, 48, 8), (1, 8, 12, 2), (2, 8, 3, 1)],
 )
-def test_an_agent_is_shown_the_means_of_its_lookback_in_the_unit_of_the_series(
-    plain, agent, points, lookback, count
-):
+def test_an_agent_sees_the_means_of_its_lookback(plain, agent, points, lookback, count):
     means = [part.mean() for part in np.split(VIEW.x[-lookback:], count)]
     shown = _history(_texts(plain, _build_prompts(plain, points=points, agent=agent))[0])
     assert shown == [f"{value:.1f}" for value in means]

@@ -204,22 +204,14 @@ def remake(folder):
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
-def drop_line(folder):
-    lines = chain_lines(folder.parents[1])
-    write_lines(folder.parents[1], [lines[0], lines[2]])
+def edit_chain(change):
+    """Return what puts other lines in the place of the chain's."""
 
+    def corrupt(folder):
+        root = folder.parents[1]
+        write_lines(root, change(chain_lines(root)))
 
-def drop_last_line(folder):
-    write_lines(folder.parents[1], chain_lines(folder.parents[1])[:1])
-
-
-def edit_line(folder):
-    lines = chain_lines(folder.parents[1])
-    write_lines(folder.parents[1], [line.replace("07:30", "06:30") for line in lines])
-
-
-def tear_chain(folder):
-    write_lines(folder.parents[1], [*chain_lines(folder.parents[1]), '{"fol'])
+    return corrupt
 
 
 @pytest.mark.parametrize(
@@ -231,10 +223,13 @@ def tear_chain(folder):
         (remake, "was altered since it was issued"),
         (shutil.rmtree, "was removed since it was issued"),
         (lambda folder: (folder / FACTS_FILE).unlink(), "was removed since it was issued"),
-        (drop_line, "line 2 does not follow"),
-        (drop_last_line, "has no line in"),
-        (edit_line, "line 2 does not follow"),
-        (tear_chain, "line 4 does not follow"),
+        (edit_chain(lambda lines: [lines[0], lines[2]]), "line 2 does not follow"),
+        (edit_chain(lambda lines: lines[:1]), "has no line in"),
+        (
+            edit_chain(lambda lines: [line.replace("07:30", "06:30") for line in lines]),
+            "line 2 does not follow",
+        ),
+        (edit_chain(lambda lines: [*lines, '{"fol']), "line 4 does not follow"),
         (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
     ],
 )

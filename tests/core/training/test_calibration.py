@@ -169,9 +169,7 @@ def test_a_correction_that_helps_at_some_hours_is_kept_at_those():
         ([_against, lambda d, r: -2.0 * r], [0.0, 0.0], "prior"),
     ],
 )
-def test_the_sealed_population_is_never_worse_than_its_prior_on_validation(
-    corrections, fitness, guard
-):
+def test_no_sealed_population_is_worse_than_its_prior(corrections, fitness, guard):
     examples = make_examples(20)
     population = MadeUpPopulation(corrections)
     population.selection.fitness_EA.copy_(torch.tensor([fitness]))
