@@ -99,12 +99,12 @@ class MethodChoice:
         """The choice in one line, with its numbers."""
         chosen = next(score for score in self.scores if score.name == self.method)
         parts = f" of {', '.join(self.members)}" if self.method == MIXTURE else ""
-        others = [f"{s.name} {s.error:.3g}" for s in self.scores if s.name != chosen.name]
-        listed = f"; {', '.join(others)}" if others else ""
+        ranked = [chosen, *(score for score in self.scores if score is not chosen)]
+        listed = ", ".join(f"{score.name} {score.error:.3g}" for score in ranked)
         days = "1 day" if self.days == 1 else f"{self.days} days"
         return (
             f"{AUTO}: {self.method}{parts}, MAE {chosen.mae:.4g} {self.unit} on {days} of "
-            f"validation, {chosen.error:.3g} of repeating the last season{listed}"
+            f"validation; errors relative to repeating the last season: {listed}"
         )
 
     def to_json(self) -> dict[str, Any]:
